@@ -128,7 +128,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Stop:
 		c.order(a.Node, r.Job.ID, a)
 	case job.Wait, job.Alarm: // the state has the deadline
-	case job.Shun:
+	case job.Quarantine:
 		if !r.Sole {
 			c.note("node %s is passed over for %v while others are free: %s", a.Node, r.Job.ExcludeFor, c.state.Cluster.Shunned(a.Node))
 		}

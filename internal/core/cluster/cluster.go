@@ -22,7 +22,7 @@
 //   - No job is given a drained node; who holds it keeps it.
 //   - A job that excludes a node ([job.State.Excludes]) gives it back before its next attempt, for another that is free and nearest to it
 //     by [placement.TopologyLabel]; without one it goes on. It is given such a node, or one whose hardware failed in any job
-//     ([job.Shun]), only if others will not do.
+//     ([job.Quarantine]), only if others will not do.
 //
 // A step costs O(1) beyond the job's own, but for a try of the queue, which costs O(n log n) for n nodes and is made only when
 // something came or was freed, and enough for what is asked.
@@ -74,7 +74,7 @@ type (
 		Node   string
 		Leaves *job.Draining
 	}
-	// Avoid has new jobs pass a node over while others are free, as [job.Shun] does, or not any more when Why is empty.
+	// Avoid has new jobs pass a node over while others are free, as [job.Quarantine] does, or not any more when Why is empty.
 	Avoid struct{ Node, Why string }
 	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or [job.Cancel]. To cancel a reservation
 	// cancels the jobs within it; it ends once they have.

@@ -64,7 +64,7 @@ func (s *State) another(e *entry, name string) (placement.Plan, bool) {
 // shun notes the nodes whose hardware has failed in a job.
 func (s *State) shun(e *entry, actions []job.Action) {
 	for _, a := range actions {
-		if a, ok := a.(job.Shun); ok && !e.Sole {
+		if a, ok := a.(job.Quarantine); ok && !e.Sole {
 			s.shunned[a.Node] = fmt.Sprintf("%s in job %s", a.Why, e.Job.ID)
 		}
 	}
@@ -85,4 +85,4 @@ func (s *State) avoids(e *entry, node string) bool {
 }
 
 // picky says that there are such nodes.
-func (s *State) picky(e *entry) bool { return len(s.shunned)+len(e.state.Excluded()) > 0 }
+func (s *State) picky(e *entry) bool { return len(s.shunned) > 0 || e.state.ExcludesAny() }

@@ -86,9 +86,9 @@ type (
 		Seq  int
 		For  time.Duration
 	}
-	// Shun says that a node's hardware has failed, as one of its ranks or the kernel said: what is about to be placed there should go to
+	// Quarantine says that a node's hardware has failed, as one of its ranks or the kernel said: what is about to be placed there should go to
 	// other nodes for as long as [Spec.ExcludeFor].
-	Shun struct{ Node, Why string }
+	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result Result }
 )

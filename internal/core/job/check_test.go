@@ -80,7 +80,7 @@ func (t *truth) checkGrowth(ev Event, actions []Action) error {
 			nodes++
 		}
 	}
-	if !t.ripe || nodes >= t.w.spec.Request.MaxNodes || len(t.w.state.list()) == 0 || len(t.failed[at]) > 0 || t.evacuated[at] {
+	if !t.ripe || nodes >= t.w.spec.Request.MaxNodes || len(t.w.state.roster.list()) == 0 || len(t.failed[at]) > 0 || t.evacuated[at] {
 		return fmt.Errorf("%v grows from %d nodes", at, nodes)
 	}
 	t.evacuated[at] = true
@@ -113,7 +113,7 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 			return fmt.Errorf("sequence number used before")
 		}
 		t.alarms[act.Kind] = act.Seq
-	case Shun:
+	case Quarantine:
 		if !t.broken[act.Node] || t.w.spec.ExcludeAfter == 0 {
 			return fmt.Errorf("its hardware has not failed, or that does not matter")
 		}

@@ -1,19 +1,31 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// departure is that ranks will be stopped, and have until then to get ready: those of a node that will be gone, or all of them, for the
-// end of the job or for its growth. Each has an alarm of its own, since nobody here can tell which of several is the first to be due.
+// departures are the ends that were announced to ranks.
+type departures struct {
+	// announced are those whose time is not over, in the order in which they were announced.
+	announced []departure
+	// end is how the job ends once all that lives is ready; nil unless its end was announced.
+	end *Result
+}
+
+// departure announces that ranks will be stopped and have until then to get ready: those of a node that will
+// be gone, or all of them, for the end of the job or for its growth.
 type departure struct {
 	// node is the one that will be gone, or everyNode.
 	node   string
 	within time.Duration
 	why    string
-	// loose says that somebody else ends what is not ready in time; otherwise alarm is the Seq of the alarm that does.
+	// loose says that someone else ends what is not ready in time. Otherwise alarm is the Seq of the alarm that
+	// does. Each departure has an alarm of its own: only who keeps the clock can tell which one is due first.
 	loose bool
 	alarm int
 }
@@ -29,26 +41,68 @@ func (d departure) reason() string {
 	return fmt.Sprintf("%s leaves: %s", d.node, d.why)
 }
 
-// covers says that nothing is new in another departure: the same ranks must be ready by then anyway.
+// covers reports whether another departure brings nothing new: the same ranks must be ready by then anyway.
 func (d departure) covers(other departure) bool {
 	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose)
 }
 
-// depart begins a departure: the ranks that run are told, and stopped when all of them are ready or the time is over.
+func (ds *departures) add(d departure) { ds.announced = append(ds.announced, d) }
+
+// forget drops the departures of a node.
+func (ds *departures) forget(node string) {
+	ds.announced = slices.DeleteFunc(ds.announced, func(d departure) bool { return d.node == node })
+}
+
+// take removes the departure whose alarm it is.
+func (ds *departures) take(alarm int) (departure, bool) {
+	i := slices.IndexFunc(ds.announced, func(d departure) bool { return !d.loose && d.alarm == alarm })
+	if i < 0 {
+		return departure{}, false
+	}
+	d := ds.announced[i]
+	ds.announced = slices.Delete(ds.announced, i, i+1)
+	return d, true
+}
+
+func (ds *departures) cover(other departure) bool {
+	return slices.ContainsFunc(ds.announced, func(d departure) bool { return d.covers(other) })
+}
+
+func (ds *departures) expire(r Result) { ds.end = &r }
+
+// draining takes note that a node will be gone. The units that have ranks there stop in time and start again
+// elsewhere, at no cost.
+func (s *State) draining(ev Draining) string {
+	n := s.roster.nodes[ev.Node]
+	d := departure{node: ev.Node, within: ev.Within, why: ev.Why}
+	if n == nil || n.leaves != nil && n.leaves.covers(d) {
+		return s.step.ignore()
+	}
+	s.roster.noteLeaving(n.Name, d)
+	text := also(d.reason(), s.depart(d))
+	if left, gone := s.letGo(n); gone {
+		return left
+	}
+	return text
+}
+
+// depart begins a departure: the running ranks are told, and stopped when all of them are ready or the time is
+// over.
 func (s *State) depart(d departure) (text string) {
 	units := s.leavers(d)
-	if s.ending.result != nil || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
+	if s.decided() || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
 		return ""
 	}
 	if d.within <= 0 {
-		return s.vacateAll(d)
+		text, _ := s.vacateAll(d)
+		return text
 	}
 	if !d.loose {
 		d.alarm = s.alarm(AlarmDeparture, d.within)
 	}
-	s.departures.announced = append(s.departures.announced, d)
+	s.departures.add(d)
 	for i := range units {
-		if u := &units[i]; u.phase == Running && (u.notice == nil || d.within < u.notice.within) {
+		if u := &units[i]; u.phase == Running && (u.notice.departure == nil || d.within < u.notice.departure.within) {
 			s.forewarn(u, d)
 			text = fmt.Sprintf("the ranks have %v to get ready", d.within)
 		}
@@ -56,20 +110,21 @@ func (s *State) depart(d departure) (text string) {
 	return text
 }
 
-// leavers are the units that a departure is about: nothing starts on a node that leaves, so that they are the ones that were told.
+// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so these are the
+// units that were told.
 func (s *State) leavers(d departure) []unit {
 	if d.node == everyNode {
 		return s.progress.units
 	}
-	if n := s.roster.nodes[d.node]; n != nil && n.slot != spare {
-		return s.unitsAt(n.slot)
+	if n := s.roster.nodes[d.node]; n != nil && n.nodeRank != spare {
+		return s.unitsAt(n.nodeRank)
 	}
 	return nil
 }
 
 // forewarn gives notice to the ranks of a unit that are not ready.
 func (s *State) forewarn(u *unit, d departure) {
-	u.notice = &d
+	u.notify(d)
 	for i := range u.members {
 		if m := &u.members[i]; m.live && !m.ready {
 			s.orderNotice(u, u.first+i, d)
@@ -78,7 +133,7 @@ func (s *State) forewarn(u *unit, d departure) {
 }
 
 func (s *State) orderNotice(u *unit, nodeRank int, d departure) {
-	s.do(Notice{
+	s.step.do(Notice{
 		Node: s.plan.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Within: d.within, Why: d.reason(), Alarm: d.alarm,
 	})
 }
@@ -86,7 +141,7 @@ func (s *State) orderNotice(u *unit, nodeRank int, d departure) {
 // remind repeats to a node what its share of a unit was told.
 func (s *State) remind(u *unit, nodeRank int) {
 	for _, d := range s.departures.announced {
-		if n := s.roster.nodes[d.node]; d.node == everyNode || n != nil && u.member(n.slot) != nil {
+		if n := s.roster.nodes[d.node]; d.node == everyNode || n != nil && u.member(n.nodeRank) != nil {
 			s.orderNotice(u, nodeRank, d)
 		}
 	}
@@ -95,66 +150,169 @@ func (s *State) remind(u *unit, nodeRank int) {
 // readied counts the nodes of a unit whose ranks are ready.
 func (s *State) readied(ev Ready) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.notice == nil || u.phase != Running || m.ready {
-		return s.ignore()
+	if !ok || u.notice.departure == nil || u.phase != Running || m.ready {
+		return s.step.ignore()
 	}
-	m.ready = true
-	u.ready++
-	s.progress.ready++
-	return s.heeded(u)
+	s.progress.setReady(u, m)
+	return s.stopWhenReady(u)
 }
 
-func (s *State) unready(u *unit, m *member) {
-	if m.ready {
-		m.ready = false
-		u.ready--
-		s.progress.ready--
-	}
-}
-
-// heeded stops a unit once all of its ranks that live are ready. For the end of the job, all units wait for each other.
-func (s *State) heeded(u *unit) string {
-	if u.notice == nil || u.ready < u.live || s.departures.end != nil {
+// stopWhenReady stops a unit once all of its ranks that live are ready. For the end of the job, all units wait
+// for each other.
+func (s *State) stopWhenReady(u *unit) string {
+	if u.notice.departure == nil || u.notice.ready < u.live || s.departures.end != nil {
 		return ""
 	}
-	return also(s.label(u)+": all ranks are ready", s.vacate(u, *u.notice))
+	return also(s.label(u)+": all ranks are ready", s.vacate(u, *u.notice.departure))
 }
 
 // overdue ends the wait for ranks to get ready.
 func (s *State) overdue(ev TimedOut) string {
-	i := slices.IndexFunc(s.departures.announced, func(d departure) bool { return !d.loose && d.alarm == ev.Seq })
-	if i < 0 {
-		return s.ignore()
+	d, ok := s.departures.take(ev.Seq)
+	if !ok {
+		return s.step.ignore()
 	}
-	d := s.departures.announced[i]
-	s.departures.announced = slices.Delete(s.departures.announced, i, i+1)
-	text := ""
 	if d.node == everyNode && s.departures.end != nil {
-		text = s.end(*s.departures.end)
-	} else {
-		text = s.vacateAll(d)
+		return "the time to get ready is over; " + s.end(*s.departures.end)
 	}
-	if text == "" {
+	text, stopped := s.vacateAll(d)
+	if !stopped {
 		return ""
 	}
 	return "the time to get ready is over; " + text
 }
 
-// vacateAll stops what still runs of a departure.
-func (s *State) vacateAll(d departure) (text string) {
+// vacateAll stops what still runs of a departure, and reports whether anything did.
+func (s *State) vacateAll(d departure) (text string, stopped bool) {
 	units := s.leavers(d)
 	for i := range units {
-		if u := &units[i]; u.phase == Running && s.ending.result == nil {
-			text = also(text, s.vacate(u, d))
+		if u := &units[i]; u.phase == Running && !s.decided() {
+			text, stopped = also(text, s.vacate(u, d)), true
 		}
+	}
+	return text, stopped
+}
+
+// vacate stops a unit for a departure, which is no failure.
+func (s *State) vacate(u *unit, d departure) string {
+	u.stopFor(&fault{Failure: Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}, departs: true, decided: true})
+	s.pass(u, Stopping)
+	s.stop(u)
+	return s.settle(u)
+}
+
+// letGo gives up a node that leaves, once nothing runs there. It reports whether it did.
+func (s *State) letGo(n *node) (text string, gone bool) {
+	if n == nil || n.leaves == nil || s.decided() {
+		return "", false
+	}
+	if n.nodeRank != spare {
+		for _, u := range s.unitsAt(n.nodeRank) {
+			if u.live > 0 {
+				return "", false
+			}
+		}
+	}
+	s.roster.noteLoss(fmt.Sprintf("%s has left: %s", n.Name, n.leaves.why))
+	return s.gone(n), true
+}
+
+// letGoAll gives up the nodes of a unit that has ended, if they leave.
+func (s *State) letGoAll(u *unit) (text string) {
+	for i := range u.members {
+		left, _ := s.letGo(s.roster.nodes[s.plan.slots[u.first+i].Node.Name])
+		text = also(text, left)
 	}
 	return text
 }
 
-// vacate stops a unit for the sake of a departure, which is no failure.
-func (s *State) vacate(u *unit, d departure) string {
-	u.cause = &fault{Failure: Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}, departs: true, decided: true}
-	s.pass(u, Stopping)
-	s.stop(u)
-	return s.settle(u)
+// leaves reports whether a unit cannot start where it is: its node will be gone, and waits for others there to
+// end.
+func (s *State) leaves(u *unit) bool {
+	for i := range u.members {
+		n := s.roster.nodes[s.plan.slots[u.first+i].Node.Name]
+		if n != nil && n.nodeRank == u.first+i && n.leaves != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// cancel ends the job at once, or announces its end; a second one kills.
+func (s *State) cancel(ev Cancel) string {
+	if end := s.departures.end; end != nil && end.Code == ev.Code { // its end was announced with a reason
+		ev.Ending = cmp.Or(ev.Ending, end.Ending)
+	}
+	if ev.Within > 0 {
+		return s.announceEnd(ev)
+	}
+	if s.ending.cancels > 0 && ev.Once {
+		return s.step.ignore()
+	}
+	s.ending.cancel(ev.Signal)
+	switch {
+	case s.ending.cancels > 1:
+		for i := range s.progress.units {
+			u := &s.progress.units[i]
+			u.setTold(false)
+			s.stop(u)
+		}
+		return "cancelled again: killing what still runs"
+	case s.decided():
+		return s.ending.result.Reason + "; still stopping; cancel again to kill"
+	}
+	r := ev.result()
+	r.Cause = s.cause()
+	return s.end(r)
+}
+
+func (ev Cancel) result() Result {
+	what := "job cancelled: "
+	switch {
+	case ev.Code == codeOwn, ev.Ending == report.EndProgram:
+		what = "job failed: "
+	case ev.Ending == report.EndPreempted:
+		what = "job preempted: "
+	}
+	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
+}
+
+// announceEnd tells the ranks of all units that the job will end. What does not run yet no longer begins.
+func (s *State) announceEnd(ev Cancel) string {
+	if s.decided() {
+		return s.correctEnding(ev)
+	}
+	if !slices.ContainsFunc(s.progress.units, owing) { // the work was done before
+		return s.step.ignore()
+	}
+	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose}
+	known := s.departures.cover(d)
+	if known && s.departures.end != nil && ev.Once {
+		return s.step.ignore()
+	}
+	s.departures.expire(ev.result())
+	s.shortage.setHomeless(nil)
+	s.master.dropQuestion()
+	if !known {
+		s.depart(d)
+	}
+	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
+}
+
+// correctEnding gives the better reason why a job that still stops was told to.
+func (s *State) correctEnding(ev Cancel) string {
+	r := s.ending.result
+	if r.Ending != report.EndCancelled || r.Code != s.exitCode(report.EndCancelled, ev.Code) || ev.Ending == "" {
+		return s.step.ignore()
+	}
+	s.ending.reword(ev.Ending, s.exitCode(ev.Ending, ev.Code), ev.result().Reason)
+	return r.Reason
+}
+
+// endWhenReady ends a job whose end was announced, once all that lives is ready.
+func (s *State) endWhenReady() string {
+	if s.departures.end == nil || s.decided() || s.progress.ready < s.progress.live {
+		return ""
+	}
+	return s.end(*s.departures.end)
 }

@@ -142,6 +142,8 @@ type World struct {
 	Network string
 }
 
+func (w World) endpoint() string { return endpoint(w.MasterAddr, w.MasterPort) }
+
 // Failure is what an attempt failed of. What follows it is an echo.
 type Failure struct {
 	// Node and Rank say where; Rank is -1 when it is not about one rank (a lost node).

@@ -1,10 +1,7 @@
 package job
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/golaunch/golaunch/launcher/report"
@@ -12,32 +9,124 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
+// plan is where the ranks are: the newest placement, by node rank.
+type plan struct {
+	slots []slot
+	// vacant are the node ranks whose node is gone.
+	vacant []int
+	// world is what ranks know of the whole; roles counts the ranks of each role.
+	world World
+	roles map[string]int
+	// differing is why the nodes have no fabric in common, until it was told.
+	differing string
+}
+
+// slot is the placement group of one node rank.
+type slot struct {
+	placement.Group
+	// vacant says that its node is gone.
+	vacant bool
+	// role is that of the plan's node, and roleFirst the position of its first rank among those of the role.
+	role      string
+	roleFirst int
+}
+
+// adopt begins a placement.
+func (p *plan) adopt(chosen placement.Plan, maxRestarts int) {
+	p.slots, p.vacant, p.roles = make([]slot, len(chosen.Groups)), nil, map[string]int{}
+	for i, g := range chosen.Groups {
+		role := g.Node.Labels[placement.RoleLabel]
+		p.slots[i] = slot{Group: g, role: role, roleFirst: p.roles[role]}
+		p.roles[role] += len(g.Bundles)
+	}
+	p.world = World{WorldSize: chosen.WorldSize(), Nodes: len(chosen.Groups), Uniform: uniform(chosen), MaxRestarts: maxRestarts}
+}
+
+// uniform is the number of ranks on each node, or 0 if nodes have different numbers.
+func uniform(p placement.Plan) int {
+	n := len(p.Groups[0].Bundles)
+	for _, g := range p.Groups {
+		if len(g.Bundles) != n {
+			return 0
+		}
+	}
+	return n
+}
+
+// agree notes what the ranks use the network for until the job is placed anew: a node that takes the place
+// of another one must do as the running ones do.
+func (p *plan) agree() {
+	nodes := make([]placement.Node, len(p.slots))
+	for i, sl := range p.slots {
+		nodes[i] = sl.Node
+	}
+	p.world.Network, p.differing = nccl.Agree(nodes)
+}
+
+// tellDiffering returns why the nodes have no fabric in common, once.
+func (p *plan) tellDiffering() string {
+	text := p.differing
+	p.differing = ""
+	return text
+}
+
+func (p *plan) setMaster(port int) {
+	p.world.MasterAddr, p.world.MasterPort = p.slots[0].Node.Addr.String(), port
+}
+
+func (p *plan) vacate(nodeRank int) {
+	p.slots[nodeRank].vacant = true
+	p.vacant = append(p.vacant, nodeRank)
+}
+
+// fill gives a node rank another node. The ranks keep their role.
+func (p *plan) fill(nodeRank int, g placement.Group) {
+	sl := &p.slots[nodeRank]
+	sl.Group, sl.vacant = g, false
+	p.vacant = slices.DeleteFunc(p.vacant, func(rank int) bool { return rank == nodeRank })
+}
+
+// worldAt is what the ranks on a node rank know of the whole.
+func (p *plan) worldAt(nodeRank int, gpus bool) World {
+	w, sl := p.world, p.slots[nodeRank]
+	w.LocalSize = len(sl.Bundles)
+	w.RoleSize, w.RoleFirst = p.roles[sl.role], sl.roleFirst
+	if gpus {
+		w.GPUs = make([]placement.GPU, len(sl.Bundles))
+		for i, b := range sl.Bundles {
+			w.GPUs[i] = *b.GPU
+		}
+	}
+	return w
+}
+
 // place finds nodes for a unit that is to start, and waits for them if there are too few.
 func (s *State) place(u *unit) string {
-	if s.whole() {
+	if s.placesAll() {
 		return s.placeAll(u.grows())
 	}
-	home, text := s.plan.slots[u.first], ""
+	text := ""
 	switch {
 	case s.leaves(u):
 		s.pass(u, Preparing)
 		return s.label(u) + ": " + s.leaveWait(u)
-	case home.vacant:
-		if s.rehome(u.first, s.fit(s.list())) != nil && s.rehome(u.first, s.list()) != nil {
-			s.shortage.homeless = append(s.shortage.homeless, u.id)
+	case s.plan.slots[u.first].vacant:
+		spares := s.roster.list()
+		if s.rehome(u.first, s.suspects.fit(spares)) != nil && s.rehome(u.first, spares) != nil {
+			s.shortage.addHomeless(u.id)
 			return s.gather(u, s.wanting())
 		}
 	default:
 		text = s.exchange(u.first)
 	}
-	if s.suspects.excluded[s.plan.slots[0].Node.Name] == unreachable.Cause {
+	if s.suspects.excluded[s.plan.slots[0].Node.Name].code == excludedUnreachable {
 		text = also(s.exchange(0), text)
 	}
 	return also(text, also(s.reused(u), s.prepare(u)))
 }
 
-// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as it can use it waits for
-// more, until the last call or because none can come.
+// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as the
+// job can use, it waits for more until the last call, or until none can come.
 func (s *State) placeAll(lastCall bool) string {
 	u := &s.progress.units[0]
 	if u.phase != Gathering {
@@ -46,19 +135,20 @@ func (s *State) placeAll(lastCall bool) string {
 	if !s.worthAsking() {
 		return s.gather(u, s.shortfall())
 	}
-	plan, err := s.solve(s.request())
+	chosen, err := s.solve(s.request())
 	if err != nil {
 		return s.infeasible(u, err)
 	}
-	if !lastCall && !s.closed() && !s.complete(plan) {
-		s.shortage.enough = max(len(s.roster.nodes)+1, s.spec.Request.MaxNodes)
-		if s.timers.armed[AlarmLastCall] == 0 {
+	if !lastCall && !s.closed() && !s.complete(chosen) {
+		s.shortage.need(max(len(s.roster.nodes)+1, s.spec.Request.MaxNodes))
+		if !s.timers.runs(AlarmLastCall) {
 			s.arm(AlarmLastCall)
 		}
 		return s.gather(u, s.shortfall())
 	}
-	s.adopt(plan)
-	return also(s.reused(&s.progress.units[0]), s.prepare(&s.progress.units[0]))
+	s.adopt(chosen)
+	u = &s.progress.units[0]
+	return also(s.reused(u), s.prepare(u))
 }
 
 // infeasible waits for what is missing, or ends the job when that can never come.
@@ -67,9 +157,9 @@ func (s *State) infeasible(u *unit, err error) string {
 	if !ok || s.spec.FixedPool && !e.Ever {
 		return s.unplaceable(err.Error())
 	}
-	s.timers.armed[AlarmLastCall] = 0
+	s.timers.clear(AlarmLastCall)
 	if s.strict() {
-		s.shortage.enough = len(s.roster.nodes) + e.Missing
+		s.shortage.need(len(s.roster.nodes) + e.Missing)
 	}
 	switch {
 	case e.Missing == 0:
@@ -80,7 +170,8 @@ func (s *State) infeasible(u *unit, err error) string {
 	return s.gather(u, s.shortfall())
 }
 
-// gather waits for nodes, for as long as the placement limit allows. A unit that begins to wait begins the limit anew.
+// gather waits for nodes, for as long as the placement limit allows. The limit begins anew with each unit
+// that begins to wait.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
 		return s.unplaceable(why)
@@ -89,39 +180,42 @@ func (s *State) gather(u *unit, why string) string {
 		s.pass(u, Gathering)
 		s.arm(AlarmPlacement)
 	}
-	if s.whole() {
-		s.shortage.text = why
+	if s.placesAll() {
+		s.shortage.waitFor(why)
 	}
 	return why
 }
 
 func (s *State) unplaceable(why string) string {
-	if s.closed() && s.roster.loss != "" {
-		why = s.roster.loss + "; no other can come; " + why
+	r := Result{Code: codeOwn, Cause: s.cause()}
+	if s.roster.lost {
+		if s.closed() {
+			why = s.roster.loss + "; no other can come; " + why
+		}
+	} else {
+		r.Ending = report.EndProgram // it asks for what is not there
 	}
-	r := Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()}
-	if s.roster.loss == "" {
-		r.Ending = report.EndProgram // the request is for what is not there
-	}
+	r.Reason = "job failed: " + why
 	return s.end(r)
 }
 
-// worthAsking says whether a plan can have become possible. Each question costs O(nodes): one for every join would be quadratic.
+// worthAsking reports whether a plan may have become possible. Each try costs O(nodes): one for every node
+// that joins would be quadratic.
 func (s *State) worthAsking() bool {
-	r := s.spec.Request
-	if len(s.roster.nodes) < s.shortage.enough {
+	r, nodes := s.spec.Request, len(s.roster.nodes)
+	if nodes < s.shortage.enough {
 		return false
 	}
-	return s.strict() || len(s.roster.nodes) >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
+	return s.strict() || nodes >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
 }
 
-// strict says that the job cannot be placed on fewer nodes than the request names.
+// strict reports whether the job needs as many nodes as the request names.
 func (s *State) strict() bool {
 	r := s.spec.Request
 	return r.Strategy != placement.Pack && r.Strategy != placement.Spread || allGPUs(r)
 }
 
-// complete says that more nodes would not make the plan better.
+// complete reports whether more nodes would not make the plan better.
 func (s *State) complete(p placement.Plan) bool {
 	r := s.spec.Request
 	if !allGPUs(r) && p.WorldSize() < ranks(r, r.MaxNodes) {
@@ -156,195 +250,79 @@ func (s *State) request() placement.Request {
 	return r
 }
 
-// list has the nodes that no group uses, in the order of their names so that it does not depend on a map.
-func (s *State) list() []placement.Node {
-	nodes := make([]placement.Node, 0, len(s.roster.spares))
-	for name := range s.roster.spares {
-		nodes = append(nodes, s.roster.nodes[name].Node)
+// solve plans without the excluded nodes, and with them only if there is no other way.
+func (s *State) solve(r placement.Request) (placement.Plan, error) {
+	all := s.roster.list()
+	fit := s.suspects.fit(all)
+	if len(fit) < len(all) {
+		if chosen, err := placement.Solve(r, fit); err == nil {
+			return chosen, nil
+		}
 	}
-	slices.SortFunc(nodes, func(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return nodes
+	if r, moved := s.moveMaster(r); moved {
+		if chosen, err := placement.Solve(r, all); err == nil {
+			return chosen, nil
+		}
+	}
+	return placement.Solve(r, all)
 }
 
-// release takes all nodes out of their groups, between attempts of the whole. What was asked of them does not matter any more.
+// release takes all nodes out of their slots, between attempts of the whole, and drops what they were asked.
 func (s *State) release() {
-	s.master.question, s.master.ported = nil, false
-	s.unask(0)
+	s.master.dropQuestion()
+	s.master.closePort()
+	s.master.dropAnswers(0)
 	for _, sl := range s.plan.slots {
-		if n := s.roster.nodes[sl.Node.Name]; n != nil {
-			s.seat(n, spare)
+		if s.Has(sl.Node.Name) {
+			s.roster.seat(sl.Node.Name, spare)
 		}
 	}
 }
 
-// adopt makes a plan the job's own and divides it into units.
-func (s *State) adopt(p placement.Plan) {
-	s.plan.slots, s.plan.vacant = make([]slot, len(p.Groups)), nil
-	s.plan.roles = map[string]int{}
-	for i, g := range p.Groups {
-		role := g.Node.Labels[placement.RoleLabel]
-		s.plan.slots[i] = slot{Group: g, role: role, roleFirst: s.plan.roles[role]}
-		s.plan.roles[role] += len(g.Bundles)
-		s.seat(s.roster.nodes[g.Node.Name], i)
+// adopt makes a placement the job's own and divides it into units.
+func (s *State) adopt(chosen placement.Plan) {
+	s.plan.adopt(chosen, s.spec.MaxRestarts)
+	for i, g := range chosen.Groups {
+		s.roster.seat(g.Node.Name, i)
 	}
-	s.timers.armed[AlarmLastCall] = 0
-	s.shortage.enough, s.growth.partial = 0, !s.complete(p)
-	s.progress.done, s.progress.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
-	s.plan.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
-	if s.spec.Request.GPU && len(s.plan.slots) > 1 {
-		s.plan.world.Network, s.plan.differing = s.agree()
+	s.timers.clear(AlarmLastCall)
+	s.shortage.need(0)
+	s.growth.adopt(!s.complete(chosen))
+	s.master.adopt()
+	if s.spec.Request.GPU && len(chosen.Groups) > 1 {
+		s.plan.agree()
 	}
-	switch s.spec.Restart {
-	case RestartNode:
-		s.progress.units = make([]unit, len(p.Groups))
-		for i := range s.progress.units {
-			s.progress.units[i] = unit{id: i, first: i, members: make([]member, 1)}
-		}
-	case RestartRank:
-		s.progress.units = make([]unit, 0, p.WorldSize())
-		for i, g := range p.Groups {
-			for range g.Bundles {
-				s.progress.units = append(s.progress.units, unit{id: len(s.progress.units), first: i, members: make([]member, 1)})
-			}
-		}
-	default:
-		s.progress.units[0].members = make([]member, len(p.Groups))
-	}
-	s.progress.open = len(s.progress.units)
+	s.progress.adopt(chosen, s.spec.Restart)
 	for i := range s.progress.units {
 		s.pass(&s.progress.units[i], Preparing)
 	}
 }
 
-// agree is on what the ranks use the network for as long as the job is not placed anew: a node that takes the place of another must
-// do as those do that run.
-func (s *State) agree() (agreed, differing string) {
-	nodes := make([]placement.Node, len(s.plan.slots))
-	for i, sl := range s.plan.slots {
-		nodes[i] = sl.Node
-	}
-	return nccl.Agree(nodes)
+// shortage is what a job lacks that waits for nodes.
+type shortage struct {
+	// homeless are the units whose node is gone and that wait for another one while other units run.
+	homeless []int
+	// enough is the number of nodes from which on a new plan may be possible.
+	enough int
+	// text is what the whole job waits for. queued is why the cluster has no nodes for it, empty when the
+	// cluster has given one since.
+	text, queued string
 }
 
-func uniform(p placement.Plan) int {
-	n := len(p.Groups[0].Bundles)
-	for _, g := range p.Groups {
-		if len(g.Bundles) != n {
-			return 0
-		}
-	}
-	return n
-}
+func (l *shortage) need(nodes int) { l.enough = nodes }
 
-// exchange has a spare take the place of an excluded node on which nothing lives.
-func (s *State) exchange(nodeRank int) string {
-	old := s.plan.slots[nodeRank]
-	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) || s.rehome(nodeRank, s.fit(s.list())) != nil {
-		return ""
-	}
-	return fmt.Sprintf("%s takes the place of %s", s.plan.slots[nodeRank].Node.Name, old.Node.Name)
-}
+func (l *shortage) waitFor(text string) { l.text = text }
 
-// rehome gives a node rank of which nothing lives to one of the spares, the least that suffices: a larger one may have come for a larger rank.
-func (s *State) rehome(nodeRank int, spares []placement.Node) error {
-	return s.replace(nodeRank, s.snug(nodeRank, spares))
-}
+func (l *shortage) queue(why string) { l.queued = why }
 
-// replace gives a node rank of which nothing lives to one of the candidates, with the same ranks on it.
-func (s *State) replace(nodeRank int, candidates []placement.Node) error {
-	g, err := s.substitute(nodeRank, candidates)
-	if err != nil {
-		return err
-	}
-	s.unask(nodeRank)
-	if nodeRank == 0 {
-		s.master.question, s.master.ported = nil, false
-	}
-	if old := s.roster.nodes[s.plan.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
-		s.seat(old, spare)
-	}
-	was := s.plan.slots[nodeRank] // whose role the ranks go on with
-	s.plan.slots[nodeRank], s.step.replaced = slot{Group: g}, true
-	s.plan.slots[nodeRank].role, s.plan.slots[nodeRank].roleFirst = was.role, was.roleFirst
-	s.plan.vacant = slices.DeleteFunc(s.plan.vacant, func(rank int) bool { return rank == nodeRank })
-	s.seat(s.roster.nodes[g.Node.Name], nodeRank)
-	s.admit()
-	return nil
-}
+func (l *shortage) addHomeless(unit int) { l.homeless = append(l.homeless, unit) }
 
-func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement.Group, error) {
-	old := s.plan.slots[nodeRank].Group
-	r := s.spec.Request
-	r.MinNodes, r.MaxNodes, r.PerNode, r.Strategy = 1, 1, []int{len(old.Bundles)}, placement.StrictPack
-	r.Keep = map[string]int{old.Node.Name: 0}
-	plan, err := placement.Solve(r, candidates)
-	if err != nil {
-		return placement.Group{}, err
-	}
-	g := plan.Groups[0]
-	g.NodeRank = nodeRank
-	for i := range g.Bundles {
-		g.Bundles[i].Rank = old.Bundles[i].Rank
-	}
-	return g, nil
-}
+func (l *shortage) setHomeless(units []int) { l.homeless = units }
 
-// snug are the spares with the least room that suffices for a node rank.
-func (s *State) snug(nodeRank int, spares []placement.Node) []placement.Node {
-	need, least := len(s.plan.slots[nodeRank].Bundles), math.MaxInt
-	for _, n := range spares {
-		if room := s.room(n); room >= need {
-			least = min(least, room)
-		}
-	}
-	return slices.DeleteFunc(spares, func(n placement.Node) bool { return s.room(n) != least })
-}
-
-// room is how many ranks a node has GPUs, CPUs and memory for, as far as that is known; math.MaxInt without a bound.
-func (s *State) room(n placement.Node) int {
-	r, room := s.spec.Request, math.MaxInt
-	if r.GPU {
-		room = 0
-		for _, g := range n.GPUs {
-			if g.HeldBy == "" {
-				room++
-			}
-		}
-	}
-	if r.CPUs > 0 && n.CPUs != 0 {
-		room = min(room, n.CPUs/r.CPUs)
-	}
-	if r.Memory > 0 && n.Memory != 0 {
-		room = min(room, int(n.Memory/r.Memory))
-	}
-	return room
-}
-
-// gathering says that the job, or a part of it, waits for nodes.
+// gathering reports whether the job, or a part of it, waits for nodes.
 func (s *State) gathering() bool {
-	if s.whole() {
+	if s.placesAll() {
 		return s.progress.units[0].phase == Gathering
 	}
 	return len(s.shortage.homeless) > 0
-}
-
-// wanting says what the job waits for while it gathers, and why the nodes that are there do not do.
-func (s *State) wanting() string {
-	if s.shortage.queued != "" {
-		return s.shortage.queued
-	}
-	if s.whole() {
-		return s.shortage.text
-	}
-	if len(s.shortage.homeless) == 0 {
-		return ""
-	}
-	rank := s.progress.units[s.shortage.homeless[0]].first
-	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.plan.slots[rank].Node.Name, rank)
-	if spares := s.list(); len(spares) > 0 {
-		if _, err := s.substitute(rank, spares); err != nil {
-			text += "; " + err.Error()
-		}
-	}
-	return text
 }

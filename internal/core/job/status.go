@@ -13,7 +13,7 @@ type Summary struct {
 	// Attempt is the newest attempt of any unit.
 	Attempt               int
 	Restarts, MaxRestarts int
-	// Waits says what the job waits for, in words; once it is finished, how it ended.
+	// Waits says in words what the job waits for or, once it is finished, how it ended.
 	Waits string
 	// Nodes are the nodes that are there: by node rank, then the spares by name.
 	Nodes []NodeStatus
@@ -24,17 +24,18 @@ type NodeStatus struct {
 	Node placement.Node
 	// NodeRank is -1 for a spare.
 	NodeRank int
-	// Ranks are the bundles that the job has on the node, Live whether processes of the job may be there.
+	// Ranks are the bundles that the job has on the node; Live says whether processes of the job may be there.
 	Ranks []placement.Bundle
 	Live  bool
 }
 
-// Phase is where the job stands. With several units it is that of the unit that has come furthest but not finished.
+// Phase is where the job stands. With several units it is that of the unit that has come furthest but is not
+// finished.
 func (s *State) Phase() Phase {
 	switch {
 	case s.ending.finished:
 		return Finished
-	case s.ending.result != nil:
+	case s.decided():
 		return Stopping
 	}
 	for _, p := range []Phase{Running, Stopping, Backoff, Preparing} {
@@ -52,11 +53,11 @@ func (s *State) Summary() Summary {
 		sum.Attempt = max(sum.Attempt, u.attempt)
 	}
 	for i, sl := range s.plan.slots {
-		if n := s.roster.nodes[sl.Node.Name]; n != nil && n.slot == i {
+		if n := s.roster.nodes[sl.Node.Name]; n != nil && n.nodeRank == i {
 			sum.Nodes = append(sum.Nodes, NodeStatus{Node: n.Node, NodeRank: i, Ranks: sl.Bundles, Live: s.liveAt(i)})
 		}
 	}
-	for _, n := range s.list() {
+	for _, n := range s.roster.list() {
 		sum.Nodes = append(sum.Nodes, NodeStatus{Node: n, NodeRank: spare})
 	}
 	return sum
@@ -75,9 +76,36 @@ func (s *State) first(p Phase) *unit {
 	return nil
 }
 
+// Live reports whether processes of an attempt may be on a node. Whatever else of the job a returning node
+// runs must end.
+func (s *State) Live(node string, unit, attempt int) bool {
+	_, _, _, ok := s.find(node, unit, attempt)
+	return ok
+}
+
+// Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
+func (s *State) Result() (Result, bool) {
+	if !s.decided() {
+		return Result{}, false
+	}
+	return s.outcome(), true
+}
+
+// outcome is the result with its cause as it is known by now.
+func (s *State) outcome() Result {
+	r := *s.ending.result
+	if s.ending.fatal != noUnit {
+		u := &s.progress.units[s.ending.fatal]
+		cause := u.failure()
+		cause.Why = u.causeText()
+		r.Cause = &cause
+	}
+	return r
+}
+
 // waits has one part for each thing that units wait for.
 func (s *State) waits() string {
-	if s.ending.result != nil {
+	if s.decided() {
 		return also(s.ending.result.Reason, s.stopWait(s.progress.live))
 	}
 	var starting, stopping, ranks int

@@ -25,16 +25,16 @@ func (TimedOut) event()  {}
 func (Queued) event()    {}
 func (Cancel) event()    {}
 
-func (Prepare) action() {}
-func (Admit) action()   {}
-func (Reach) action()   {}
-func (Start) action()   {}
-func (Notice) action()  {}
-func (Stop) action()    {}
-func (Wait) action()    {}
-func (Alarm) action()   {}
-func (Shun) action()    {}
-func (Finish) action()  {}
+func (Prepare) action()    {}
+func (Admit) action()      {}
+func (Reach) action()      {}
+func (Start) action()      {}
+func (Notice) action()     {}
+func (Stop) action()       {}
+func (Wait) action()       {}
+func (Alarm) action()      {}
+func (Quarantine) action() {}
+func (Finish) action()     {}
 
 // The texts of events and actions are for logs and traces.
 
@@ -152,7 +152,7 @@ func (a Alarm) String() string {
 	return text
 }
 
-func (a Shun) String() string { return fmt.Sprintf("shun %s: %s", a.Node, a.Why) }
+func (a Quarantine) String() string { return fmt.Sprintf("quarantine %s: %s", a.Node, a.Why) }
 
 func (a Finish) String() string {
 	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)

@@ -1,18 +1,19 @@
 package job
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole, the request is for the job as
-// it should then be, the nodes that it has included: they keep their node ranks, and spares come next. Otherwise it is for
-// further nodes, one for each node rank that lacks one; any of them helps.
+// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole, the request
+// is for the whole job, including the nodes that it has: they keep their node ranks, and spares come next.
+// Otherwise it is for further nodes, one for each node rank that lacks one; any of them helps.
 func (s *State) Wants() (r placement.Request, whole, ok bool) {
-	if s.whole() {
-		if !s.lacking() {
+	if s.placesAll() {
+		if !s.lacksNodes() {
 			return r, true, false
 		}
 		return s.regroup(), true, true
@@ -26,47 +27,45 @@ func (s *State) Wants() (r placement.Request, whole, ok bool) {
 	return r, false, true
 }
 
-// Wanting says that the job [State.Wants] something. It costs O(1) while no node was lost.
+// Wanting reports whether the job [State.Wants] something. It costs O(1) while no node is gone.
 func (s *State) Wanting() bool {
-	if s.whole() {
-		return s.lacking()
+	if s.placesAll() {
+		return s.lacksNodes()
 	}
 	return len(s.uncovered()) > 0
 }
 
-// LastCall is the [AlarmLastCall] that a job waits for which would start with less than its most; 0 if it does not.
+// LastCall is the sequence number of the [AlarmLastCall] for which a job waits that would start with less than
+// its most; 0 if it does not.
 func (s *State) LastCall() int {
 	if !s.gathering() {
 		return 0
 	}
-	return s.timers.armed[AlarmLastCall]
+	return s.timers.newest[AlarmLastCall]
 }
 
-// lacking says of the whole that it waits for nodes, or will once it has stopped.
-func (s *State) lacking() bool {
-	if s.ending.result != nil {
+// lacksNodes reports whether the whole job waits for nodes, or will once it has stopped.
+func (s *State) lacksNodes() bool {
+	if s.decided() {
 		return false
 	}
 	u := &s.progress.units[0]
-	return u.phase == Gathering || len(s.plan.vacant) > 0 && owes(u)
+	return u.phase == Gathering || len(s.plan.vacant) > 0 && u.owes()
 }
 
-// owes says that a unit that lost a node needs another.
-func owes(u *unit) bool { return u.phase != Finished && (u.phase != Stopping || u.cause != nil) }
-
-// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take those of lost nodes, and a
-// lost node that comes back takes its own if it is still vacant.
+// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take those of
+// lost nodes, and a lost node that comes back takes its own if that is still vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
 	r.Keep = make(map[string]int, len(s.roster.nodes))
 	taken := make([]bool, len(s.plan.slots)+len(s.roster.nodes))
 	for rank, sl := range s.plan.slots {
-		if s.roster.nodes[sl.Node.Name] != nil {
+		if s.Has(sl.Node.Name) {
 			r.Keep[sl.Node.Name], taken[rank] = rank, true
 		}
 	}
 	rank := 0
-	for _, n := range s.list() {
+	for _, n := range s.roster.list() {
 		if _, kept := r.Keep[n.Name]; kept {
 			continue
 		}
@@ -83,20 +82,19 @@ func (s *State) regroup() placement.Request {
 	return r
 }
 
-// uncovered are the ranks on each of the vacant node ranks for which there is no spare, fewest first.
+// uncovered returns the sizes of the vacant groups for which there is no spare, smallest first.
 func (s *State) uncovered() []int {
-	if s.ending.result != nil || len(s.plan.vacant) == 0 {
+	if s.decided() || len(s.plan.vacant) == 0 {
 		return nil
 	}
 	var sizes []int
 	for _, rank := range s.plan.vacant {
-		units := s.unitsAt(rank)
-		if slices.ContainsFunc(units, func(u unit) bool { return owes(&u) }) {
+		if slices.ContainsFunc(s.unitsAt(rank), owing) {
 			sizes = append(sizes, len(s.plan.slots[rank].Bundles))
 		}
 	}
 	slices.Sort(sizes)
-	for _, n := range s.list() {
+	for _, n := range s.roster.list() {
 		room := s.room(n)
 		if i := slices.IndexFunc(sizes, func(size int) bool { return size == room || room == math.MaxInt }); i >= 0 {
 			sizes = slices.Delete(sizes, i, i+1)
@@ -105,28 +103,80 @@ func (s *State) uncovered() []int {
 	return sizes
 }
 
-// Live says that processes of an attempt may be on a node. What else a node that is back runs of the job must end.
-func (s *State) Live(node string, unit, attempt int) bool {
-	_, _, _, ok := s.find(node, unit, attempt)
-	return ok
-}
-
-// Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
-func (s *State) Result() (Result, bool) {
-	if s.ending.result == nil {
-		return Result{}, false
-	}
-	return s.outcome(), true
-}
-
-// outcome is the result with its cause as it is known by now.
-func (s *State) outcome() Result {
-	r := *s.ending.result
-	if s.ending.fatal != noUnit {
-		u := &s.progress.units[s.ending.fatal]
-		cause := u.failure()
-		cause.Why = u.blamed()
-		r.Cause = &cause
+// Instead is a request for one node in the place of one that has a node rank.
+func (s *State) Instead(node string) placement.Request {
+	r := s.spec.Request
+	r.MinNodes, r.MaxNodes, r.Strategy, r.Keep = 1, 1, placement.StrictPack, nil
+	if !s.placesAll() || !allGPUs(r) {
+		r.PerNode = []int{len(s.plan.slots[s.roster.nodes[node].nodeRank].Bundles)}
 	}
 	return r
+}
+
+// growth is the time after which a job on fewer nodes than its most asks for more.
+type growth struct {
+	// partial says that it was placed on fewer, due that it has run for long enough.
+	partial, due bool
+}
+
+func (g *growth) adopt(partial bool) { g.partial = partial }
+
+func (g *growth) setDue(due bool) { g.due = due }
+
+// armGrow begins the time for which the number of nodes stays as it is.
+func (s *State) armGrow() {
+	if s.growth.partial && s.spec.GrowAfter > 0 && s.placesAll() {
+		s.arm(AlarmGrow)
+	}
+}
+
+// growTimerFired ends that time.
+func (s *State) growTimerFired(ev TimedOut) string {
+	if !s.timers.answers(ev) {
+		return s.step.ignore()
+	}
+	s.timers.clear(AlarmGrow)
+	s.growth.setDue(true)
+	return s.grow()
+}
+
+// grow stops the ranks, once they are ready, to start again on more nodes, if there are such. It costs
+// O(n log n) for n nodes.
+func (s *State) grow() string {
+	if !s.Grows() {
+		return ""
+	}
+	chosen, err := placement.Solve(s.regroup(), s.usable())
+	if err != nil || chosen.WorldSize() <= s.plan.world.WorldSize {
+		return ""
+	}
+	why := fmt.Sprintf("the job grows from %d to %s", len(s.plan.slots), count(len(chosen.Groups), "node"))
+	return also(why, s.depart(departure{node: everyNode, within: s.spec.DrainTime, why: why}))
+}
+
+// Grows reports whether all ranks run and should rather run on more nodes. It costs O(1).
+func (s *State) Grows() bool {
+	u := &s.progress.units[0]
+	runs := u.phase == Running && u.left == s.plan.world.WorldSize && u.notice.departure == nil && !s.decided()
+	return s.growth.due && runs && s.refuseAtOnce(&fault{}).code == mayRestart
+}
+
+// grows reports whether a unit was stopped to start again on more nodes.
+func (u *unit) grows() bool { return u.cause != nil && u.cause.departs && u.cause.Node == everyNode }
+
+// Growth is a request for the nodes of a job that [State.Grows] and for at least one more.
+func (s *State) Growth() placement.Request {
+	r := s.regroup()
+	r.MinNodes = len(s.plan.slots) + 1
+	return r
+}
+
+// usable returns the nodes that have ranks and the spares that are not excluded, by name.
+func (s *State) usable() []placement.Node {
+	nodes := s.suspects.fit(s.roster.list())
+	for _, sl := range s.plan.slots {
+		nodes = append(nodes, s.roster.nodes[sl.Node.Name].Node)
+	}
+	slices.SortFunc(nodes, byName)
+	return nodes
 }

@@ -13,27 +13,49 @@ import (
 // shownNodes bounds how many nodes a reason names.
 const shownNodes = 4
 
-// shortfall says who is here and how many of the wanted nodes are not. It takes the same time however many nodes there are.
+// shortfall says which nodes are here and how many of the wanted ones are not. It takes the same time however
+// many nodes there are.
 func (s *State) shortfall() string {
-	if s.timers.armed[AlarmLastCall] != 0 {
+	if s.timers.runs(AlarmLastCall) {
 		return s.missing(s.spec.Request.MaxNodes) + "; starting with these at the last call"
 	}
 	return s.missing(s.spec.Request.MinNodes)
 }
 
 func (s *State) missing(want int) string {
-	text := fmt.Sprintf("waiting for %d of %s", max(0, want-len(s.roster.nodes)), count(want, "node"))
-	switch n := len(s.roster.nodes); {
+	nodes := s.roster.nodes
+	text := fmt.Sprintf("waiting for %d of %s", max(0, want-len(nodes)), count(want, "node"))
+	switch n := len(nodes); {
 	case n == 0:
 		return text + "; none is here"
 	case n > shownNodes:
 		return text + fmt.Sprintf("; %d are here", n)
 	}
 	var here []string
-	for _, name := range slices.Sorted(maps.Keys(s.roster.nodes)) {
-		here = append(here, named(s.roster.nodes[name].Node))
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		here = append(here, named(nodes[name].Node))
 	}
 	return text + "; here: " + strings.Join(here, ", ")
+}
+
+// wanting says what the job waits for while it gathers, and why the nodes that are there will not do.
+func (s *State) wanting() string {
+	switch {
+	case s.shortage.queued != "":
+		return s.shortage.queued
+	case s.placesAll():
+		return s.shortage.text
+	case len(s.shortage.homeless) == 0:
+		return ""
+	}
+	rank := s.progress.units[s.shortage.homeless[0]].first
+	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.plan.slots[rank].Node.Name, rank)
+	if spares := s.roster.list(); len(spares) > 0 {
+		if _, err := s.groupFor(rank, spares); err != nil {
+			text += "; " + err.Error()
+		}
+	}
+	return text
 }
 
 func named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
@@ -55,7 +77,7 @@ func are(names []string) string {
 	return some(names) + " are"
 }
 
-// label names a unit's attempt: of the job where that is one unit, else of a part of it.
+// label names a unit's attempt: of the job if it is one unit, else of a part of it.
 func (s *State) label(u *unit) string {
 	switch s.spec.Restart {
 	case RestartNode:
@@ -69,21 +91,6 @@ func (s *State) label(u *unit) string {
 // leaveWait is what a unit waits for whose node leaves.
 func (s *State) leaveWait(u *unit) string {
 	return "waiting for " + s.plan.slots[u.first].Node.Name + " to leave"
-}
-
-func (s *State) portWait() string {
-	switch {
-	case s.master.ported && len(s.master.pending) == 0:
-		if u := s.first(Preparing); u != nil {
-			return s.leaveWait(u)
-		}
-		return ""
-	case s.master.ported:
-		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), endpoint(s.plan.world.MasterAddr, s.plan.world.MasterPort))
-	case s.master.question == nil:
-		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.plan.slots[0].Node.Name)
-	}
-	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.plan.slots[0].Node))
 }
 
 func (s *State) starting(units ...*unit) string {

@@ -140,7 +140,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 			s.arm(at, TimerID{Of: st.Job, Kind: attempt, Number: a.Unit}, j.wait(a), a.Attempt, o)
 		case job.Alarm:
 			s.alarm(at, j, a, o)
-		case job.Shun:
+		case job.Quarantine:
 			s.avoid(at, j, a, o)
 		case job.Finish:
 			a.Result.Goodput = j.Goodput(at)
@@ -164,7 +164,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 }
 
 // avoid has jobs pass a node over whose hardware failed in one of them, for as long as that one excludes it.
-func (s *State) avoid(at time.Time, j *Record, a job.Shun, o *Outcome) {
+func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	if !j.Sole {
 		s.Avoided[a.Node] = at.Add(j.Job.ExcludeFor)
 		s.arm(at, TimerID{Of: a.Node, Kind: readmission}, j.Job.ExcludeFor, 0, o)

@@ -65,8 +65,11 @@ func MustDie(t *testing.T) {
 			beds = append(beds, b)
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", m.name, err)
+			t.Errorf("%s: %v", m.name, err)
 		}
+	}
+	if t.Failed() {
+		return
 	}
 	worlds := filepath.Join(dir, "worlds.test")
 	build(t, worlds, field.overlay())

@@ -7,7 +7,8 @@ import (
 // Changes are what units turned to in the newest step, for a ledger that knows when that was.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
-// spending is what the ranks of a unit spend their time on in a phase. They train once all of them have started.
+// spending is what the ranks of a unit spend their time on in a phase. They train once all of them have
+// started.
 func spending(p Phase) goodput.Use {
 	switch p {
 	case Preparing, Running:
@@ -22,8 +23,9 @@ func spending(p Phase) goodput.Use {
 	return goodput.Waiting
 }
 
+// pass has a unit enter a phase.
 func (s *State) pass(u *unit, to Phase) {
-	u.phase = to
+	u.enter(to)
 	s.spend(u, spending(to))
 }
 
@@ -33,7 +35,7 @@ func (s *State) spend(u *unit, use goodput.Use) {
 		c.Cause, c.Node = u.culprit()
 	}
 	c.Imported = u.imports.Waited
-	s.step.changes = append(s.step.changes, c)
+	s.step.note(c)
 }
 
 // spendLast is for the end of the job.
@@ -51,35 +53,24 @@ func (s *State) spendNothing(units []unit) {
 	}
 }
 
-// stepped tells the ledger how far a gang has come. Units that restart on their own are not at one step.
+// stepped tells the ledger how far a gang has come. Units that restart on their own have no common step.
 func (s *State) stepped(ev Stepped) string {
 	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
-		return s.ignore()
+		return s.step.ignore()
 	}
-	s.step.changes = append(s.step.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
+	s.step.note(goodput.Change{Step: ev.Step, Ago: ev.Ago})
 	return ""
 }
 
-// size is how many ranks a unit has; 0 before there is a plan.
-func (s *State) size(u *unit) int {
-	switch {
-	case s.gang(), len(s.plan.slots) == 0:
-		return s.plan.world.WorldSize
-	case s.spec.Restart == RestartRank:
-		return 1
-	}
-	return len(s.plan.slots[u.first].Bundles)
-}
-
-// culprit is why a unit was stopped, and the node that is to blame.
+// culprit says why a unit was stopped, and which node is to blame.
 func (u *unit) culprit() (cause, node string) {
 	f := u.cause
 	switch {
-	case f.departs && f.Node == everyNode:
+	case u.grows():
 		return "growth", ""
 	case f.departs:
 		return "drain", f.Node
-	case f.Hung && f.Rank < 0, f.Verdict.Victim:
+	case f.wholeHang(), f.Verdict.Victim:
 		return u.failure().Verdict.Cause, ""
 	}
 	return f.Verdict.Cause, f.Node

@@ -9,57 +9,43 @@ import (
 	"time"
 )
 
-// stalled takes note of a node whose ranks stand still, and fails their attempt when all nodes of the unit have said so of all ranks, or
-// this one says it a second time of a heartbeat. Ranks that only wait for the one that hangs are late by a step at most: in the time between
-// the two reports their nodes say so too, and the one that is behind can be told from them. That most stand still while others go on is for
-// people to judge, who are told after a second report too.
+// stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the unit have
+// said so of all their ranks, or when this one says it of a heartbeat for the second time. Ranks that only wait
+// for the one that hangs are late by a step at most: their nodes say so between the two reports, and the rank
+// that is behind can be told from them. When most ranks stand still and others go on, people must judge; they
+// are told after a second report too.
 func (s *State) stalled(ev Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || u.notice != nil { // who is ready to be stopped waits for that
-		return s.ignore()
+	if !ok || u.phase != Running || u.notice.departure != nil { // ranks that are ready to be stopped wait for that
+		return s.step.ignore()
 	}
 	before := m.stalled
 	u.moves(m)
 	if len(ev.Ranks) == 0 {
 		if before == nil {
-			return s.ignore()
+			return s.step.ignore()
 		}
 		return "the ranks on " + ev.Node + " move again"
 	}
-	m.stalled = &ev
-	if ev.Moving == 0 {
-		u.still++
-	}
+	u.stalls(m, ev)
+	idle := len(ev.Ranks) + ev.More
 	switch {
-	case u.still == u.live, before != nil && before.beats() && ev.beats():
+	case u.stall.members == u.live, before != nil && before.beats() && ev.beats():
 		return s.fail(s.fault(s.hang(u)), u)
 	case before == nil && ev.Moving > 0:
 		return ""
 	case before == nil:
-		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)+ev.More), ev.longest())
+		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(idle), ev.longest())
 	}
-	m.idle = len(ev.Ranks) + ev.More
-	u.idle += m.idle
-	if u.split || 2*u.idle <= u.left {
+	u.stallsAgain(m, idle)
+	if u.stall.told || 2*u.stall.ranks <= u.left {
 		return ""
 	}
-	u.split = true
+	u.tellStall()
 	return s.divided(u)
 }
 
-// moves forgets that a member stands still.
-func (u *unit) moves(m *member) {
-	if m.stalled == nil {
-		return
-	}
-	if m.stalled.Moving == 0 {
-		u.still--
-	}
-	u.idle -= m.idle
-	m.stalled, m.idle = nil, 0
-}
-
-// divided says of a unit most of whose ranks stand still which go on. It costs O(ranks).
+// divided says which ranks go on in a unit most of whose ranks stand still. It costs O(ranks).
 func (s *State) divided(u *unit) string {
 	moving, longest := map[int]bool{}, time.Duration(0)
 	for i, m := range u.members {
@@ -74,15 +60,15 @@ func (s *State) divided(u *unit) string {
 		}
 	}
 	return fmt.Sprintf("%d of %d ranks have not moved for %v, and may wait for those that go on: %s",
-		u.idle, u.left, longest, s.without(func(rank int) bool { return !moving[rank] }))
+		u.stall.ranks, u.left, longest, s.without(func(rank int) bool { return !moving[rank] }))
 }
 
-// beats says that a heartbeat stands still.
+// beats reports whether a heartbeat stands still.
 func (e Stalled) beats() bool {
 	return slices.ContainsFunc(e.Ranks, func(r Still) bool { return r.Beat })
 }
 
-// longest is the longest that one of the ranks has not moved, in whole seconds.
+// longest is the longest time that one of the ranks has not moved, in whole seconds.
 func (e Stalled) longest() time.Duration {
 	byFor := func(a, b Still) int { return cmp.Compare(a.For, b.For) }
 	return slices.MaxFunc(e.Ranks, byFor).For.Round(time.Second)
@@ -118,8 +104,8 @@ func (s *State) hang(u *unit) Failure {
 	return f
 }
 
-// laggards are the ranks that the others wait for, and how that shows: they have made fewer steps; else NCCL says so; else they do
-// something else than most.
+// laggards returns the ranks that the others wait for, and how that shows: they have made fewer steps; or else
+// NCCL says so; or else they do something else than most.
 func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why string) {
 	if late, why = slowest(all); len(late) > 0 {
 		return late, why
@@ -137,11 +123,11 @@ func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why s
 	if late, why = oddest(all, func(does string) string { return does }); len(late) > 0 {
 		return late, why
 	}
-	// Most may wait in different functions of the kernel, but not be stopped, as one is.
+	// Most may wait in different functions of the kernel while one is stopped.
 	return oddest(all, func(does string) string { word, _, _ := strings.Cut(does, " "); return word })
 }
 
-// slowest are the ranks with the lowest step, if others have a higher one.
+// slowest returns the ranks with the lowest step, if others have a higher one.
 func slowest(all []Still) (late map[int]bool, why string) {
 	late = map[int]bool{}
 	steps := slices.DeleteFunc(slices.Clone(all), func(r Still) bool { return r.Step < 0 })
@@ -161,7 +147,8 @@ func slowest(all []Still) (late map[int]bool, why string) {
 	return late, fmt.Sprintf("%s, and others were at step %d", low.describe(), high.Step)
 }
 
-// oddest are the ranks that do not do what more than half of all do, by what of that counts. A rank alone is one.
+// oddest returns the ranks that do not do what more than half of all do, compared by a part of that. A rank
+// alone is one.
 func oddest(all []Still, by func(does string) string) (late map[int]bool, why string) {
 	if len(all) == 1 {
 		return map[int]bool{all[0].Rank: true}, all[0].describe()

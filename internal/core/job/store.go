@@ -4,39 +4,28 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/golaunch/golaunch/placement"
 )
 
-// process tells one process from all others: its id on a node, which is that of the whole machine for nodes that share one.
+// process identifies a process: its id on a node, or on a machine whose nodes share the ids.
 type process struct{ nodeRank, pid int }
 
 const sharedNode = -1
-
-// note keeps the process ids of ranks that were started.
-func (s *State) note(g placement.Group, pids []int) {
-	for i, b := range g.Bundles {
-		s.progress.pids[b.Rank] = 0
-		if i < len(pids) {
-			s.progress.pids[b.Rank] = pids[i]
-		}
-	}
-}
 
 // met takes note of how the start of a gang goes.
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why {
-		return s.ignore()
+		return s.step.ignore()
 	}
-	s.progress.meeting = ev.Why
-	return s.progress.meeting
+	s.progress.meet(ev.Why)
+	return ev.Why
 }
 
-// Meeting tells who is missing at the start of a gang, or what all but a few wait for: the words of a [Met]. It costs O(ranks + clients).
+// Meeting says who is missing at the start of a gang, or what all but a few wait for: the words of a [Met]. It
+// costs O(ranks + clients).
 func (s *State) Meeting(m Meeting) string {
 	if len(m.Clients) == 0 {
-		return s.crowd(m)
+		return s.countMeeting(m)
 	}
 	ranks, homes := s.processes()
 	came, waits := map[int]bool{}, map[int]bool{}
@@ -61,20 +50,18 @@ func (s *State) Meeting(m Meeting) string {
 	switch {
 	case others > 0 && len(came)+others >= size:
 		return ""
-	case others > 0: // a rank is a shell, perhaps, that has the process that came as its child
+	case others > 0: // a rank may be a shell whose child is the process that came
 		return connected(len(came)+others, size)
 	case len(came) < size:
 		return connected(len(came), size) + "; missing: " + s.without(func(rank int) bool { return came[rank] })
+	case mostWait(len(waits), size) && len(waits) < size:
+		return waiting(len(waits), size, m.Key) + "; not " + s.without(func(rank int) bool { return waits[rank] })
 	}
-	text := waiting(len(waits), size, m.Key)
-	if text != "" && len(waits) < size {
-		text += "; not " + s.without(func(rank int) bool { return waits[rank] })
-	}
-	return text
+	return waiting(len(waits), size, m.Key)
 }
 
-// crowd is what can be said of so many that nobody is named.
-func (s *State) crowd(m Meeting) string {
+// countMeeting is what can be said of so many clients that none is named.
+func (s *State) countMeeting(m Meeting) string {
 	came, size := m.Came, len(s.progress.pids)
 	for _, done := range s.progress.done {
 		if done {
@@ -92,10 +79,12 @@ func (s *State) crowd(m Meeting) string {
 
 func connected(n, size int) string { return fmt.Sprintf("%d of %d ranks connected", n, size) }
 
+func mostWait(n, size int) bool { return 2*n > size && n <= size }
+
 // waiting is empty unless most ranks wait for one key.
 func waiting(n, size int, key string) string {
 	switch {
-	case 2*n <= size || n > size:
+	case !mostWait(n, size):
 		return ""
 	case n == size:
 		return fmt.Sprintf("all %d ranks wait for key %q", size, key)
@@ -103,8 +92,8 @@ func waiting(n, size int, key string) string {
 	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
-// processes are the ranks by process, and homes the node ranks by address. Nodes of one machine
-// share its process ids: the first stands for all.
+// processes returns the ranks by process, and the node ranks by address. Nodes of one machine share its process
+// ids: the first stands for all.
 func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
 	ranks, homes = make(map[process]int, len(s.progress.pids)), make(map[netip.Addr]int, len(s.plan.slots))
 	for i, sl := range s.plan.slots {
@@ -133,7 +122,7 @@ func home(homes map[netip.Addr]int, addr netip.Addr) int {
 // shownRanks bounds how many ranks a reason names.
 const shownRanks = 4
 
-// without names the ranks that has does not have.
+// without names the ranks for which has is false.
 func (s *State) without(has func(rank int) bool) string {
 	var names []string
 	more := 0

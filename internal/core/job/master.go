@@ -1,0 +1,353 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// master is the port on the node with rank 0, and which nodes reach it.
+type master struct {
+	// question asks the master for a port and is not answered yet; nil for none. ported says that it was
+	// answered, and that no other node has become the master since.
+	question *Prepare
+	ported   bool
+	// launched says that units have started with this port.
+	launched bool
+	// asked are the node ranks that were asked whether they reach the port. pending has the numbers of the
+	// questions that are not answered, unreached what those say that do not reach it. questions counts them.
+	asked     map[int]bool
+	pending   map[int]int
+	unreached map[int]string
+	questions int
+	// missed has the nodes that did not reach a master since all units ran, each with the first master that it
+	// did not reach.
+	missed map[string]string
+}
+
+func newMaster() master {
+	return master{asked: map[int]bool{}, pending: map[int]int{}, unreached: map[int]string{}, missed: map[string]string{}}
+}
+
+func (m *master) ask(p Prepare) { m.question = &p }
+
+// askedFor reports whether the question for a port is to a node.
+func (m *master) askedFor(node string) bool { return m.question != nil && m.question.Node == node }
+
+// asksFor reports whether a report answers the question.
+func (m *master) asksFor(ev Prepared) bool {
+	q := m.question
+	return q != nil && q.Node == ev.Node && q.Unit == ev.Unit && q.Attempt == ev.Attempt
+}
+
+func (m *master) dropQuestion() { m.question = nil }
+
+// openPort begins a port. The master itself need not prove that it reaches it.
+func (m *master) openPort() {
+	m.ported, m.launched = true, false
+	m.adopt()
+	m.asked[0] = true
+}
+
+func (m *master) closePort() { m.ported = false }
+
+func (m *master) launch() { m.launched = true }
+
+// adopt begins a plan, none of whose nodes was asked anything.
+func (m *master) adopt() { clear(m.asked) }
+
+func (m *master) dropAsked(nodeRank int) { delete(m.asked, nodeRank) }
+
+// askReach notes that a node rank is asked whether it reaches the port.
+func (m *master) askReach(nodeRank int) {
+	m.questions++
+	m.asked[nodeRank], m.pending[nodeRank] = true, m.questions
+}
+
+// answer notes what a node rank says.
+func (m *master) answer(nodeRank int, ev Reached) {
+	delete(m.pending, nodeRank)
+	if ev.Err != "" && ev.Unable.OK() {
+		m.unreached[nodeRank] = ev.Err
+	}
+}
+
+// dropAnswers forgets the answer of a node rank, or of all of them with the master's.
+func (m *master) dropAnswers(nodeRank int) {
+	delete(m.pending, nodeRank)
+	delete(m.unreached, nodeRank)
+	if nodeRank == 0 {
+		clear(m.pending)
+		clear(m.unreached)
+	}
+}
+
+// retry asks the node ranks again that do not reach the port.
+func (m *master) retry() {
+	for rank := range m.unreached {
+		delete(m.asked, rank)
+	}
+	clear(m.unreached)
+}
+
+// miss notes the first master that a node did not reach.
+func (m *master) miss(node, master string) {
+	if m.missed[node] == "" {
+		m.missed[node] = master
+	}
+}
+
+func (m *master) forgive(node string) { delete(m.missed, node) }
+
+func (m *master) forgiveAll() { clear(m.missed) }
+
+// prepared takes the master's port, or ends the job if the master has none.
+func (s *State) prepared(ev Prepared) string {
+	if !s.master.asksFor(ev) {
+		return s.step.ignore()
+	}
+	s.master.dropQuestion()
+	if !ev.Unable.OK() {
+		return s.unable(0, Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
+	}
+	if ev.Err != "" {
+		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
+		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
+	}
+	s.master.openPort()
+	s.plan.setMaster(ev.Port)
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; s.readyToStart(u) {
+			s.reach(u)
+		}
+	}
+	if text, acted := s.launch(); acted {
+		return text
+	}
+	return s.portWait()
+}
+
+// unable ends the job for a node that cannot start its ranks, the first of which would end like this. So no
+// other node starts ranks in vain.
+func (s *State) unable(nodeRank int, first Exited) string {
+	sl := s.plan.slots[nodeRank]
+	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
+	f := s.fault(failure(first, sl.Bundles[0])).Failure
+	return s.end(Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
+}
+
+// reach asks the nodes of a unit whether they reach the master's port, each once for each port. A master that
+// is gone, after all its own ranks were done, is not to be reached.
+func (s *State) reach(u *unit) {
+	for i := range u.members {
+		if rank := u.first + i; !s.master.asked[rank] && !s.plan.slots[0].vacant {
+			s.master.askReach(rank)
+			s.orderReach(rank)
+		}
+	}
+}
+
+func (s *State) orderReach(nodeRank int) {
+	sl := s.plan.slots[nodeRank]
+	s.step.do(Reach{
+		Node: sl.Node.Name, Seq: s.master.pending[nodeRank], Addr: s.plan.world.MasterAddr, Port: s.plan.world.MasterPort,
+		Late: s.master.launched, Ranks: len(sl.Bundles),
+	})
+}
+
+func (s *State) reached(ev Reached) string {
+	n := s.roster.nodes[ev.Node]
+	if n == nil || ev.Seq == 0 || ev.Seq != s.master.pending[n.nodeRank] {
+		return s.step.ignore()
+	}
+	s.master.answer(n.nodeRank, ev)
+	if !ev.Unable.OK() {
+		return s.unable(n.nodeRank, Exited{Attempt: s.unitsAt(n.nodeRank)[0].attempt, Exit: ev.Unable, At: ev.At})
+	}
+	text, _ := s.launch()
+	return text
+}
+
+// launch starts the units that wait for nothing but the port, once all nodes that were asked have answered.
+// It reports whether that started or ended anything.
+func (s *State) launch() (text string, acted bool) {
+	if s.decided() || s.departures.end != nil || !s.master.ported || len(s.master.pending) > 0 {
+		return "", false
+	}
+	if len(s.master.unreached) > 0 {
+		if text, acted = s.masterUnreachable(); s.decided() {
+			return text, true
+		}
+	}
+	var started []*unit
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; s.readyToStart(u) {
+			s.start(u)
+			started = append(started, u)
+		}
+	}
+	if len(started) == 0 {
+		return text, acted
+	}
+	return also(text, s.starting(started...)), true
+}
+
+// readyToStart reports whether a unit waits for nothing but the port of the master.
+func (s *State) readyToStart(u *unit) bool { return u.phase == Preparing && !s.leaves(u) }
+
+// masterUnreachable decides what follows when nodes do not reach the master. Before anything has run, the
+// network or an address is wrong, and a person must mend that. Later it is the failure of a node as any other.
+func (s *State) masterUnreachable() (text string, acted bool) {
+	ranks := slices.Sorted(maps.Keys(s.master.unreached))
+	why := s.notReached(ranks)
+	if s.budget.attempts == 0 {
+		f := Failure{Node: s.plan.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: verdict.Unreachable}
+		return s.end(Result{Code: codeOwn, Reason: "job failed: " + also(why, verdict.Unreachable.Remedy), Cause: &f}), true
+	}
+	blamed := s.blameFor(ranks)
+	s.master.retry()
+	units := s.stranded(blamed)
+	if len(units) == 0 { // their nodes leave
+		return "", false
+	}
+	f := &fault{
+		Failure: Failure{Node: blamed[0], Rank: -1, Attempt: units[0].attempt, Why: why, Verdict: verdict.Unreachable},
+		others:  blamed[1:],
+	}
+	return s.fail(f, units...), true
+}
+
+// blameFor returns the nodes that are to blame when some do not reach the master: the master, if more nodes
+// miss it than reach it, and else the nodes that miss it. All nodes that missed it since all ranks ran count
+// against it, except those that missed an earlier master too.
+func (s *State) blameFor(ranks []int) (blamed []string) {
+	master, against, reaching := s.plan.slots[0].Node.Name, 0, 0
+	for _, rank := range ranks {
+		name := s.plan.slots[rank].Node.Name
+		blamed = append(blamed, name)
+		s.master.miss(name, master)
+	}
+	for _, missed := range s.master.missed {
+		if missed == master {
+			against++
+		}
+	}
+	for i, sl := range s.plan.slots {
+		_, misses := s.master.unreached[i]
+		if !misses && s.master.asked[i] && !sl.vacant && (i > 0 || s.vouches(ranks)) {
+			reaching++
+		}
+	}
+	if against > reaching {
+		blamed = []string{master}
+	}
+	s.clearBlame(blamed)
+	return blamed
+}
+
+// clearBlame lifts the exclusion of nodes that did not reach a node that is now to blame, or were not reached
+// by one.
+func (s *State) clearBlame(blamed []string) {
+	for name, missed := range s.master.missed {
+		if slices.Contains(blamed, name) {
+			s.suspects.pardonUnreachable(missed)
+		}
+		if slices.Contains(blamed, missed) {
+			s.suspects.pardonUnreachable(name)
+		}
+	}
+}
+
+// vouches reports whether the master speaks for itself: ranks run there, or have run there while none has on
+// the nodes that do not reach it.
+func (s *State) vouches(ranks []int) bool {
+	ran := func(rank int) bool {
+		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
+		return n != nil && n.ran
+	}
+	return s.liveAt(0) || ran(0) && !slices.ContainsFunc(ranks, ran)
+}
+
+// stranded returns the units that wait for the master on nodes that are to blame. If the master itself is to
+// blame they are all that wait, and also those that run there if a spare can take its place.
+func (s *State) stranded(blamed []string) (units []*unit) {
+	all := s.gang() || blamed[0] == s.plan.slots[0].Node.Name
+	_, err := s.groupFor(0, s.suspects.fit(s.roster.list()))
+	movable := all && err == nil && s.spec.ExcludeAfter > 0
+	for i := range s.progress.units {
+		u := &s.progress.units[i]
+		waits := s.readyToStart(u) && (all || slices.Contains(blamed, s.plan.slots[u.first].Node.Name))
+		if waits || movable && u.first == 0 && u.phase == Running {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+// moveMaster asks for another master among the nodes of the last attempt, if the master was to blame for its
+// end.
+func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
+	f := s.progress.units[0].cause
+	if !f.unreachable() || f.Node != s.plan.slots[0].Node.Name || !s.Has(f.Node) {
+		return r, false
+	}
+	there := slices.DeleteFunc(slices.Clone(s.plan.slots[1:]), func(sl slot) bool { return !s.Has(sl.Node.Name) })
+	fit := slices.IndexFunc(there, func(sl slot) bool { return !s.Excludes(sl.Node.Name) })
+	if len(there) == 0 {
+		return r, false
+	}
+	name := there[max(0, fit)].Node.Name
+	r.Keep = maps.Clone(r.Keep)
+	r.Keep[name], r.Keep[f.Node] = r.Keep[f.Node], r.Keep[name]
+	return r, true
+}
+
+// notReached says which nodes do not reach the master. How many of how many they are tells a firewall on one
+// node from a wrong address of the master.
+func (s *State) notReached(ranks []int) string {
+	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.plan.slots[0].Node.Name, s.plan.world.endpoint())
+	if len(ranks) == 1 {
+		return fmt.Sprintf("%s cannot reach %s: %s", named(s.plan.slots[ranks[0]].Node), master, s.master.unreached[ranks[0]])
+	}
+	var list []string
+	for _, rank := range ranks[:min(len(ranks), shownNodes)] {
+		list = append(list, fmt.Sprintf("%s: %s", named(s.plan.slots[rank].Node), s.master.unreached[rank]))
+	}
+	if more := len(ranks) - shownNodes; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, strings.Join(list, ", "))
+}
+
+// portWait says what units wait for that prepare.
+func (s *State) portWait() string {
+	switch {
+	case s.master.ported && len(s.master.pending) == 0:
+		if u := s.first(Preparing); u != nil {
+			return s.leaveWait(u)
+		}
+		return ""
+	case s.master.ported:
+		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), s.plan.world.endpoint())
+	case s.master.question == nil:
+		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.plan.slots[0].Node.Name)
+	}
+	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.plan.slots[0].Node))
+}
+
+// proving names the nodes that have not answered, or counts them when they are many.
+func (s *State) proving() string {
+	if len(s.master.pending) > shownNodes {
+		return count(len(s.master.pending), "node")
+	}
+	var names []string
+	for _, rank := range slices.Sorted(maps.Keys(s.master.pending)) {
+		names = append(names, named(s.plan.slots[rank].Node))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,259 @@
+package job
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Phase is where a job, or a unit of it, stands.
+type Phase string
+
+// The phases, in the order in which an attempt goes through them.
+const (
+	Gathering Phase = "gathering"
+	Preparing Phase = "preparing"
+	Running   Phase = "running"
+	Stopping  Phase = "stopping"
+	Backoff   Phase = "backoff"
+	Finished  Phase = "finished"
+)
+
+// progress is how far the units and their ranks have come.
+type progress struct {
+	// units are all ranks in parts that restart on their own. Before the first plan, unit 0 stands for the
+	// whole job.
+	units []unit
+	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are the process ids
+	// of the ranks, 0 for unknown ones.
+	done []bool
+	pids []int
+	// meeting is the text of the newest [Met].
+	meeting string
+	// open counts the units that have not succeeded. live counts the pairs of unit and node that may have
+	// processes, ready those of them that are ready for the end of the job.
+	open, live, ready int
+}
+
+// unit is a set of ranks that restart together.
+type unit struct {
+	id, attempt int
+	phase       Phase
+	// first is the node rank of members[0].
+	first   int
+	members []member
+	// left counts the ranks that have not exited 0, live the members that may have processes, starting the
+	// members that have not started theirs.
+	left, live, starting int
+	// imports is what fork servers did for the newest attempt.
+	imports Imports
+	stall   stall
+	// told says that all live members were ordered to stop.
+	told bool
+	// cause is why the newest attempt failed, or was stopped. failing says that the unit has not run since.
+	cause   *fault
+	failing bool
+	// early is the first rank that exited 0 in the newest attempt while others ran, or nil.
+	early  *early
+	notice notice
+}
+
+const noUnit = -1
+
+// notice is what a unit's ranks were told of their end: the departure with the least time, nil for none, and
+// how many live members are ready for it.
+type notice struct {
+	departure *departure
+	ready     int
+}
+
+// stall counts the live members that stand still by their newest report, and the ranks of those that said so
+// twice in a row. told says that people know that these are most of the ranks.
+type stall struct {
+	members, ranks int
+	told           bool
+}
+
+// member is a unit's share of one node. It is live from the order to start until the node says stopped or is
+// lost.
+type member struct {
+	live, started, ready bool
+	left                 int
+	// stalled is the newest report that its ranks stand still, nil while they move; idle is how many do.
+	stalled *Stalled
+	idle    int
+}
+
+// early is a rank that exited 0 while others of its attempt ran; more is how many others did after it.
+type early struct {
+	rank, more int
+	node       string
+	at         time.Time
+}
+
+// adopt divides a new placement into units.
+func (p *progress) adopt(chosen placement.Plan, restart Restart) {
+	size := chosen.WorldSize()
+	p.done, p.pids = make([]bool, size), make([]int, size)
+	switch restart {
+	case RestartNode:
+		p.units = make([]unit, len(chosen.Groups))
+		for i := range p.units {
+			p.units[i] = unit{id: i, first: i, members: make([]member, 1)}
+		}
+	case RestartRank:
+		p.units = make([]unit, 0, size)
+		for i, g := range chosen.Groups {
+			for range g.Bundles {
+				p.units = append(p.units, unit{id: len(p.units), first: i, members: make([]member, 1)})
+			}
+		}
+	default:
+		p.units[0].members = make([]member, len(chosen.Groups))
+	}
+	p.open = len(p.units)
+}
+
+// shrink leaves unit 0 alone, which stands for the whole job until the next plan.
+func (p *progress) shrink() { p.units = p.units[:1] }
+
+// begin starts an attempt of a unit.
+func (p *progress) begin(u *unit) {
+	u.cause, u.notice.departure, u.told, u.early, u.stall.told = nil, nil, false, nil, false
+	u.left, u.live, u.starting, u.imports = 0, len(u.members), len(u.members), Imports{}
+	p.meeting = ""
+	p.live += u.live
+}
+
+// launch notes that a member was ordered to start its ranks.
+func (p *progress) launch(u *unit, index int, g placement.Group) {
+	u.members[index] = member{live: true, left: len(g.Bundles)}
+	u.left += len(g.Bundles)
+	for _, b := range g.Bundles {
+		p.done[b.Rank] = false
+	}
+}
+
+// started notes that the ranks of a member run, in the order of their process ids.
+func (p *progress) started(u *unit, m *member, g placement.Group, ev Started) {
+	m.started = true
+	for i, b := range g.Bundles {
+		p.pids[b.Rank] = 0
+		if i < len(ev.PIDs) {
+			p.pids[b.Rank] = ev.PIDs[i]
+		}
+	}
+	u.imports.add(ev.Imports)
+	u.starting--
+}
+
+// exit counts a rank out that exited 0.
+func (p *progress) exit(u *unit, m *member, rank int) {
+	p.done[rank] = true
+	m.left--
+	u.left--
+}
+
+// settle counts a member out that has no process any more.
+func (p *progress) settle(u *unit, m *member) {
+	u.moves(m)
+	p.unready(u, m)
+	m.live = false
+	u.live--
+	p.live--
+}
+
+// succeed counts a unit out whose ranks have all exited 0, and reports whether it was the last.
+func (p *progress) succeed() bool {
+	p.open--
+	return p.open == 0
+}
+
+func (p *progress) setReady(u *unit, m *member) {
+	m.ready = true
+	u.notice.ready++
+	p.ready++
+}
+
+func (p *progress) unready(u *unit, m *member) {
+	if m.ready {
+		m.ready = false
+		u.notice.ready--
+		p.ready--
+	}
+}
+
+func (p *progress) meet(text string) { p.meeting = text }
+
+// member finds the member of a unit on a node rank, nil if it has none.
+func (u *unit) member(nodeRank int) *member {
+	if i := nodeRank - u.first; i >= 0 && i < len(u.members) {
+		return &u.members[i]
+	}
+	return nil
+}
+
+func (u *unit) enter(p Phase) { u.phase = p }
+
+func (u *unit) stopFor(f *fault) { u.cause = f }
+
+func (u *unit) setFailing(failing bool) { u.failing = failing }
+
+func (u *unit) setTold(told bool) { u.told = told }
+
+func (u *unit) next() { u.attempt++ }
+
+func (u *unit) notify(d departure) { u.notice.departure = &d }
+
+// exitEarly notes that a rank exited 0 while others run. Another node may have reported a later failure before.
+func (u *unit) exitEarly(ev Exited) {
+	switch e := u.early; {
+	case e == nil:
+		u.early = &early{ev.Rank, 0, ev.Node, ev.At}
+	case ev.At.Before(e.at):
+		u.early = &early{ev.Rank, e.more + 1, ev.Node, ev.At}
+	default:
+		e.more++
+	}
+}
+
+// stalls notes that a member's ranks stand still.
+func (u *unit) stalls(m *member, ev Stalled) {
+	m.stalled = &ev
+	if ev.Moving == 0 {
+		u.stall.members++
+	}
+}
+
+// stallsAgain notes that a member's ranks still stand still.
+func (u *unit) stallsAgain(m *member, ranks int) {
+	m.idle = ranks
+	u.stall.ranks += ranks
+}
+
+// tellStall notes that people were told that most ranks stand still.
+func (u *unit) tellStall() { u.stall.told = true }
+
+// moves notes that a member's ranks move.
+func (u *unit) moves(m *member) {
+	if m.stalled == nil {
+		return
+	}
+	if m.stalled.Moving == 0 {
+		u.stall.members--
+	}
+	u.stall.ranks -= m.idle
+	m.stalled, m.idle = nil, 0
+}
+
+// succeeded reports whether every rank has exited 0, so that only what ranks left behind may live.
+func (u *unit) succeeded() bool {
+	return u.phase == Finished || u.phase == Stopping && u.cause == nil
+}
+
+// owes reports whether a unit that lost a node needs another one.
+func (u *unit) owes() bool { return !u.succeeded() }
+
+// excuses reports whether the end of a rank is no failure: the rank was told that it will be stopped, and had
+// started.
+func (u *unit) excuses(ev Exited) bool { return u.notice.departure != nil && ev.Exit.Spawn == "" }
