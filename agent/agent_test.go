@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -136,7 +137,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	console := logs.NewConsole(w.screen, w.screen)
+	console := console.New(w.screen, w.screen)
 	t.Cleanup(func() {
 		if err := errors.Join(supervisor.Close(), dir.Close(), console.Close()); err != nil {
 			t.Error(err)

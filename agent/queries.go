@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -174,7 +175,7 @@ func logReader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
 	}
 	from := make(map[logs.File]int64, len(f.From))
 	for _, p := range f.From {
-		from[logs.File{Attempt: p.Attempt, Rank: p.Rank, Stream: logs.Stream(p.Stream)}] = p.Offset
+		from[logs.File{Attempt: p.Attempt, Rank: p.Rank, Stream: console.Stream(p.Stream)}] = p.Offset
 	}
 	if f.Follow {
 		return dir.Follow(filter, from)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -162,10 +162,10 @@ func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (m
 // show prints chunks on a console, with a prefix before each line if prefixed says so for that
 // world size.
 func show(
-	ctx context.Context, chunks iter.Seq2[LogChunk, error], console *logs.Console, prefixed func(worldSize int) bool, missing func(string),
+	ctx context.Context, chunks iter.Seq2[LogChunk, error], screen *console.Console, prefixed func(worldSize int) bool, missing func(string),
 ) error {
 	owners := map[int]string{}
-	v := logs.NewViewer(console, func(rank int) string { return owners[rank] })
+	v := console.NewViewer(screen, func(rank int) string { return owners[rank] })
 	defer v.Close(ctx)
 	for chunk, err := range chunks {
 		switch {
@@ -175,12 +175,12 @@ func show(
 			missing(chunk.Missing)
 			continue
 		}
-		v.World(chunk.WorldSize)
+		v.SetWorldSize(chunk.WorldSize)
 		if prefixed(chunk.WorldSize) {
 			owners[chunk.Rank] = fmt.Sprintf("[r%d %s] ", chunk.Rank, chunk.Node)
 		}
-		file := logs.File{Attempt: chunk.Attempt, Rank: chunk.Rank, Stream: logs.Stream(chunk.Stream)}
-		v.Add(ctx, logs.Chunk{File: file, Offset: chunk.Offset, Data: chunk.Data})
+		from := console.Source{Attempt: chunk.Attempt, Rank: chunk.Rank, Stream: console.Stream(chunk.Stream)}
+		v.Add(ctx, from, chunk.Data)
 	}
 	return nil
 }

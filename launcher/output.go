@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
@@ -45,11 +46,11 @@ type streams map[int]int
 // everyRank stands for the local ranks without an entry.
 const everyRank = -1
 
-func (s streams) of(localRank int) logs.Stream {
+func (s streams) of(localRank int) console.Stream {
 	if streams, ok := s[localRank]; ok {
-		return logs.Stream(streams)
+		return console.Stream(streams)
 	}
-	return logs.Stream(s[everyRank])
+	return console.Stream(s[everyRank])
 }
 
 func (s streams) validate(name string) error {
@@ -80,7 +81,7 @@ func (t *TorchOutput) validate() error {
 }
 
 // outputOf says how a rank's output is kept, and shown on a console unless that is nil.
-func (j Job) outputOf(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
+func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
 		if j.shown(s.Rank) {
@@ -106,7 +107,7 @@ func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
 	}
 	o.Alias = fmt.Sprintf("attempt_%d/%d", s.Attempt, s.LocalRank)
 	o.Prefix = j.torchPrefix(s)
-	o.Filters = map[logs.Stream][]string{logs.Stdout: j.Output.Torch.Filters[0], logs.Stderr: j.Output.Torch.Filters[1]}
+	o.Filters = map[console.Stream][]string{console.Stdout: j.Output.Torch.Filters[0], console.Stderr: j.Output.Torch.Filters[1]}
 }
 
 // torchPrefix fills in the template as Python's string.Template.safe_substitute does: an unknown
@@ -181,13 +182,13 @@ func (l *localRun) handOn(cause *Failure) error {
 const foldAbove = 8
 
 // console is where the output goes.
-func (o Output) console() *logs.Console {
-	c := logs.NewConsole(o.Stdout, o.Stderr)
+func (o Output) console() *console.Console {
+	c := console.New(o.Stdout, o.Stderr)
 	switch {
 	case o.Torch != nil:
 	case o.Fold == "on":
 		c.Fold(1)
-	case o.Fold != "off" && c.Terminal():
+	case o.Fold != "off" && c.IsTerminal():
 		c.Fold(foldAbove)
 	}
 	return c

@@ -130,7 +130,7 @@ func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressRe
 		l.warn(err)
 	}
 	o := l.output
-	shows := !o.Quiet && !o.JSON && o.Torch == nil && l.console.Live()
+	shows := !o.Quiet && !o.JSON && o.Torch == nil && l.console.HasStatus()
 	if status == nil && !shows {
 		return nil
 	}

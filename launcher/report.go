@@ -9,14 +9,14 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // reporter tells people, or programs, how a job goes.
 type reporter struct {
-	console  *logs.Console
+	console  *console.Console
 	narrator *narrator
 	output   Output
 }

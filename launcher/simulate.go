@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/host/health"
-	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/role"
@@ -68,8 +68,8 @@ func (l *localRun) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
 		return nil, err
 	}
 	var both errgroup.Group
-	both.Go(func() error { return l.console.Relay(out, logs.Stdout) })
-	both.Go(func() error { return l.console.Relay(words, logs.Stderr) })
+	both.Go(func() error { return l.console.Relay(out, console.Stdout) })
+	both.Go(func() error { return l.console.Relay(words, console.Stderr) })
 	return &both, nil
 }
 

@@ -282,7 +282,7 @@ func TestNobodyReads(t *testing.T) {
 		to   string
 		want string
 	}{
-		{"stuck", 3, ">&3", "show the output on stdout: nobody reads it"},
+		{"stuck", 3, ">&3", "show the output on stdout: its reader does not read"},
 		{"stuck", 3, ">&3 2>&3", ""},
 		{"stuck", 0, ">&3 2>&3", ""},
 		{"closed", 3, ">&3", "show the output on stdout: broken pipe"},

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 
-	logfiles "github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -138,7 +138,7 @@ func newExplanation(judged []postmortem.Judged) explanation {
 
 // print keeps what logs and names of files have from the terminal but for its text.
 func (e explanation) print(w io.Writer) {
-	e.Quote, e.Title, e.File, e.Node = logfiles.Visible(e.Quote), logfiles.Visible(e.Title), logfiles.Visible(e.File), logfiles.Visible(e.Node)
+	e.Quote, e.Title, e.File, e.Node = console.Visible(e.Quote), console.Visible(e.Title), console.Visible(e.File), console.Visible(e.Node)
 	fmt.Fprintf(w, "cause   %s: %s\n", e.Cause, cmp.Or(e.Quote, e.Title))
 	if e.Quote != "" {
 		fmt.Fprintf(w, "means   %s\n", e.Title)
@@ -167,7 +167,7 @@ func (e explanation) print(w io.Writer) {
 		fmt.Fprintln(w, "words")
 	}
 	for line := range strings.Lines(e.words) {
-		fmt.Fprintf(w, "    %s\n", logfiles.Visible(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintf(w, "    %s\n", console.Visible(strings.TrimRight(line, "\r\n")))
 	}
 }
 

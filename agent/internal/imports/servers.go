@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/forkserver"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/safefile"
-	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -155,7 +155,7 @@ func (s *Servers) fresh(env []string) (*Server, error) {
 		why = s.current.stale(env)
 	}
 	if why != "" {
-		s.Say(s.Node + " imports anew: " + logs.Visible(why))
+		s.Say(s.Node + " imports anew: " + console.Visible(why))
 		old := s.current
 		s.retiring.Go(func() {
 			old.users.Wait() // attempts that began before the change may still fork
@@ -272,7 +272,7 @@ func (s *Servers) relay(output io.ReadCloser) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
-			s.Say("imports: " + logs.Visible(text))
+			s.Say("imports: " + console.Visible(text))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
@@ -317,7 +317,7 @@ func (s *Servers) Unforked(why error) {
 func visible(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
-		lines[i] = logs.Visible(line)
+		lines[i] = console.Visible(line)
 	}
 	return strings.Join(lines, "\n")
 }

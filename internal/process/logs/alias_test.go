@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // TestAlias gives a rank's files a second name, in a second run as in the first.
@@ -44,17 +46,17 @@ func TestAlias(t *testing.T) {
 // TestHiddenAndBare shows each set of streams as it is wanted.
 func TestHiddenAndBare(t *testing.T) {
 	for _, c := range []struct {
-		hidden, bare Stream
+		hidden, bare console.Stream
 		out, err     string
 	}{
 		{0, 0, "[0] o\n", "[0] e\n"},
-		{Stdout, 0, "", "[0] e\n"},
-		{Stderr, Stdout, "o\n", ""},
-		{0, Stdout | Stderr, "o\n", "e\n"},
-		{Stdout | Stderr, Stdout, "", ""},
+		{console.Stdout, 0, "", "[0] e\n"},
+		{console.Stderr, console.Stdout, "o\n", ""},
+		{0, console.Stdout | console.Stderr, "o\n", "e\n"},
+		{console.Stdout | console.Stderr, console.Stdout, "", ""},
 	} {
 		var out, words bytes.Buffer
-		console := NewConsole(&out, &words)
+		console := console.New(&out, &words)
 		run(t, newRank(t, openDir(t, t.TempDir()), RankOptions{Console: console, Prefix: "[0] ", Hidden: c.hidden, Bare: c.bare}),
 			`echo o; echo e >&2`)
 		if err := console.Close(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // BenchmarkRanks measures what eight ranks that write 100-byte lines as fast as they can cost this process: into files in memory,
@@ -79,7 +81,7 @@ func benchmarkRank(b *testing.B, r *Rank, lines string) {
 	}
 }
 
-func benchmarkConsole(b *testing.B, kind string) (*Console, func()) {
+func benchmarkConsole(b *testing.B, kind string) (*console.Console, func()) {
 	if kind == "none" {
 		return nil, func() {}
 	}
@@ -103,7 +105,7 @@ func benchmarkConsole(b *testing.B, kind string) (*Console, func()) {
 		out, wait = w, cat.Wait
 	}
 	var words bytes.Buffer
-	c := NewConsole(out, &words)
+	c := console.New(out, &words)
 	return c, func() {
 		if err := c.Close(); err != nil || words.Len() > 0 {
 			b.Errorf("%v: %s", err, words.String())

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 func TestOpenDirRefusesNames(t *testing.T) {
@@ -201,7 +203,7 @@ func smallDisk(t *testing.T) string {
 func TestFullDisk(t *testing.T) {
 	d := openDir(t, smallDisk(t))
 	r, w := pipe(t)
-	c := patiently(NewConsole(w, w))
+	c := patient(console.New(w, w))
 	shown := collect(t, r, w)
 	var warned error
 	rank := newRank(t, d, RankOptions{Console: c, Warn: func(err error) { warned = errors.Join(warned, err) }})

@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // BenchmarkWrote measures what each write of a log file costs more for those who may follow it.
 func BenchmarkWrote(b *testing.B) {
-	f := File{0, 3, Stdout}
+	f := File{0, 3, console.Stdout}
 	for _, followers := range []int{0, 1, 4} {
 		b.Run(fmt.Sprint("followers=", followers), func(b *testing.B) {
 			var h hub
@@ -27,7 +29,7 @@ func BenchmarkWrote(b *testing.B) {
 // BenchmarkFollow measures what it takes to write pieces of eight ranks' logs in turn and to read each back as soon as it is
 // written: the longest pieces that a pump reads, and single lines.
 func BenchmarkFollow(b *testing.B) {
-	for _, size := range []int{100, maxRead} {
+	for _, size := range []int{100, console.MaxRead} {
 		b.Run(fmt.Sprint("piece=", size), func(b *testing.B) { benchmarkFollow(b, size) })
 	}
 }
@@ -37,7 +39,7 @@ func benchmarkFollow(b *testing.B, size int) {
 	d := benchmarkDir(b)
 	files := make([]*logFile, ranks)
 	for i := range files {
-		f := File{0, i, Stdout}
+		f := File{0, i, console.Stdout}
 		files[i] = &logFile{open: func() (*os.File, error) { return openLog(d.root, f.path()) }, wrote: func() { d.hub.wrote(f) }}
 	}
 	r := d.Follow(everything, nil)
@@ -65,7 +67,7 @@ func BenchmarkRead(b *testing.B) {
 	const ranks, size = 8, 8 << 20
 	text := bytes.Repeat([]byte("x"), size)
 	for i := range ranks {
-		f, err := d.Create(File{0, i, Stdout}.path())
+		f, err := d.Create(File{0, i, console.Stdout}.path())
 		if err != nil {
 			b.Fatal(err)
 		}

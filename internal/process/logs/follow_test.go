@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 type gathered struct {
@@ -40,7 +42,7 @@ func TestFollowWhileWritten(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range ranks {
 			r := newRank(t, d, RankOptions{Rank: i, Attempt: attempt})
-			files := []File{{attempt, i, Stdout}, {attempt, i, Stderr}}
+			files := []File{{attempt, i, console.Stdout}, {attempt, i, console.Stderr}}
 			if all = append(all, files...); some.file(files[0]) {
 				few = append(few, files...)
 			}
@@ -84,7 +86,7 @@ func TestSlowFollower(t *testing.T) {
 	}
 	var files []File
 	for i := range 3 {
-		files = append(files, File{0, i, Stdout}, File{0, i, Stderr})
+		files = append(files, File{0, i, console.Stdout}, File{0, i, console.Stderr})
 	}
 	compareFiles(t, got, written(t, d, files...))
 }
@@ -113,7 +115,7 @@ func TestFollowSeesTheLimit(t *testing.T) {
 	run(t, newRank(t, d, RankOptions{Limit: 10000}), `seq 1 100000`)
 	d.Done()
 	g := <-got
-	f := File{0, 0, Stdout}
+	f := File{0, 0, console.Stdout}
 	if !strings.HasSuffix(g.files[f], "\ngolaunch: log limit of 10000 bytes reached, the rest is not kept\n") || g.err != io.EOF {
 		t.Errorf("%d bytes, error %v", len(g.files[f]), g.err)
 	}
@@ -146,7 +148,7 @@ func TestFollowedFilesVanish(t *testing.T) {
 			t.Error("not what was written")
 		}
 	}
-	path := func(rank int) string { return filepath.Join(d.Path(), File{0, rank, Stdout}.path()) }
+	path := func(rank int) string { return filepath.Join(d.Path(), File{0, rank, console.Stdout}.path()) }
 	if err := os.Remove(path(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +185,7 @@ func TestFollowWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		plant(t, d, map[string]string{"attempt-0/rank-0.stdout.log": "0", "attempt-0/rank-1.stdout.log": "1"})
-		r := d.Follow(Filter{Ranks: func(r int) bool { return r == 1 }}, map[File]int64{{0, 1, Stdout}: 1})
+		r := d.Follow(Filter{Ranks: func(r int) bool { return r == 1 }}, map[File]int64{{0, 1, console.Stdout}: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan string, 1)
 		next := func() {
@@ -206,11 +208,11 @@ func TestFollowWaits(t *testing.T) {
 		}
 		go next()
 		expect("")
-		writeTo(t, d, File{0, 0, Stdout}, "not wanted")
+		writeTo(t, d, File{0, 0, console.Stdout}, "not wanted")
 		expect("")
-		d.hub.wrote(File{0, 1, Stdout}) // nothing new
+		d.hub.wrote(File{0, 1, console.Stdout}) // nothing new
 		expect("")
-		writeTo(t, d, File{0, 1, Stdout}, "new")
+		writeTo(t, d, File{0, 1, console.Stdout}, "new")
 		expect("new <nil>")
 		go next()
 		cancel()

@@ -2,35 +2,30 @@ package logs
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// helper, in the environment, makes the test program a program that uses a console on its own stdout and stderr.
+// helper, in the environment, makes the test program carry the output of a rank.
 const helper = "LOGS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(helper) == "" {
-		os.Exit(m.Run())
-	}
 	if os.Getenv(helper) == carrier {
 		resume()
 	}
-	c := NewConsole(os.Stdout, os.Stderr)
-	v := view{lane: c.out}
-	for range 3 {
-		feed(&v, "a line\n")
-	}
-	if err := c.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "closed:", err)
-	}
-	os.Exit(7)
+	os.Exit(m.Run())
+}
+
+// patient makes a console lose no line for a minute on a busy machine.
+func patient(c *console.Console) *console.Console {
+	c.SetPatience(time.Minute)
+	return c
 }
 
 // soon bounds what takes milliseconds when nothing is wrong.
@@ -126,12 +121,4 @@ func readFile(t *testing.T, path ...string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// feed gives text to a view in reads as large as it takes.
-func feed(v *view, text string) {
-	for r := strings.NewReader(text); r.Len() > 0; {
-		n, _ := r.Read(v.room())
-		v.add(n)
-	}
 }

@@ -1,10 +1,11 @@
 package logs
 
 import (
-	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 const (
@@ -16,16 +17,13 @@ const (
 	busyWithin = 10 * time.Millisecond
 )
 
-// isBar says that what was read ends in a line that overwrites itself.
-func isBar(b []byte) bool { return bytes.LastIndexByte(b, '\r') > bytes.LastIndexByte(b, '\n') }
-
 // pace leaves in the pipe, for a while, what a bar writes: each update that is read alone costs the pump, the file, and all who follow it as
 // much as a hundred do. Whoever wakes the pump ends that.
 func (p *pump) pace() {
-	if !p.bar || time.Since(p.filled) < barEvery {
+	if !p.overwrites || time.Since(p.filled) < barEvery {
 		return
 	}
-	p.bar = false
+	p.overwrites = false
 	defer func() { p.moved = time.Now() }()
 	step := barEvery / barSteps
 	if p.size < pipeSize {
@@ -33,11 +31,11 @@ func (p *pump) pace() {
 	}
 	for end := time.Now().Add(barEvery); time.Now().Before(end); {
 		select {
-		case <-p.roused:
+		case <-p.woken:
 			return
 		case <-time.After(step):
 		}
-		if held, err := unix.IoctlGetInt(p.fd, fionread); err != nil || held > p.size/2 {
+		if held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ); err != nil || held > p.size/2 {
 			p.filled = time.Now()
 			return
 		}
@@ -46,6 +44,6 @@ func (p *pump) pace() {
 
 // busy has a stream paced that goes into its file unseen, when there was more to read at once.
 func (p *pump) busy(n int) {
-	p.bar = n < maxRead && time.Since(p.moved) < busyWithin
+	p.overwrites = n < console.MaxRead && time.Since(p.moved) < busyWithin
 	p.moved = time.Now()
 }

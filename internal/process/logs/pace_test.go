@@ -75,30 +75,3 @@ func TestABarIsNotHeldUp(t *testing.T) {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 }
-
-// TestBarsInAPipe do not run together: each line has its last text, behind the prefix.
-func TestBarsInAPipe(t *testing.T) {
-	for in, want := range map[string]string{
-		"\r10%\r20%\n":         "[0] 20%\n",
-		"10%\r20%\r\n":         "[0] 20%\r\n",
-		"dos\r\nline\r\n":      "[0] dos\r\n[0] line\r\n",
-		"a\n\r10%\r20%":        "[0] a\n[0] 20%\n",
-		"\r10%\r20%\nb\r30%\n": "[0] 20%\n[0] 30%\n",
-	} {
-		for cut := range len(in) + 1 {
-			var out strings.Builder
-			c := NewConsole(&out, &out)
-			v := view{lane: c.lane(Stdout), prefix: []byte("[0] "), hide: make(chan struct{})}
-			for _, piece := range []string{in[:cut], in[cut:]} {
-				v.add(copy(v.room(), piece))
-			}
-			v.end()
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-			if out.String() != want {
-				t.Errorf("%q, cut at %d: %q, want %q", in, cut, out.String(), want)
-			}
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // pipeSize is asked for each pipe, in bytes: it rides over short hiccups of the disk. More would soon use up what the kernel
@@ -22,25 +24,30 @@ const pipeSize = 256 << 10
 type pump struct {
 	in   *os.File
 	fd   int
+	size int // of the pipe
 	file *logFile
-	// count is of the bytes that were read, lines of the lines, unless they were spliced, and last is the Unix time of the newest in
-	// nanoseconds.
+	// filtered has the lines that match one of RankOptions.Filters; nil without any.
+	filtered *logFile
+	// count is the number of bytes read. lines is the number of lines, except spliced ones. last is the
+	// Unix time of the last read in nanoseconds.
 	count, lines, last atomic.Int64
-	tail               *tail // nil: none is kept
-	view               view
-	// exact pumps read only what is in the file by then, see RankOptions.Exact.
+	tail               *tail // nil if none is kept
+	splitter           console.Splitter
+	// exact writes bytes to the file before they leave the pipe, see RankOptions.Exact.
 	exact bool
-	asks  chan chan struct{}
-	stop  chan struct{}
-	// roused is sent to when the pump is to do more than read. bar says that what was read last overwrites itself, and that the pipe was then
-	// empty; size is that of the pipe.
-	roused chan struct{}
-	bar    bool
-	// moved is when an exact pump has last read or waited, filled when the pipe was last found full.
+
+	flushes chan chan struct{}
+	stop    chan struct{}
+	// woken is sent to when the pump must do more than read.
+	woken chan struct{}
+	// overwrites says that the last read ended in a line that overwrites itself, and emptied the pipe.
+	overwrites bool
+	// moved is when an exact pump last read or waited, filled when the pipe was last found full.
 	moved, filled time.Time
-	size          int
-	hide          func() // ends waiting for the console
-	done          chan struct{}
+	// giveUp closes cancel, which ends waiting for the console.
+	giveUp func()
+	cancel <-chan struct{}
+	done   chan struct{}
 }
 
 // newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
@@ -60,21 +67,21 @@ func newPump(of *safefile.Rights) (*pump, *os.File, error) {
 
 // pumpFrom returns a pump for the end of a pipe that is read; it is in non-blocking mode.
 func pumpFrom(fd int) *pump {
-	hide := make(chan struct{})
+	cancel := make(chan struct{})
 	size, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
 	if err != nil {
-		size = page
+		size = unix.Getpagesize()
 	}
 	return &pump{
-		in:     os.NewFile(uintptr(fd), "|0"),
-		fd:     fd,
-		view:   view{hide: hide},
-		asks:   make(chan chan struct{}, 1),
-		stop:   make(chan struct{}),
-		roused: make(chan struct{}, 1),
-		size:   size,
-		hide:   sync.OnceFunc(func() { close(hide) }),
-		done:   make(chan struct{}),
+		in:      os.NewFile(uintptr(fd), "|0"),
+		fd:      fd,
+		cancel:  cancel,
+		flushes: make(chan chan struct{}, 1),
+		stop:    make(chan struct{}),
+		woken:   make(chan struct{}, 1),
+		size:    size,
+		giveUp:  sync.OnceFunc(func() { close(cancel) }),
+		done:    make(chan struct{}),
 	}
 }
 
@@ -82,7 +89,7 @@ func (p *pump) run() {
 	defer close(p.done)
 	defer p.in.Close()
 	for late := false; ; {
-		if stand := p.view.stand(); late || !stand.IsZero() {
+		if stand := p.splitter.PartialAt(); late || !stand.IsZero() {
 			_ = p.in.SetReadDeadline(stand) // fails only on a closed file, and only run closes it
 			if p.answer() {
 				return
@@ -90,11 +97,11 @@ func (p *pump) run() {
 		}
 		err := p.read()
 		if late = errors.Is(err, os.ErrDeadlineExceeded); late {
-			if stand := p.view.stand(); !stand.IsZero() && !time.Now().Before(stand) {
+			if stand := p.splitter.PartialAt(); !stand.IsZero() && !time.Now().Before(stand) {
 				p.stands()
 			}
 		} else if err != nil {
-			p.view.end() // end of file: a pipe has no other error
+			p.splitter.End() // end of file: a pipe has no other error
 			return
 		} else {
 			p.pace()
@@ -104,12 +111,12 @@ func (p *pump) run() {
 
 // stands shows a line that has no end yet, unless there is more of it: who reads may have been late.
 func (p *pump) stands() {
-	held, err := unix.IoctlGetInt(p.fd, fionread)
+	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	if err == nil && held > 0 {
 		_, err = p.take(p.fd, held)
 	}
 	if held == 0 || err != nil {
-		p.view.showStanding()
+		p.splitter.ShowPartial()
 	}
 }
 
@@ -117,9 +124,9 @@ func (p *pump) read() error {
 	if p.exact {
 		return p.move()
 	}
-	room := p.view.room()
+	room := p.splitter.Buffer()
 	n, err := p.in.Read(room)
-	p.bar = n < len(room) && isBar(room[:n]) // and then the pipe is empty
+	p.overwrites = n < len(room) && console.Overwrites(room[:n]) // and then the pipe is empty
 	p.handle(room[:n])
 	return err
 }
@@ -130,12 +137,12 @@ func (p *pump) handle(b []byte) {
 		return
 	}
 	p.counted(len(b))
-	p.lines.Add(count(b))
+	p.lines.Add(int64(bytes.Count(b, []byte{'\n'})))
 	p.file.write(b)
 	if p.tail != nil {
 		p.tail.write(b)
 	}
-	p.view.add(len(b))
+	p.splitter.Add(len(b))
 }
 
 func (p *pump) counted(n int) {
@@ -150,7 +157,7 @@ func (p *pump) counted(n int) {
 func (p *pump) answer() bool {
 	for {
 		select {
-		case answered := <-p.asks:
+		case answered := <-p.flushes:
 			p.drain()
 			close(answered)
 			continue
@@ -168,13 +175,13 @@ func (p *pump) answer() bool {
 
 // drain handles what the pipe holds now, and shows a line that has no end yet. Nobody else reads, so it never blocks.
 func (p *pump) drain() {
-	held, err := unix.IoctlGetInt(p.fd, fionread)
+	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	for held > 0 && (err == nil || errors.Is(err, unix.EINTR)) {
 		var n int
 		n, err = p.take(p.fd, held)
 		held -= n
 	}
-	p.view.end()
+	p.splitter.End()
 }
 
 // take handles up to limit bytes of what the pipe holds.
@@ -187,7 +194,7 @@ func (p *pump) take(fd, limit int) (n int, err error) {
 			return n, err
 		}
 	}
-	room := p.view.room()
+	room := p.splitter.Buffer()
 	n, err = unix.Read(fd, room[:min(limit, len(room))])
 	n = max(n, 0)
 	p.handle(room[:n])
@@ -198,7 +205,7 @@ func (p *pump) take(fd, limit int) (n int, err error) {
 func (p *pump) wake() {
 	_ = p.in.SetReadDeadline(time.Unix(1, 0)) // fails once the pump is done, and then done is closed
 	select {
-	case p.roused <- struct{}{}:
+	case p.woken <- struct{}{}:
 	default:
 	}
 }
@@ -206,7 +213,7 @@ func (p *pump) wake() {
 func (p *pump) flush(ctx context.Context) error {
 	answered := make(chan struct{})
 	select {
-	case p.asks <- answered:
+	case p.flushes <- answered:
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
@@ -231,7 +238,7 @@ func (p *pump) close(ctx context.Context) error {
 		return p.closeFiles()
 	case <-ctx.Done():
 	}
-	p.hide()
+	p.giveUp()
 	select {
 	case <-p.done:
 		return p.closeFiles()
@@ -241,10 +248,10 @@ func (p *pump) close(ctx context.Context) error {
 }
 
 func (p *pump) closeFiles() error {
-	if p.view.filter == nil {
+	if p.filtered == nil {
 		return p.file.close()
 	}
-	return errors.Join(p.file.close(), p.view.filter.file.close())
+	return errors.Join(p.file.close(), p.filtered.close())
 }
 
 // lastWrite bounds the wait for a file system that does not answer.

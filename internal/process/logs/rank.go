@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // RankOptions says whose output it is, and where it goes.
@@ -23,9 +24,9 @@ type RankOptions struct {
 	Rank, Attempt int
 	// Console shows the output with Prefix before each line; nil does not show it. Of its streams those in Hidden are not shown,
 	// and those in Bare without the prefix.
-	Console      *Console
+	Console      *console.Console
 	Prefix       string
-	Hidden, Bare Stream
+	Hidden, Bare console.Stream
 	// Alone says that the console has no other rank: what this one writes is shown at once and as it is, where it has no prefix, so that
 	// prompts and bars are there before their line ends.
 	Alone bool
@@ -34,7 +35,7 @@ type RankOptions struct {
 	Alias string
 	// Filters are texts, by stream: a line that the console shows with the prefix and that has one of them is written, as it is shown, to
 	// filtered_stdout.log or filtered_stderr.log beside the directory Alias too, which all ranks of the attempt here share.
-	Filters map[Stream][]string
+	Filters map[console.Stream][]string
 	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
 	// Exact has what leaves a pipe be in its file at that moment, so that who takes the pipe over after this process was killed, see
@@ -130,20 +131,20 @@ func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 func (r *Rank) Ends() []*os.File { return []*os.File{r.out.in, r.err.in} }
 
 func (r *Rank) run() {
-	r.furnish(r.out, Stdout)
-	r.furnish(r.err, Stderr)
+	r.connect(r.out, console.Stdout)
+	r.connect(r.err, console.Stderr)
 	if !r.opts.Exact {
 		r.err.tail = new(tail)
 	}
 	if r.opts.Console != nil {
-		r.opts.Console.folding.begin(r.opts.Rank)
+		r.opts.Console.RankStarts(r.opts.Rank)
 	}
 	go r.out.run()
 	go r.err.run()
 }
 
-// furnish says where what a pump reads goes.
-func (r *Rank) furnish(p *pump, s Stream) {
+// connect sets where a pump's output goes.
+func (r *Rank) connect(p *pump, s console.Stream) {
 	name := r.file(s.String() + ".log")
 	file := File{r.opts.Attempt, r.opts.Rank, s}
 	p.file = &logFile{
@@ -154,17 +155,16 @@ func (r *Rank) furnish(p *pump, s Stream) {
 		wrote: func() { r.dir.hub.wrote(file) },
 	}
 	if r.opts.Console != nil && r.opts.Hidden&s == 0 {
-		p.view.lane, p.view.rank, p.view.stream = r.opts.Console.lane(s), r.opts.Rank, s
+		o := console.SplitOptions{Source: console.Source{Attempt: r.opts.Attempt, Rank: r.opts.Rank, Stream: s}, Cancel: p.cancel}
 		if r.opts.Bare&s == 0 {
-			p.view.fold = r.opts.Console.folding
+			o.Prefix, o.Fold = r.opts.Prefix, true
+			if texts := r.opts.Filters[s]; len(texts) > 0 {
+				p.filtered = r.filteredLog(s)
+				o.OnLines = p.filtered.keepMatching(texts)
+			}
 		}
-		if r.opts.Bare&s == 0 {
-			p.view.prefix = []byte(r.opts.Prefix)
-		}
-		p.view.raw = r.opts.Alone && len(p.view.prefix) == 0
-		if texts := r.opts.Filters[s]; len(texts) > 0 && r.opts.Bare&s == 0 {
-			p.view.filter = r.filter(s, texts)
-		}
+		o.Raw = r.opts.Alone && o.Prefix == ""
+		p.splitter = r.opts.Console.Split(o)
 	}
 	if r.opts.Exact {
 		p.exact = true
@@ -172,15 +172,15 @@ func (r *Rank) furnish(p *pump, s Stream) {
 	}
 }
 
-// filter is the file of the lines of a stream that have one of some texts.
-func (r *Rank) filter(s Stream, texts []string) *filter {
+// filteredLog is the file for the lines of a stream that match a filter.
+func (r *Rank) filteredLog(s console.Stream) *logFile {
 	name := path.Join(path.Dir(r.opts.Alias), fmt.Sprintf("filtered_%s.log", s))
-	return &filter{texts, &logFile{
+	return &logFile{
 		name:  fmt.Sprintf("filtered %s of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
 		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
 		warn:  r.opts.Warn,
 		limit: r.opts.Limit,
-	}}
+	}
 }
 
 // alias makes the links of Alias. What an earlier attempt or run has left there is replaced.
@@ -315,7 +315,7 @@ func (r *Rank) Flush(ctx context.Context) error {
 func (r *Rank) Tail() string {
 	t := r.err.tail
 	if r.opts.Exact {
-		t = r.readTail(Stderr)
+		t = r.readTail(console.Stderr)
 	}
 	return strings.TrimPrefix(t.text()+r.asked(), "\n")
 }
@@ -324,7 +324,7 @@ func (r *Rank) Tail() string {
 // is the last line of stdout. The program then ends with code 1, and nothing else tells that from a
 // failure.
 func (r *Rank) asked() string {
-	out := strings.TrimRight(r.readTail(Stdout).text(), "\n ")
+	out := strings.TrimRight(r.readTail(console.Stdout).text(), "\n ")
 	line := out[strings.LastIndexByte(out, '\n')+1:]
 	if !strings.Contains(line, "Quitting pdb will kill the process") {
 		return ""
@@ -339,7 +339,7 @@ func (r *Rank) Close(ctx context.Context) error {
 	r.Started()
 	err := errors.Join(r.out.close(ctx), r.err.close(ctx), r.removeHeartbeat())
 	if r.opts.Console != nil {
-		r.opts.Console.folding.end(r.opts.Rank)
+		r.opts.Console.RankEnds(r.opts.Rank)
 	}
 	return err
 }

@@ -1,11 +1,7 @@
 package logs
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 func TestRankFiles(t *testing.T) {
@@ -78,7 +74,7 @@ func TestChildGetsBlockingPipe(t *testing.T) {
 // A rank has exited but another process holds its pipes, as a grandchild does: there is no end of file.
 func TestFlushWhilePipesAreHeld(t *testing.T) {
 	r, w := pipe(t)
-	c := NewConsole(w, w)
+	c := console.New(w, w)
 	shown := collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	rank := newRank(t, d, RankOptions{Console: c, Prefix: "[0] "})
@@ -154,13 +150,13 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.furnish(p, Stdout)
+	r.connect(p, console.Stdout)
 	defer w.Close()
 	if _, err := w.WriteString("there"); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	p.asks <- answered
+	p.flushes <- answered
 	if p.answer() {
 		t.Error("told to stop")
 	}
@@ -206,7 +202,7 @@ func TestBytesAreExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, w := pipe(t)
-	c := patiently(NewConsole(w, w))
+	c := patient(console.New(w, w))
 	shown := collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] "}), `cat "$1"`, file)
@@ -218,7 +214,7 @@ func TestBytesAreExact(t *testing.T) {
 	}
 	var back strings.Builder
 	for line := range strings.Lines(shown()) {
-		if len(line) > len("[0] ")+maxLine+1 {
+		if len(line) > len("[0] ")+4<<20+1 {
 			t.Fatalf("a piece of %d bytes", len(line))
 		}
 		back.WriteString(strings.TrimSuffix(strings.TrimPrefix(line, "[0] "), "\n"))
@@ -234,13 +230,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	c := NewConsole(null, null)
+	c := console.New(null, null)
 	d := openDir(t, t.TempDir())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] ", Limit: 1000}), `head -c 256M /dev/zero; yes | head -c 10M >&2`)
 	runtime.ReadMemStats(&after)
-	if got := after.Sys - before.Sys; got > (buffers+4)*maxLine {
+	if got := after.Sys - before.Sys; got > 20*4<<20 {
 		t.Errorf("%d bytes were needed for 266 MB of output", got)
 	}
 	if err := c.Close(); err != nil {
@@ -249,101 +245,5 @@ func TestMemoryIsBounded(t *testing.T) {
 	const end = "\ngolaunch: log limit of 1000 bytes reached, the rest is not kept\n"
 	if got, want := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"), strings.Repeat("\x00", 1000)+end; got != want {
 		t.Errorf("%q", got)
-	}
-}
-
-// Flush is bounded by its context even where the console holds the rank back.
-func TestFlushEndsWithContext(t *testing.T) {
-	block := make(chan struct{})
-	var words bytes.Buffer
-	c := patiently(NewConsole(writer(func(b []byte) (int, error) { <-block; return len(b), nil }), &words))
-	d := openDir(t, t.TempDir())
-	r := newRank(t, d, RankOptions{Console: c})
-	for range buffers {
-		c.out.put(append(c.out.take(nil), "full\n"...))
-	}
-	began := time.Now()
-	if err := start(t, r, `echo held up`).Wait(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := r.Flush(ctx); err == nil || !strings.Contains(err.Error(), "rank 0 on n1") {
-		t.Errorf("flush: %v", err)
-	}
-	if err := r.Close(ctx); err != nil {
-		t.Errorf("close: %v", err)
-	}
-	if took := time.Since(began); took >= c.out.patience {
-		t.Errorf("close waited for the console, %v", took)
-	}
-	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "held up\n" {
-		t.Errorf("file %q", got)
-	}
-	close(block)
-	if err := c.Close(); err != nil || !strings.Contains(words.String(), "stdout for a while: lines not shown: 1;") {
-		t.Errorf("console %q, error %v", words.String(), err)
-	}
-}
-
-// TestAMovingBar never stands still, and has no end: it is shown now and then how far it is, and takes no more memory for that.
-func TestAMovingBar(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		c := NewConsole(&out, &out)
-		v := view{lane: c.lane(Stdout), prefix: []byte("[0] "), hide: make(chan struct{})}
-		for update := range 250 {
-			v.add(copy(v.room(), fmt.Sprintf("\r%d of 250", update)))
-			time.Sleep(stands / 10)
-			if at := v.stand(); !time.Now().Before(at) {
-				v.showStanding()
-			}
-		}
-		v.end()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		if got, want := out.String(), "[0] 99 of 250\n[0] 199 of 250\n"; !strings.HasPrefix(got, want) || len(v.buf) > 2*maxRead {
-			t.Errorf("%q, want %q and the rest, with a buffer of %d bytes", got, want, len(v.buf))
-		}
-	})
-}
-
-// TestAStandingLine: a prompt, and a bar that does not move, of one rank among others are shown though their line has no end. What was
-// shown is not repeated.
-func TestAStandingLine(t *testing.T) {
-	r, w := pipe(t)
-	c := NewConsole(w, w)
-	d := openDir(t, t.TempDir())
-	rank := newRank(t, d, RankOptions{Console: c, Prefix: "[0] "})
-	answers, question, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer question.Close()
-	cmd := exec.Command("sh", "-c", `printf '10%%\r20%%'; read x; printf '\r30%%\r40%%\nname? '; read x; printf '\n'; printf 'more? '; read x; echo " $x"`)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = answers, rank.Stdout, rank.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	answers.Close()
-	rank.Started()
-	shown := bufio.NewReader(r)
-	for _, want := range []string{"20%", "40%", "name? ", "more? ", " yes"} {
-		if got, err := shown.ReadString('\n'); err != nil || got != "[0] "+want+"\n" {
-			t.Fatalf("%q, error %v, want %q", got, err, want)
-		}
-		if want != "40%" {
-			fmt.Fprintln(question, "yes")
-		}
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(rank.Flush(soon(t)), rank.Close(soon(t)), c.Close()); err != nil {
-		t.Error(err)
-	}
-	if got, want := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"), "10%\r20%\r30%\r40%\nname? \nmore?  yes\n"; got != want {
-		t.Errorf("the file has %q", got)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // gather reads to the end, and checks that what is read of each file is in order and without a gap.
@@ -105,7 +107,7 @@ func TestReadOrder(t *testing.T) {
 		var want []File
 		for _, attempt := range c.attempts {
 			for _, rank := range c.ranks {
-				want = append(want, File{attempt, rank, Stdout}, File{attempt, rank, Stderr})
+				want = append(want, File{attempt, rank, console.Stdout}, File{attempt, rank, console.Stderr})
 			}
 		}
 		got, order, err := gather(t, d.Read(c.filter, nil), nil)
@@ -142,7 +144,7 @@ func TestReadRefusesOddFiles(t *testing.T) {
 		}
 	}
 	got, _, err := gather(t, d.Read(everything, nil), nil)
-	compareFiles(t, got, map[File]string{{0, 7, Stdout}: "read"})
+	compareFiles(t, got, map[File]string{{0, 7, console.Stdout}: "read"})
 	lines := strings.Split(fmt.Sprint(err), "\n")
 	if len(lines) != 6 {
 		t.Errorf("%d errors: %v", len(lines), err)
@@ -158,12 +160,12 @@ func TestManyErrorsAreCounted(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	plant(t, d, map[string]string{"attempt-0/rank-99.stdout.log": "read"})
 	for rank := range 20 {
-		if err := os.Symlink("missing", filepath.Join(d.Path(), File{0, rank, Stdout}.path())); err != nil {
+		if err := os.Symlink("missing", filepath.Join(d.Path(), File{0, rank, console.Stdout}.path())); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, _, err := gather(t, d.Read(everything, nil), nil)
-	compareFiles(t, got, map[File]string{{0, 99, Stdout}: "read"})
+	compareFiles(t, got, map[File]string{{0, 99, console.Stdout}: "read"})
 	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != maxErrors+1 || !strings.HasSuffix(lines[maxErrors], "4 more files failed") {
 		t.Errorf("%d lines: %v", len(lines), err)
 	}
@@ -172,7 +174,7 @@ func TestManyErrorsAreCounted(t *testing.T) {
 // A reader that goes on where another ended gives the same bytes, wherever that was.
 func TestResumeAnywhere(t *testing.T) {
 	d := openDir(t, t.TempDir())
-	small, big := File{0, 0, Stdout}, File{1, 3, Stderr}
+	small, big := File{0, 0, console.Stdout}, File{1, 3, console.Stderr}
 	plant(t, d, map[string]string{small.path(): "two\nlines\xff\x00", big.path(): strings.Repeat("0123456789", 2*maxChunk/10)})
 	want := written(t, d, small, big)
 	for offset := range int64(len(want[small])) {
@@ -197,7 +199,7 @@ func TestResumeAnywhere(t *testing.T) {
 func TestResumeChunkByChunk(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := newRank(t, d, RankOptions{})
-	f := File{0, 0, Stdout}
+	f := File{0, 0, console.Stdout}
 	from := map[File]int64{}
 	var got bytes.Buffer
 	for i := range 50 {
@@ -230,13 +232,13 @@ func TestResumeChunkByChunk(t *testing.T) {
 func TestShrunkFile(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	plant(t, d, map[string]string{"attempt-0/rank-0.stdout.log": "short", "attempt-0/rank-1.stdout.log": "long enough"})
-	from := map[File]int64{{0, 0, Stdout}: 6, {0, 1, Stdout}: 6}
+	from := map[File]int64{{0, 0, console.Stdout}: 6, {0, 1, console.Stdout}: 6}
 	got, _, err := gather(t, d.Read(everything, from), from)
-	compareFiles(t, got, map[File]string{{0, 1, Stdout}: "nough"})
+	compareFiles(t, got, map[File]string{{0, 1, console.Stdout}: "nough"})
 	if err == nil || !strings.Contains(err.Error(), "rank 0, attempt 0 (") || !strings.Contains(err.Error(), "shrunk") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
-	big := File{0, 0, Stdout}
+	big := File{0, 0, console.Stdout}
 	plant(t, d, map[string]string{big.path(): strings.Repeat("x", 3*maxChunk)})
 	r := d.Read(everything, nil)
 	if _, err := r.Next(soon(t)); err != nil {
@@ -246,7 +248,7 @@ func TestShrunkFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _, err = gather(t, r, nil)
-	compareFiles(t, got, map[File]string{{0, 1, Stdout}: "long enough"})
+	compareFiles(t, got, map[File]string{{0, 1, console.Stdout}: "long enough"})
 	if err == nil || !strings.Contains(err.Error(), "rank 0, attempt 0 (") || !strings.Contains(err.Error(), "byte 65536 is gone") {
 		t.Error(err)
 	}
@@ -303,6 +305,6 @@ func TestFindDir(t *testing.T) {
 		if err != io.EOF {
 			t.Error(err)
 		}
-		compareFiles(t, got, map[File]string{{0, 0, Stdout}: "x\n"})
+		compareFiles(t, got, map[File]string{{0, 0, console.Stdout}: "x\n"})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 const (
@@ -60,7 +62,7 @@ func visibleLines(lines [][]byte, limit int) string {
 		if i > 0 {
 			out = append(out, '\n')
 		}
-		out = appendVisible(out, line, false)
+		out = console.AppendVisible(out, line, false)
 	}
 	cut := max(0, len(out)-limit)
 	for cut < len(out) && !utf8.RuneStart(out[cut]) {

@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -10,103 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
-
-// FuzzView holds that what is shown depends on the bytes alone, not on how they were read, that every piece is bounded, and that
-// nothing is lost.
-func FuzzView(f *testing.F) {
-	f.Add([]byte("a\nb\n\nc"), uint16(1), uint8(1))
-	f.Add([]byte("\n"), uint16(3), uint8(255))
-	f.Add([]byte("long "), uint16(7), uint8(200))
-	f.Add([]byte("x"), uint16(4096), uint8(128))
-	f.Fuzz(func(t *testing.T, seed []byte, chunk uint16, times uint8) {
-		in := bytes.Repeat(seed, 1+8*int(times))
-		got, want := shownAs(t, in, 1+int(chunk)), cutLines(in)
-		if !bytes.Equal(got, want) {
-			t.Fatalf("%d bytes read by %d: %d bytes shown, want %d", len(in), chunk, len(got), len(want))
-		}
-	})
-}
-
-// shownAs is what a view shows of text that comes in chunks.
-func shownAs(t *testing.T, in []byte, chunk int) []byte {
-	var out bytes.Buffer
-	c := NewConsole(&out, writer(nil))
-	v := view{lane: c.out, prefix: []byte("> ")}
-	for part := range slices.Chunk(in, chunk) {
-		feed(&v, string(part))
-	}
-	v.end()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-// cutLines is the plain definition of what a view shows.
-func cutLines(in []byte) []byte {
-	var out []byte
-	for line := range bytes.Lines(in) {
-		line, _ = bytes.CutSuffix(line, []byte{'\n'})
-		for len(line) > maxLine {
-			out = fmt.Appendf(out, "> %s\n", line[:maxLine])
-			line = line[maxLine:]
-		}
-		out = fmt.Appendf(out, "> %s\n", line)
-	}
-	return out
-}
-
-func TestViewCutsLongLines(t *testing.T) {
-	for _, n := range []int{200_000, maxLine - 1, maxLine, maxLine + 1, 2*maxLine + 7} {
-		for _, end := range []string{"", "\n", "\nrest"} {
-			in := []byte("first\n" + strings.Repeat("x", n) + end)
-			for _, chunk := range []int{9999, maxRead, len(in)} {
-				if got, want := shownAs(t, in, chunk), cutLines(in); !bytes.Equal(got, want) {
-					t.Errorf("%d bytes and %q read by %d: %d bytes shown, want %d", n, end, chunk, len(got), len(want))
-				}
-			}
-		}
-	}
-}
-
-func TestVisible(t *testing.T) {
-	for _, tt := range []struct{ in, colour, plain string }{
-		{"plain\ttext é 世", "plain\ttext é 世", "plain\ttext é 世"},
-		{"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m\x1b[0m", "red"},
-		{"\x1b[38:5:1mx", "\x1b[38:5:1mx\x1b[0m", "x"},
-		{"\x1b[2J\x1b[H", "^[[2J^[[H", "^[[2J^[[H"},
-		{"\x1b", "^[", "^["},
-		{"\x1b[31", "^[[31", "^[[31"},
-		{"\x1b[" + strings.Repeat("1;", 40) + "m", "^[[" + strings.Repeat("1;", 40) + "m", "^[[" + strings.Repeat("1;", 40) + "m"},
-		{"\a\b\x00\x7f", "^G^H^@^?", "^G^H^@^?"},
-		{"\u009b31m", "�31m", "�31m"},
-		{"\x9b31m\xff", "�31m�", "�31m�"},
-		{"10%\r20%\r30%", "30%", "30%"},
-		{"dos\r", "dos", "dos"},
-	} {
-		if got := string(appendVisible(nil, []byte(tt.in), true)); got != tt.colour {
-			t.Errorf("%q with colour: %q, want %q", tt.in, got, tt.colour)
-		}
-		if got := string(appendVisible(nil, []byte(tt.in), false)); got != tt.plain {
-			t.Errorf("%q: %q, want %q", tt.in, got, tt.plain)
-		}
-	}
-}
-
-func FuzzVisible(f *testing.F) {
-	f.Add([]byte("\x1b[31mred\x1b[0m \x1b]0;t\a \xff\r"))
-	f.Add([]byte("\x1b[31\x1b[1;2;3m\xc2\x9b"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		checkPlain(t, string(appendVisible(nil, in, false)), "\t")
-		coloured := string(appendVisible(nil, in, true))
-		for i, part := range strings.Split(coloured, "\x1b") {
-			if i > 0 && sgr([]byte("\x1b"+part)) == 0 {
-				t.Errorf("an escape that is no colour in %q", coloured)
-			}
-			checkPlain(t, part, "\t")
-		}
-	})
-}
 
 // checkPlain holds that text is safe to show.
 func checkPlain(t *testing.T, text, but string) {

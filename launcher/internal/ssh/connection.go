@@ -13,9 +13,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/golaunch/golaunch/internal/process/console"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // connection is one ssh process.
@@ -85,7 +84,7 @@ func (c *connection) relay(show Relay, up func()) (*errgroup.Group, error) {
 	both.Go(func() error {
 		r := bufio.NewReader(out)
 		c.before[0], _ = readGreeting(r)
-		return show(r, logs.Stdout)
+		return show(r, console.Stdout)
 	})
 	both.Go(func() error {
 		r := bufio.NewReader(words)
@@ -94,7 +93,7 @@ func (c *connection) relay(show Relay, up func()) (*errgroup.Group, error) {
 			c.greeted.Store(true)
 			up()
 		}
-		return show(r, logs.Stderr)
+		return show(r, console.Stderr)
 	})
 	return &both, nil
 }

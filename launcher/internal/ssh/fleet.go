@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
-	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
@@ -45,7 +45,7 @@ var ErrNoAgent = errors.New("no agent")
 var errTooFew = errors.New("too few hosts are left")
 
 // Relay shows the output of an agent.
-type Relay func(io.Reader, logs.Stream) error
+type Relay func(io.Reader, console.Stream) error
 
 // Fleet is what the hosts of a job have in common.
 type Fleet struct {

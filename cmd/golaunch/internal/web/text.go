@@ -5,7 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // Bounds of texts, in characters. What programs and users have named may be long, and a page shows many.
@@ -19,7 +19,7 @@ const (
 
 // text is what others have written as one line of text: no colours, no control characters, valid, and nothing that turns the text around it.
 func text(s string, most int) string {
-	s = strings.Map(upright, logs.Visible(clip(s, 4*most)))
+	s = strings.Map(upright, console.Visible(clip(s, 4*most)))
 	if visible := []rune(s); len(visible) > most {
 		return string(visible[:most-1]) + "…"
 	}

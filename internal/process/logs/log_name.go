@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // File names one log file of a job.
 type File struct {
 	Attempt, Rank int
-	Stream        Stream
+	Stream        console.Stream
 }
 
 // Chunk is a piece of a log file, as it was written: at most 64 KiB, from Offset on.
@@ -62,7 +64,7 @@ func parseAttempt(name string) (int, bool) {
 func parseFile(attempt int, name string) (File, bool) {
 	rank, _, _ := strings.Cut(strings.TrimPrefix(name, "rank-"), ".")
 	n, err := strconv.ParseUint(rank, 10, 31)
-	for _, s := range []Stream{Stdout, Stderr} {
+	for _, s := range []console.Stream{console.Stdout, console.Stderr} {
 		if f := (File{attempt, int(n), s}); err == nil && f.base() == name {
 			return f, true
 		}

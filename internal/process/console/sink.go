@@ -1,4 +1,4 @@
-package logs
+package console
 
 import (
 	"io"
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sink is what a lane writes to: a descriptor, or any writer.
+// sink is what a printer writes to: a descriptor, or any other writer.
 type sink struct {
 	w    io.Writer
 	file os.FileInfo // nil unless w is a file
@@ -17,10 +17,10 @@ type sink struct {
 	tty  bool
 	// pipe is the capacity of a pipe in bytes, else 0.
 	pipe int
-	// outq is the ioctl that tells how many bytes the reader has not taken yet.
+	// outq is the ioctl for the number of bytes that the reader has not taken yet.
 	outq  uint
 	wrote atomic.Int64
-	// left is how many lines of an entry have not been written yet: all until show has begun.
+	// left is how many lines of an entry were not written yet.
 	left atomic.Int64
 }
 
@@ -34,7 +34,7 @@ func newSink(w io.Writer) *sink {
 	if err != nil {
 		return s
 	}
-	// SyscallConn, because Fd may switch the descriptor to blocking mode under whoever shares it.
+	// Fd might switch the descriptor to blocking mode, which all processes that share it would see.
 	conn, err := f.SyscallConn()
 	if err != nil || conn.Control(func(fd uintptr) { s.fd = int(fd) }) != nil {
 		return s
@@ -45,12 +45,12 @@ func newSink(w io.Writer) *sink {
 	}
 	if info.Mode()&os.ModeNamedPipe != 0 {
 		s.pipe, _ = unix.FcntlInt(uintptr(s.fd), unix.F_GETPIPE_SZ, 0)
-		s.outq = fionread
+		s.outq = unix.TIOCINQ
 	}
 	return s
 }
 
-// same reports whether both write to the same place, where two writers would tear each other's lines.
+// same reports whether both write to the same place, where two writers would mix lines.
 func (s *sink) same(o *sink) bool {
 	if s.file != nil && o.file != nil {
 		return os.SameFile(s.file, o.file)
@@ -58,15 +58,15 @@ func (s *sink) same(o *sink) bool {
 	return s.file == nil && o.file == nil && reflect.ValueOf(s.w).Comparable() && s.w == o.w
 }
 
-// write writes all of b, which is not counted in left.
+// write writes all of b without counting its lines in left.
 func (s *sink) write(b []byte) error { return s.put(b, func([]byte) {}) }
 
-// show writes all of b, an entry.
+// show writes an entry and counts left down.
 func (s *sink) show(b []byte) error {
-	return s.put(b, func(shown []byte) { s.left.Add(-count(shown)) })
+	return s.put(b, func(shown []byte) { s.left.Add(-countLines(shown)) })
 }
 
-// put counts the bytes piece by piece, so that a reader who moves is seen to move.
+// put counts the bytes piece by piece, so that taken sees a slow reader move.
 func (s *sink) put(b []byte, put func([]byte)) error {
 	for len(b) > 0 {
 		n, err := s.push(b[:min(len(b), s.room())])
@@ -80,8 +80,8 @@ func (s *sink) put(b []byte, put func([]byte)) error {
 	return nil
 }
 
-// room is the size of a write that a reader who takes one page lets through: the space left in a pipe, all of a buffer for
-// a regular file or a device such as /dev/null, one page for terminals and sockets.
+// room is how much a reader that takes one page lets through: the space left in a pipe, a whole buffer
+// for a regular file or a device such as /dev/null, one page for terminals and sockets.
 func (s *sink) room() int {
 	switch {
 	case s.fd < 0:
@@ -98,14 +98,10 @@ func (s *sink) room() int {
 	return maxBuffer
 }
 
-const (
-	page = 4096
-	// fionread asks how many bytes a pipe holds, at either end.
-	fionread = unix.TIOCINQ
-)
+const page = 4096
 
-// push is write(2). It goes round os.File, which ends the program when descriptor 1 or 2 has no reader any more, and bears a
-// descriptor that another process made non-blocking.
+// push is write(2). Unlike os.File, it does not end the program when descriptor 1 or 2 has lost its
+// reader, and it copes with a descriptor that another process made non-blocking.
 func (s *sink) push(b []byte) (int, error) {
 	if s.fd < 0 {
 		return s.w.Write(b)
@@ -124,7 +120,8 @@ func (s *sink) push(b []byte) (int, error) {
 	}
 }
 
-// taken is how many bytes the reader has taken so far, less what the pipe held before: it changes when the reader moves.
+// taken is the number of bytes that the reader has taken, less what the pipe held before. It changes
+// whenever the reader reads.
 func (s *sink) taken() int64 {
 	n := s.wrote.Load()
 	if s.fd < 0 {

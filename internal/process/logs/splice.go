@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // move waits for output, and has it in the file before it is out of the pipe: whoever reads the pipe after this process was killed goes
@@ -20,7 +21,7 @@ func (p *pump) move() error {
 	n := 0
 	var readErr error
 	err = conn.Read(func(fd uintptr) bool {
-		n, readErr = p.take(int(fd), maxRead)
+		n, readErr = p.take(int(fd), console.MaxRead)
 		return !errors.Is(readErr, unix.EAGAIN)
 	})
 	switch {
@@ -92,7 +93,7 @@ func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) 
 }
 
 // readTail is the end of a log file; empty where there are no files.
-func (r *Rank) readTail(s Stream) *tail {
+func (r *Rank) readTail(s console.Stream) *tail {
 	t := &tail{}
 	if r.dir.root == nil {
 		return t

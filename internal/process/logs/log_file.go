@@ -1,10 +1,13 @@
 package logs
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
 )
 
 // retryAfter is how long a log file that could not be written is left alone.
@@ -47,6 +50,25 @@ func (l *logFile) write(b []byte) {
 	}
 	l.lost += int64(len(b) - n)
 	l.gap += int64(len(b) - n)
+}
+
+// keepMatching returns a function that writes the lines with one of some texts, each at once, so that
+// those of several ranks do not mix.
+func (l *logFile) keepMatching(texts []string) func(prefix, lines []byte) {
+	return func(prefix, lines []byte) {
+		for len(lines) > 0 {
+			line := lines[:console.LineLen(lines)]
+			lines = lines[len(line):]
+			if !slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
+				continue
+			}
+			text := slices.Concat(prefix, line)
+			if line[len(line)-1] != '\n' {
+				text = append(text, '\n')
+			}
+			l.write(text)
+		}
+	}
 }
 
 // clip is the part of b within the limit, with a last line that says so where the limit is reached.

@@ -1,4 +1,4 @@
-package logs
+package console
 
 import (
 	"bytes"
@@ -7,23 +7,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
 // folded shows lines of ranks, in turn, as a viewer does, and returns those of both sides of the console, sorted.
 func folded(t *testing.T, above, ranks int, line func(rank, turn int) string) (stdout, stderr []string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	c := NewConsole(&out, &err)
+	c := New(&out, &err)
 	c.Fold(above)
 	v := NewViewer(c, func(rank int) string { return fmt.Sprintf("[r%d n1] ", rank) })
-	v.World(ranks)
+	v.SetWorldSize(ranks)
 	for turn := range 3 {
 		for rank := range ranks {
 			for _, s := range []Stream{Stdout, Stderr} {
-				v.Add(t.Context(), Chunk{File: File{0, rank, s}, Data: []byte(line(rank, turn))})
+				v.Add(t.Context(), Source{0, rank, s}, []byte(line(rank, turn)))
 			}
 		}
 	}
@@ -69,14 +66,14 @@ func TestFoldingIsVisible(t *testing.T) {
 // TestFoldingOfAttempts keeps attempts apart, whose ranks say the same.
 func TestFoldingOfAttempts(t *testing.T) {
 	var out, err bytes.Buffer
-	c := NewConsole(&out, &err)
+	c := New(&out, &err)
 	c.Fold(1)
 	v := NewViewer(c, func(rank int) string { return fmt.Sprintf("[r%d n1] ", rank) })
-	v.World(3)
+	v.SetWorldSize(3)
 	for rank := range 3 {
 		for _, attempt := range []int{0, 1, 125} {
-			v.Add(t.Context(), Chunk{File: File{attempt, rank, Stdout}, Data: []byte("loading\n")})
-			v.Add(t.Context(), Chunk{File: File{attempt, rank, Stderr}, Data: []byte("warning\n")})
+			v.Add(t.Context(), Source{attempt, rank, Stdout}, []byte("loading\n"))
+			v.Add(t.Context(), Source{attempt, rank, Stderr}, []byte("warning\n"))
 		}
 	}
 	v.Close(t.Context())
@@ -94,11 +91,11 @@ func TestFoldingOfAttempts(t *testing.T) {
 // TestFoldingWithoutPrefix has nothing to say whose a line is.
 func TestFoldingWithoutPrefix(t *testing.T) {
 	var out bytes.Buffer
-	c := NewConsole(&out, io.Discard)
+	c := New(&out, io.Discard)
 	c.Fold(1)
 	v := NewViewer(c, func(int) string { return "" })
 	for rank := range 3 {
-		v.Add(t.Context(), Chunk{File: File{0, rank, Stdout}, Data: []byte("same\n")})
+		v.Add(t.Context(), Source{0, rank, Stdout}, []byte("same\n"))
 	}
 	if err := c.Close(); err != nil || out.String() != "same\nsame\nsame\n" {
 		t.Errorf("%q, %v", out.String(), err)
@@ -108,7 +105,7 @@ func TestFoldingWithoutPrefix(t *testing.T) {
 // TestFoldingOfRelayedLines goes by the prefixes that another process has put before them; what has none stays.
 func TestFoldingOfRelayedLines(t *testing.T) {
 	var out bytes.Buffer
-	c := NewConsole(&out, io.Discard)
+	c := New(&out, io.Discard)
 	c.Fold(1)
 	in := "[r0 n1] hello 1.5\n[r1 n1] hello 2.5\n[r2 n2] hello 3.5\nhello\n[r3 n2] \x1b[31mhello\x1b[0m 4.5\n[rx n2] hello\n[r4] no end"
 	if err := c.Relay(strings.NewReader(in), Stdout); err != nil {
@@ -120,49 +117,5 @@ func TestFoldingOfRelayedLines(t *testing.T) {
 	want := []string{"[r0 n1] hello 1.5", "[r1-3] hello 2.5..4.5", "[r4] no end", "[rx n2] hello", "hello"}
 	if got := sorted(out.String()); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
-	}
-}
-
-// TestFoldingOfLiveRanks shows what all have said at once, and what one alone has said in a moment, without more to come.
-func TestFoldingOfLiveRanks(t *testing.T) {
-	dir, err := OpenDir(t.TempDir(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	r, w := io.Pipe()
-	c := NewConsole(w, io.Discard)
-	c.Fold(1)
-	c.folding.folder = fold.New(time.Second, nil) // for a rank that is late on a busy machine
-	var ranks []*Rank
-	for i := range 3 {
-		rank, err := dir.Rank(RankOptions{Node: "n1", Rank: i, Console: c, Prefix: fmt.Sprintf("[r%d n1] ", i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ranks = append(ranks, rank)
-	}
-	read := func(want string) {
-		t.Helper()
-		buf := make([]byte, len(want))
-		if _, err := io.ReadFull(r, buf); err != nil || string(buf) != want {
-			t.Fatalf("%q, %v; want %q", buf, err, want)
-		}
-	}
-	for _, rank := range ranks {
-		fmt.Fprintln(rank.Stdout, "all say so")
-	}
-	read("[r0-2] all say so\n")
-	fmt.Fprintln(ranks[1].Stdout, "one does")
-	read("[r1] one does\n")
-	for _, rank := range ranks {
-		if err := rank.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close() }()
-	if err := <-closed; err != nil {
-		t.Error(err)
 	}
 }

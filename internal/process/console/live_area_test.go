@@ -1,9 +1,8 @@
-package logs
+package console
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -129,65 +128,14 @@ func (s *terminal) shows(want ...string) {
 
 const patienceOfTests = 30 * time.Second
 
-// TestLive has prompts and bars of several ranks at the bottom of a terminal, and whole lines above them.
-func TestLive(t *testing.T) {
-	t.Setenv("TERM", "xterm")
-	s := openTerminal(t, 5)
-	c := NewConsole(s.end, s.end)
-	d := openDir(t, t.TempDir())
-	var ranks []*Rank
-	for i := range 5 {
-		r := newRank(t, d, RankOptions{Rank: i, Console: c, Prefix: fmt.Sprintf("[%d] ", i)})
-		ranks = append(ranks, r)
-	}
-	write := func(rank int, text string) {
-		t.Helper()
-		if _, err := ranks[rank].Stdout.WriteString(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(0, "epoch 1\n")
-	s.shows("[0] epoch 1", "")
-	write(0, " 10%")
-	s.shows("[0] epoch 1", "[0]  10%")
-	write(1, "name? ")
-	s.shows("[0] epoch 1", "[0]  10%", "[1] name? ")
-	write(0, "\r 20%")
-	s.shows("[0] epoch 1", "[0]  20%", "[1] name? ")
-	write(2, "whole\n")
-	s.shows("[0] epoch 1", "[2] whole", "[0]  20%", "[1] name? ")
-	c.Say("words")
-	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0]  20%", "[1] name? ")
-	for i := 2; i < 5; i++ {
-		write(i, "loads")
-	}
-	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0]  20%", "[1] name? ", "[2] loads", "... and 2 more")
-	write(0, "\r100%\n")
-	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ", "[2] loads", "[3] loads", "... and 1 more")
-	write(1, "\x1b[2Ahello\n")
-	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ^[[2Ahello", "[2] loads", "[3] loads", "[4] loads")
-	for _, r := range ranks {
-		if err := r.Close(soon(t)); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ^[[2Ahello", "[2] loads", "[3] loads", "[4] loads", "")
-	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "epoch 1\n 10%\r 20%\r100%\n" {
-		t.Errorf("the file has %q", got)
-	}
-}
-
 // TestViewerTakesItsRowsAway has lines whose ends come in the next chunk leave the bottom of a terminal when they do, and no row stay behind.
 func TestViewerTakesItsRowsAway(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	s := openTerminal(t, 8)
-	c := NewConsole(s.end, s.end)
+	c := New(s.end, s.end)
 	v := NewViewer(c, prefixOf)
 	add := func(rank int, text string) {
-		v.Add(soon(t), Chunk{File: File{0, rank, Stdout}, Data: []byte(text)})
+		v.Add(soon(t), Source{0, rank, Stdout}, []byte(text))
 	}
 	for step := range 3 {
 		add(0, fmt.Sprint("step ", step))
@@ -211,31 +159,4 @@ func TestViewerTakesItsRowsAway(t *testing.T) {
 		t.Error(err)
 	}
 	s.shows(append(lines[:6:6], "[r1] 20%", "")...)
-}
-
-// TestADumbTerminal has no bottom: what stands is shown as elsewhere.
-func TestADumbTerminal(t *testing.T) {
-	t.Setenv("TERM", "dumb")
-	s := openTerminal(t, 24)
-	c := NewConsole(s.end, s.end)
-	r := newRank(t, openDir(t, t.TempDir()), RankOptions{Console: c, Prefix: "[0] "})
-	cmd := exec.Command("sh", "-c", `printf 'name? '; read name`)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = r.Stdout, r.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.Started()
-	s.shows("[0] name? ", "")
-	in.Close()
-	_ = cmd.Wait() // it read nothing
-	if err := r.Close(soon(t)); err != nil {
-		t.Error(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
 }

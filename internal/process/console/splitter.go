@@ -1,0 +1,284 @@
+package console
+
+import (
+	"bytes"
+	"time"
+)
+
+const (
+	// maxLine is the longest piece of a line that is shown, in bytes. A longer line is cut.
+	maxLine = 4 << 20
+	// MaxRead is the largest buffer of a [Splitter], in bytes.
+	MaxRead = 64 << 10
+	minRead = 4 << 10
+	// maxRow is more than a row of a terminal shows.
+	maxRow = 1 << 10
+	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter is
+	// the same for one that keeps overwriting itself, as a progress bar does.
+	partialAfter = time.Second
+	movingAfter  = 10 * time.Second
+)
+
+// Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
+// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads. The
+// zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
+type Splitter struct {
+	// printer is nil if the stream is not shown.
+	printer *printer
+	prefix  []byte
+	raw     bool
+	cancel  <-chan struct{}
+	// patient waits for a reader that takes nothing, and loses no line until cancel is closed.
+	patient bool
+	onLines func(prefix, lines []byte)
+	// buf[:kept] is the unfinished line, as far as it was not shown; kept is at most maxLine. Its
+	// first byte came at began, its last at grown. partShown says that a part of it was shown.
+	buf          []byte
+	kept         int
+	began, grown time.Time
+	partShown    bool
+	full         bool
+	// overwrites says that the line has overwritten itself.
+	overwrites bool
+	// row shows the unfinished line at the bottom of a terminal; nil before the first one.
+	row           *liveRow
+	rank, attempt int
+	// fold folds the lines, and relays folds lines that have a prefix already; nil folds nothing.
+	fold, relays *folding
+	stream       Stream
+}
+
+// SplitOptions says how a rank's output is shown.
+type SplitOptions struct {
+	Source
+	// Prefix is shown before each line.
+	Prefix string
+	// Raw shows everything unchanged and at once; it needs an empty Prefix.
+	Raw bool
+	// Fold folds lines that ranks have in common, if the console folds.
+	Fold bool
+	// Cancel, when closed, ends any wait for the reader of the console.
+	Cancel <-chan struct{}
+	// OnLines, if set, is called with the prefix and each batch of lines.
+	OnLines func(prefix, lines []byte)
+}
+
+// Split returns a splitter for one output of a rank.
+func (c *Console) Split(o SplitOptions) Splitter {
+	s := Splitter{
+		printer: c.printer(o.Stream), prefix: []byte(o.Prefix), raw: o.Raw, cancel: o.Cancel, onLines: o.OnLines,
+		rank: o.Rank, attempt: o.Attempt, stream: o.Stream,
+	}
+	if o.Fold {
+		s.fold = c.folding
+	}
+	return s
+}
+
+// Buffer is where the next read goes. It grows while reads fill it, so a silent rank costs little,
+// and shrinks again after a very long line.
+func (s *Splitter) Buffer() []byte {
+	if len(s.buf) > 4*MaxRead && s.kept < MaxRead {
+		s.buf = append(make([]byte, 0, 2*MaxRead), s.buf[:s.kept]...)[:2*MaxRead]
+	}
+	if (s.full || s.kept == len(s.buf)) && len(s.buf) < maxLine+MaxRead {
+		grown := make([]byte, min(max(minRead, 4*len(s.buf)), maxLine+MaxRead))
+		copy(grown, s.buf[:s.kept])
+		s.buf = grown
+	}
+	return s.buf[s.kept:min(s.kept+MaxRead, len(s.buf))]
+}
+
+// Add shows the lines that the n bytes just read into Buffer complete.
+func (s *Splitter) Add(n int) {
+	end := s.kept + n
+	s.full = end == len(s.buf)
+	if s.printer == nil {
+		return
+	}
+	if s.raw {
+		s.showRaw(s.buf[:end])
+		return
+	}
+	cut := s.kept + bytes.LastIndexByte(s.buf[s.kept:end], '\n') + 1
+	switch {
+	case cut > s.kept:
+	case end > maxLine:
+		cut = maxLine
+	default:
+		s.grown = time.Now()
+		if s.kept == 0 {
+			s.began = s.grown
+		}
+		from := s.kept
+		s.kept = end
+		s.dropOverwritten(from)
+		s.showRow()
+		return
+	}
+	s.clearRow()
+	s.show(s.unshown(cut))
+	s.kept, s.began, s.overwrites = copy(s.buf, s.buf[cut:end]), time.Now(), false
+	s.grown = s.began
+	s.dropOverwritten(0)
+	s.showRow()
+}
+
+// dropOverwritten forgets what the unfinished line has overwritten. New bytes begin at from.
+func (s *Splitter) dropOverwritten(from int) {
+	text := bytes.TrimRight(s.buf[:s.kept], "\r")
+	from = min(max(0, from-1), len(text)) // the byte before may be a carriage return
+	if i := bytes.LastIndexByte(text[from:], '\r'); i >= 0 {
+		s.kept, s.overwrites = copy(s.buf, s.buf[from+i+1:s.kept]), true
+	}
+}
+
+func (s *Splitter) clearRow() {
+	if s.row != nil {
+		s.printer.setRow(s.row, nil)
+	}
+}
+
+// showRow shows the unfinished line at the bottom of a terminal.
+func (s *Splitter) showRow() {
+	if s.printer.live == nil {
+		return
+	}
+	text := bytes.TrimRight(s.buf[:s.kept], "\r")
+	if len(text) > 0 {
+		text = AppendVisible(append([]byte(nil), s.prefix...), text[:min(len(text), maxRow)], true)
+		if s.row == nil {
+			s.row = s.printer.live.add(s.rank)
+		}
+	}
+	if s.row != nil {
+		s.printer.setRow(s.row, text)
+	}
+}
+
+// unshown is buf[:end] without the line end that only finishes or overwrites a part that was shown.
+func (s *Splitter) unshown(end int) []byte {
+	text := s.buf[:end]
+	if s.partShown {
+		text = bytes.TrimPrefix(bytes.TrimPrefix(text, []byte{'\r'}), []byte{'\n'})
+	}
+	s.partShown = false
+	return text
+}
+
+// PartialAt is when to call ShowPartial; zero is never.
+func (s *Splitter) PartialAt() time.Time {
+	if s.printer == nil || s.raw || s.kept == 0 || s.printer.live != nil {
+		return time.Time{}
+	}
+	at := s.grown.Add(partialAfter)
+	if late := s.began.Add(movingAfter); late.Before(at) && (s.overwrites || Overwrites(s.buf[:s.kept])) {
+		return late
+	}
+	return at
+}
+
+// Overwrites reports whether text ends in a line that overwrites itself.
+func Overwrites(text []byte) bool {
+	return bytes.LastIndexByte(text, '\r') > bytes.LastIndexByte(text, '\n')
+}
+
+// ShowPartial shows the unfinished line, or the last text of one that overwrites itself.
+func (s *Splitter) ShowPartial() {
+	text := bytes.TrimRight(s.unshown(s.kept), "\r")
+	s.kept, s.partShown, s.overwrites = 0, true, false
+	if text = text[bytes.LastIndexByte(text, '\r')+1:]; len(text) > 0 {
+		s.show(text)
+	}
+}
+
+func (s *Splitter) showRaw(all []byte) {
+	for len(all) > 0 {
+		b := s.printer.take(s.cancel)
+		if b == nil {
+			s.printer.lost.Add(max(1, countLines(all)))
+			return
+		}
+		n := min(len(all), maxBuffer)
+		s.printer.queue <- entry{text: append(b, all[:n]...), raw: true}
+		all = all[n:]
+	}
+}
+
+// End shows the unfinished line and gives up its row.
+func (s *Splitter) End() {
+	if s.kept > 0 {
+		s.clearRow()
+		s.show(s.unshown(s.kept))
+		s.kept = 0
+	}
+	s.removeRow()
+}
+
+func (s *Splitter) removeRow() {
+	if s.row != nil {
+		s.clearRow()
+		s.printer.live.remove(s.row)
+		s.row = nil
+	}
+}
+
+// show hands lines to the printer, or counts them as lost.
+func (s *Splitter) show(lines []byte) {
+	if s.onLines != nil {
+		s.onLines(s.prefix, lines)
+	}
+	if s.fold.add(s, lines) || s.relays.relay(s, lines) {
+		return
+	}
+	take := s.printer.take
+	if s.patient {
+		take = s.printer.takePatiently
+	}
+	for len(lines) > 0 {
+		b := take(s.cancel)
+		if b == nil {
+			s.printer.lost.Add(max(1, countLines(lines)))
+			return
+		}
+		b, lines = s.fill(b, lines)
+		s.printer.put(b)
+	}
+}
+
+// fill appends to b the lines that fit, at least one, and returns b and the remaining lines.
+func (s *Splitter) fill(b, lines []byte) ([]byte, []byte) {
+	for len(lines) > 0 {
+		n := LineLen(lines)
+		if len(b) > 0 && len(b)+len(s.prefix)+n+1 > maxBuffer {
+			break
+		}
+		b = append(b, s.prefix...)
+		b = s.appendLine(b, lines[:n])
+		lines = lines[n:]
+	}
+	return b, lines
+}
+
+// LineLen is the length of the first line with its newline, or of a piece of a very long line.
+func LineLen(lines []byte) int {
+	n := bytes.IndexByte(lines, '\n') + 1
+	if n == 0 || n > maxLine+1 {
+		return min(len(lines), maxLine)
+	}
+	return n
+}
+
+// appendLine appends a line, or a piece of one, and a newline. Of a line that overwrites itself it
+// appends only the last text, even off a terminal: the rest would overwrite the prefix there.
+func (s *Splitter) appendLine(b, line []byte) []byte {
+	if s.printer.sink.tty {
+		return append(AppendVisible(b, bytes.TrimSuffix(line, []byte{'\n'}), true), '\n')
+	}
+	line = line[bytes.LastIndexByte(bytes.TrimRight(line, "\r\n"), '\r')+1:]
+	b = append(b, line...)
+	if line[len(line)-1] != '\n' {
+		b = append(b, '\n')
+	}
+	return b
+}
