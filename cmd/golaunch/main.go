@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
@@ -54,28 +56,97 @@ func keepDescriptors() {
 }
 
 // Main runs golaunch with the given arguments and returns its exit code.
-func Main(s *cli.Console, args []string) int { return s.Execute(newRoot(s), args) }
+func Main(s *cli.Console, args []string) int { return s.Execute(rootFor(s, args), args) }
 
-// newRoot returns golaunch's verbs. Without one it runs a job.
+// verbs are golaunch's, in the order of the help.
+var verbs = []struct {
+	name string
+	make func(*cli.Console) *cobra.Command
+}{
+	{"run", func(s *cli.Console) *cobra.Command { return newRun(s, "run") }},
+	{"coordinator", newCoordinator},
+	{"agent", newAgent},
+	{"status", newStatus},
+	{"top", newTop},
+	{"dashboard", newDashboard},
+	{"jobs", newJobs},
+	{"logs", newLogs},
+	{"stacks", newStacks},
+	{"report", newReport},
+	{"metrics", newMetrics},
+	{"explain", newExplain},
+	{"swap", newSwap},
+	{"stop", newStop},
+	{"plan", newPlan},
+	{"env", newEnv},
+	{"doctor", newDoctor},
+	{"torchrun", func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, os.Args[0], launch) }},
+	{"submit-token", newSubmitToken},
+	{"install", newInstall},
+	{"version", newVersion},
+	{internalverbs.Node, newNode},
+	{internalverbs.Fabric, newFabricRank},
+	{internalverbs.Controller, newController},
+}
+
+// rootFor returns golaunch with the verbs that args may name. All of them, with their flags, take as long to make as the rest of a
+// small job's command line.
+func rootFor(s *cli.Console, args []string) *cobra.Command {
+	if len(args) == 0 {
+		return newRoot(s)
+	}
+	for _, v := range verbs {
+		if v.name != args[0] {
+			continue
+		}
+		c := v.make(s)
+		if v.name == "run" && !givesCommand(c.Flags(), args[1:]) { // which may print the help of all
+			return newRoot(s)
+		}
+		root := &cobra.Command{Use: "golaunch"}
+		prepare(s, root)
+		root.CompletionOptions.DisableDefaultCmd = true
+		root.AddCommand(c)
+		return root
+	}
+	if root := newRun(s, "golaunch"); givesCommand(root.Flags(), args) || len(args) == 1 && args[0] == "--version" {
+		prepare(s, root)
+		return root
+	}
+	return newRoot(s)
+}
+
+// givesCommand says that args are flags, with their values, and then a command after "--": no verb, and no call for help.
+func givesCommand(f *pflag.FlagSet, args []string) bool {
+	for i := 0; i < len(args)-1; i++ {
+		if args[i] == "--" {
+			return true
+		}
+		name, _, valued := strings.Cut(args[i], "=")
+		var flag *pflag.Flag
+		if long, ok := strings.CutPrefix(name, "--"); ok {
+			flag = f.Lookup(long)
+		} else if len(name) == 2 && name[0] == '-' {
+			flag = f.ShorthandLookup(name[1:])
+		}
+		if flag == nil || strings.HasPrefix(flag.Name, "help") {
+			return false
+		}
+		if !valued && flag.NoOptDefVal == "" {
+			i++
+		}
+	}
+	return false
+}
+
+// newRoot returns golaunch with all verbs. Without one it runs a job.
 func newRoot(s *cli.Console) *cobra.Command {
-	cobra.EnableCommandSorting = false
 	root := newRun(s, "golaunch")
-	root.Long = cli.Intro
-	root.Version = readBuild().String()
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SuggestionsMinimumDistance = 2
-	root.SetOut(s.Stdout)
-	root.SetErr(s.Stderr)
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(s.Stdout, cli.HelpOf(c)) })
+	prepare(s, root)
 	root.SetHelpCommand(cli.NewHelp(s))
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, cli.PlainError(err), c.CommandPath())
-	})
-	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newTop(s), newDashboard(s), newJobs(s), newLogs(s), newStacks(s),
-		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), torchrun.NewVerb(s, os.Args[0], launch), newSubmitToken(s), newInstall(s),
-		newVersion(s))
-	root.AddCommand(newHidden(s)...)
+	for _, v := range verbs {
+		root.AddCommand(v.make(s))
+	}
 	root.AddCommand(manpages.Verbs(s)...)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -89,16 +160,41 @@ func newRoot(s *cli.Console) *cobra.Command {
 	return root
 }
 
-// newHidden returns the verbs that golaunch itself calls, on other machines and as ranks.
-func newHidden(s *cli.Console) []*cobra.Command {
-	node := cli.NewVerb(internalverbs.Node, "be a node of a job that was started on another machine", cli.Args(0, 0))
-	node.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return internalverbs.ServeNode(), nil })
-	rank := cli.NewVerb(internalverbs.Fabric+" OPTIONS", "be a rank of doctor --fabric", cli.Args(1, 1))
-	rank.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return fabricRank(args[0]) })
-	program := cli.NewVerb(internalverbs.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", cli.Args(0, 0))
-	program.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
+// prepare has a root print as golaunch does.
+func prepare(s *cli.Console, root *cobra.Command) {
+	cobra.EnableCommandSorting = false
+	root.Long = cli.Intro
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SuggestionsMinimumDistance = 2
+	root.SetOut(s.Stdout)
+	root.SetErr(s.Stderr)
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(s.Stdout, cli.HelpOf(c)) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, cli.PlainError(err), c.CommandPath())
+	})
+}
+
+// What follows are the verbs that golaunch itself calls, on other machines and as ranks.
+
+func newNode(s *cli.Console) *cobra.Command {
+	c := cli.NewVerb(internalverbs.Node, "be a node of a job that was started on another machine", cli.Args(0, 0))
+	c.Hidden = true
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return internalverbs.ServeNode(), nil })
+	return c
+}
+
+func newFabricRank(s *cli.Console) *cobra.Command {
+	c := cli.NewVerb(internalverbs.Fabric+" OPTIONS", "be a rank of doctor --fabric", cli.Args(1, 1))
+	c.Hidden = true
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return fabricRank(args[0]) })
+	return c
+}
+
+func newController(s *cli.Console) *cobra.Command {
+	c := cli.NewVerb(internalverbs.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", cli.Args(0, 0))
+	c.Hidden = true
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		return 0, controller.Serve(context.Background(), os.Stdin, s.Stdout, s.Stderr)
 	})
-	node.Hidden, rank.Hidden, program.Hidden = true, true, true
-	return []*cobra.Command{node, rank, program}
+	return c
 }

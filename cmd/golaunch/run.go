@@ -25,17 +25,19 @@ type runOptions struct {
 // newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
 func newRun(s *cli.Console, name string) *cobra.Command {
 	var o runOptions
-	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", jobflags.AfterDashes)
+	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", nil)
 	o.Declare(c.Flags())
 	o.submission.Declare(c.Flags())
-	helpAll, nothing := false, false
+	helpAll, showVersion, nothing := false, false, false
 	if name == "golaunch" {
 		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
+		c.InitDefaultHelpFlag() // before the next
+		c.Flags().BoolVarP(&showVersion, "version", "v", false, "version for golaunch")
 	}
 	cli.CompleteFlags(c)
 	c.ValidArgsFunction = cli.CompleteCommand
 	c.PreRun = func(c *cobra.Command, args []string) { nothing = len(args) == 0 && c.Flags().NFlag() == 0 }
-	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
+	runs := s.Run(func(c *cobra.Command, args []string) (int, error) {
 		switch {
 		case helpAll:
 			return 0, c.Help()
@@ -44,6 +46,19 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 		}
 		return o.run(s, c.Flags(), args)
 	})
+	c.Args = func(c *cobra.Command, args []string) error {
+		if showVersion {
+			return nil
+		}
+		return jobflags.AfterDashes(c, args)
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if showVersion {
+			_, err := fmt.Fprintln(s.Stdout, readBuild())
+			return err
+		}
+		return runs(c, args)
+	}
 	return c
 }
 

@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -55,6 +57,10 @@ func PlainError(err error) error {
 
 // fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
 func SetFromEnv(f *pflag.FlagSet) error {
+	ours := func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_") || strings.HasPrefix(v, "PET_") }
+	if !slices.ContainsFunc(os.Environ(), ours) {
+		return nil
+	}
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
 		for _, name := range Variables(f.Name(), flag.Name) {
@@ -65,7 +71,12 @@ func SetFromEnv(f *pflag.FlagSet) error {
 			if err := f.Set(flag.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, PlainError(err)))
 			}
-			_ = f.SetAnnotation(flag.Name, fromVariable, []string{name}) // the flag is there
+			notes := maps.Clone(flag.Annotations) // which flags of a group share
+			if notes == nil {
+				notes = map[string][]string{}
+			}
+			notes[fromVariable] = []string{name}
+			flag.Annotations = notes
 		}
 	})
 	if len(errs) > 0 {

@@ -30,11 +30,13 @@ func (o *Flags) Declare(f *pflag.FlagSet) {
 	f.SetInterspersed(false)
 	f.SetNormalizeFunc(cli.NormalizeName)
 	for _, g := range groups {
-		own := pflag.NewFlagSet(g.name, pflag.ContinueOnError)
-		own.SortFlags = false
-		g.declare(o, own)
-		own.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{cli.GroupNote: {g.name}} })
-		f.AddFlagSet(own)
+		g.declare(o, f)
+		note := map[string][]string{cli.GroupNote: {g.name}}
+		f.VisitAll(func(flag *pflag.Flag) {
+			if flag.Annotations == nil {
+				flag.Annotations = note // shared: SetFromEnv changes a copy
+			}
+		})
 	}
 }
 
