@@ -13,20 +13,20 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// MemoryQuery asks whether others than a job hold memory of its GPUs.
+// MemoryQuery asks whether processes other than a job's hold memory of its GPUs.
 type MemoryQuery struct {
 	Job string
 	// GPUs are the UUIDs of the job's GPUs, by node.
 	GPUs map[string][]string
-	// Keep is what each other process may have of a GPU, in bytes. Whole is what a GPU may have in
-	// use where the driver does not tell whose that is; 0 does not look at it.
+	// Keep is how much of a GPU each other process may have, in bytes. Whole is how much of it may
+	// be in use if the driver does not name the processes; 0 does not check that.
 	Keep, Whole int64
 	// Within is how long the memory may take to become free.
 	Within time.Duration
 }
 
-// GPUMemory is memory of a GPU that is in somebody's way. PID is 0 where the driver does not tell
-// whose it is; Job is empty and Rank -1 for a process that is no rank of the node's agent.
+// GPUMemory is memory of a GPU that is in the way. PID is 0 if the driver does not name the
+// process. Job is empty and Rank -1 for a process that is no rank of the node's agent.
 type GPUMemory struct {
 	Node  string
 	GPU   string
@@ -37,7 +37,7 @@ type GPUMemory struct {
 }
 
 // GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them,
-// those with the most first. Where that is not known, Missing says why, and of which node.
+// the most first. If that is unknown, Missing says why, for each node.
 type GPUMemoryError struct {
 	Job string
 	// Keep is what each other process might have kept, in bytes, and Within how long golaunch has
@@ -48,7 +48,7 @@ type GPUMemoryError struct {
 	Missing []string
 }
 
-// namedHeld is how many of those in the way an error names.
+// namedHeld is how many holders an error names.
 const namedHeld = 8
 
 func (e *GPUMemoryError) Error() string {
@@ -80,24 +80,24 @@ func (h GPUMemory) owner() string {
 func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 const (
-	// freedEvery is the pause between two looks: no event tells that a GPU's memory was freed.
-	freedEvery = 200 * time.Millisecond
-	// freedAsk bounds the wait for a node that is asked.
-	freedAsk = 5 * time.Second
+	// lookPause is the pause between two checks: no event tells that a GPU's memory was freed.
+	lookPause = 200 * time.Millisecond
+	// answerLimit bounds the wait for a node's answer.
+	answerLimit = 5 * time.Second
 )
 
-// Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the
-// way, or its time is over: then it returns a [*GPUMemoryError]. Where no node has a driver,
-// nothing is in the way.
+// Freed checks a job's GPUs by NVML, on each of its nodes, until no memory is in the way, or
+// q.Within is over: it then returns a [*GPUMemoryError]. If no node has a driver, no memory is in
+// the way.
 func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	begin := time.Now()
 	end := begin.Add(q.Within)
-	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
+	limited, cancel := context.WithDeadline(ctx, end.Add(answerLimit))
 	defer cancel()
-	var last *GPUMemoryError // what was in the way at the last look that was done
+	var last *GPUMemoryError // the last complete answer
 	for {
 		found, checked, err := look(limited, client, q)
-		over := time.Until(end) < freedEvery
+		over := time.Until(end) < lookPause
 		switch {
 		case err == nil && len(found.Held)+len(found.Missing) == 0:
 			return q.known(checked)
@@ -109,7 +109,7 @@ func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 			return err
 		}
 		select {
-		case <-time.After(freedEvery):
+		case <-time.After(lookPause):
 		case <-ctx.Done():
 			if last != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				last.Within = time.Since(begin)
@@ -120,7 +120,7 @@ func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	}
 }
 
-// known holds that drivers have told of all GPUs, or of none, as where GPUs are in words only.
+// known fails if the driver told of some GPUs but not of all; declared GPUs have no driver.
 func (q MemoryQuery) known(checked int) error {
 	unknown := -checked
 	for _, gpus := range q.GPUs {
@@ -132,11 +132,11 @@ func (q MemoryQuery) known(checked int) error {
 	return nil
 }
 
-// look asks the nodes once. It returns what is in the way, and of how many GPUs a driver has told.
+// look asks the nodes once. It returns what is in the way, and of how many GPUs a driver told.
 func look(ctx context.Context, client *launcher.Client, q MemoryQuery) (*GPUMemoryError, int, error) {
 	found, checked := &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within}, 0
 	silent := maps.Clone(q.GPUs)
-	for n, err := range client.GPUs(ctx, q.Job, freedAsk) {
+	for n, err := range client.GPUs(ctx, q.Job, answerLimit) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -158,7 +158,7 @@ func look(ctx context.Context, client *launcher.Client, q MemoryQuery) (*GPUMemo
 	return found, checked, nil
 }
 
-// judge says what is in the way on a node, and of how many GPUs the driver has told.
+// judge returns what is in the way on a node, and of how many GPUs the driver told.
 func (q MemoryQuery) judge(n launcher.NodeSamples) (checked int, held []GPUMemory) {
 	for _, uuid := range q.GPUs[n.Node] {
 		whole, told := math.NaN(), false

@@ -24,16 +24,16 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// leaveLimit is how long workers that are not needed any more may take to end in order.
+// leaveLimit is how long workers may take to end in order when the group is closed.
 const leaveLimit = 30 * time.Second
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a
 // worker. Several goroutines may call.
 type Group struct {
 	ID string
-	// OthersKeep is what each other process may keep of a GPU, in bytes, when a turn of this group
-	// begins ([Group.Active]): its CUDA context, NCCL's buffers. It is 4 GB when 0. Set it before
-	// the first turn.
+	// OthersKeep is how much of a GPU each other process may keep, in bytes, when a turn of this
+	// group begins ([Group.Active]), for its CUDA context and NCCL's buffers; 4 GB when 0. Set it
+	// before the first turn.
 	OthersKeep int64
 
 	client   *launcher.Client
@@ -49,49 +49,55 @@ type Group struct {
 	end       context.CancelCauseFunc
 	ctx       context.Context
 	all       sync.WaitGroup
+	// disconnected says that a worker's connection has ended.
+	disconnected chan struct{}
 
-	mu      sync.Mutex
-	changed chan struct{} // closed when the state of a worker has changed
-	workers []caller
+	mu sync.Mutex
+	state
+}
+
+// state is what is known of the workers.
+type state struct {
+	changed chan struct{} // closed at each change
+	workers []worker
 	next    uint64
 	closing bool
 	// failed is how an attempt failed, by attempt, and over how the job ended.
 	failed map[int]*launcher.Failure
 	over   *launcher.Result
-	// trouble is why workers could not come, when that was last so.
+	// trouble is why workers could not connect, if they could not.
 	trouble error
-	// word is what turns have told workers last, of the attempts in heard.
-	word  string
-	heard []int
-
-	// lost says that a worker's connection has ended.
-	lost chan struct{}
+	// lastOrder is what turns told the workers last, who were then in the attempts in obeying.
+	lastOrder string
+	obeying   []int
 }
 
-// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it
-// has ever been. Of attempts before from it is known that they are over; one that comes late may
-// still be about to be stopped. Unclear is the link that has ended, as long as golaunch has not
-// said why, and left that of a worker that has exited with code 0, and is not started again.
-type caller struct {
-	link      *link
-	unclear   *link
-	left      *link
-	attempt   int
-	from      int
-	node, gpu string
-	local     int
+// worker is what is known of one worker.
+type worker struct {
+	// link is nil while the worker is not connected.
+	link *link
+	// lost is a link that has ended for a reason that is not known yet.
+	lost *link
+	// exited is the link of a worker that has exited with code 0, and is not started again.
+	exited *link
+	// attempt is -1 before the worker first connects. Attempts before minAttempt are over: a late
+	// connection of one may be from a worker that is about to be stopped.
+	attempt    int
+	minAttempt int
+	node, gpu  string
+	local      int
 }
 
-// Answer is one worker's to a call, or why there is none.
+// Answer is a worker's answer to a call, or why there is none.
 type Answer struct {
 	Rank int
 	Out  []byte
 	Err  error
 }
 
-// WorkerError says that a worker has failed in a call: its handler, as Message says, or the worker
-// itself, as Failure does. The handler's stack is there if it has panicked. A Failure whose Exit
-// has the code 0 and no Spawn is that of a worker that has left as if it were done.
+// WorkerError says that a worker has failed in a call: its handler, as Message says, with the stack
+// of a panic, or the worker itself, as Failure says. A Failure whose Exit has code 0 and no Spawn
+// is that of a worker that exited as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string
@@ -113,9 +119,9 @@ func (e *WorkerError) Error() string {
 }
 
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first
-// calls wait for them. It ends with ctx, with Close, or with the reservation. Its failures and
-// restarts are those of any job; a call that a worker does not live to answer is a [WorkerError].
-// One that exits with code 0 before Close is not started again, while the others go on.
+// calls wait for them. It ends with ctx, with Close, or with the reservation. It fails and restarts
+// like any job; a call that its worker does not live to answer is a [WorkerError]. A worker that
+// exits with code 0 before Close is not started again while the others go on.
 func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
@@ -129,8 +135,9 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 		size *= max(1, j.Resources.MaxNodes)
 	}
 	g := &Group{
-		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
-		restart: job.Restart(j.Restarts.Policy), failed: map[int]*launcher.Failure{}, lost: make(chan struct{}, 1), endWithin: leaveLimit,
+		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size,
+		restart: job.Restart(j.Restarts.Policy), endWithin: leaveLimit, disconnected: make(chan struct{}, 1),
+		state: state{workers: make([]worker, size), changed: make(chan struct{}), failed: map[int]*launcher.Failure{}},
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -148,14 +155,14 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 	g.ctx, g.end = context.WithCancelCause(ctx)
 	g.turns.change(func() { g.turns.groups = append(g.turns.groups, g) })
 	far := &endpoints.Reach{
-		TLS: r.client.TLS(), Key: g.key, Warn: g.troubled,
+		TLS: r.client.TLS(), Key: g.key, Warn: g.noteTrouble,
 		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Endpoints(ctx, g.ID, findLimit) },
-		Bring: g.bring,
+		Bring: g.serveRemote,
 	}
 	g.all.Go(func() { far.Run(g.ctx) })
 	g.all.Go(func() { g.follow(far) })
 	g.all.Go(g.accept)
-	g.all.Go(g.look)
+	g.all.Go(g.findExited)
 	return g, nil
 }
 
@@ -180,15 +187,15 @@ func (g *Group) unlisten() error {
 // Size is the number of workers.
 func (g *Group) Size() int { return g.size }
 
-// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most,
-// and a method's name 256 bytes. When a call fails, as by ctx, its worker may not have read all of
-// in yet: do not change in before that worker has answered a later call, or has ended. The same
-// holds for CallAll, and for CallEach also where it is not read to its end.
+// Call calls a worker by its rank, and waits for the answer. Input and answer have at most 4 GiB, a
+// method's name 256 bytes. If a call fails, as by ctx, its worker may still read in: do not change
+// in before the worker has answered a later call, or has ended. The same holds for CallAll, and for
+// a CallEach that is not read to its end.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
 
-// call calls a worker. Calls with the same number of shared, which is not 0, have the same in.
+// call calls a worker. Calls with the same number shared, unless it is 0, have the same in.
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
@@ -203,7 +210,7 @@ func (g *Group) call(ctx context.Context, rank int, shared uint64, method string
 	return l.call(ctx, g.number(), shared, method, in)
 }
 
-// number is another one each time.
+// number is unique.
 func (g *Group) number() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +218,7 @@ func (g *Group) number() uint64 {
 	return g.next
 }
 
-// CallAll calls all workers with the same, which crosses the network once for each node, and
+// CallAll calls all workers with the same input, which crosses the network once for each node. It
 // returns their answers by rank, or the first error.
 func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte, error) {
 	out := make([][]byte, g.size)
@@ -226,8 +233,8 @@ func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte
 	return out, all.Wait()
 }
 
-// CallEach calls all workers, each with its own, and yields their answers as they come. Who does
-// not read on cancels the rest.
+// CallEach calls all workers, each with its own input, and yields their answers as they come.
+// Ending the loop cancels the other calls.
 func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		if len(in) != g.size {
@@ -251,9 +258,9 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 	}
 }
 
-// Close has the workers end, in order, and waits for the end of the job. Workers that have not
-// ended after 30 s are stopped, as [Client.Stop] does. The error says why they could not be, as
-// without a coordinator: they go on then until it misses this program.
+// Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
+// remaining ones, as [launcher.Client.Stop] does. An error says why it could not, for instance
+// without a coordinator: the workers then go on until the coordinator misses this program.
 func (g *Group) Close() (launcher.Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -286,10 +293,10 @@ func (g *Group) Close() (launcher.Result, error) {
 	}
 }
 
-// stop ends workers that do not end in order.
+// stop ends workers that did not end in order.
 func (g *Group) stop() error {
 	_, err := g.client.Stop(g.ctx, g.ID, launcher.CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
-	if errors.Is(err, launcher.ErrNotThere) { // it has ended meanwhile
+	if errors.Is(err, launcher.ErrNotThere) { // it has just ended
 		return nil
 	}
 	return err
@@ -307,39 +314,39 @@ func (g *Group) release(why error) error {
 
 var errClosed = errors.New("the group is closed")
 
-// ready waits for a worker, over restarts. One that has left does not come again.
+// ready waits for a worker, over restarts. One that has exited does not come again.
 func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 	for {
 		g.mu.Lock()
-		l, left, over, changed := g.workers[rank].link, g.workers[rank].left, g.over, g.changed
+		l, exited, over, changed := g.workers[rank].link, g.workers[rank].exited, g.over, g.changed
 		g.mu.Unlock()
 		switch {
 		case over != nil:
 			return nil, whyOver(over)
-		case left != nil:
-			return nil, left.err()
+		case exited != nil:
+			return nil, exited.err()
 		case l != nil:
 			return l, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, g.waited(rank, context.Cause(ctx))
+			return nil, g.waitError(rank, context.Cause(ctx))
 		case <-g.ctx.Done():
-			return nil, g.waited(rank, context.Cause(g.ctx))
+			return nil, g.waitError(rank, context.Cause(g.ctx))
 		}
 	}
 }
 
-// troubled notes why workers cannot come, for calls that wait for them.
-func (g *Group) troubled(err error) {
+// noteTrouble notes why workers cannot connect, for calls that wait for them.
+func (g *Group) noteTrouble(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.trouble = err
 }
 
-// waited says that the wait for a worker is over, and what has kept workers from coming.
-func (g *Group) waited(rank int, why error) error {
+// waitError says why the wait for a worker has ended, and what kept workers from connecting.
+func (g *Group) waitError(rank int, why error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.trouble != nil {
@@ -348,7 +355,7 @@ func (g *Group) waited(rank int, why error) error {
 	return fmt.Errorf("wait for worker %d: %w", rank, why)
 }
 
-// change does something to the state, and wakes who waits for that, or for a turn.
+// change changes the state, and wakes the goroutines that wait for that, or for a turn.
 func (g *Group) change(do func()) {
 	defer g.turns.change(func() {})
 	g.mu.Lock()
@@ -358,7 +365,7 @@ func (g *Group) change(do func()) {
 	g.changed = make(chan struct{})
 }
 
-// follow hears what golaunch says of the job.
+// follow follows the job's decisions.
 func (g *Group) follow(far *endpoints.Reach) {
 	defer g.watch.Close()
 	defer g.turns.change(func() {
@@ -372,48 +379,48 @@ func (g *Group) follow(far *endpoints.Reach) {
 				if g.over == nil {
 					g.over = &launcher.Result{Code: 125, Reason: err.Error()}
 				}
-				g.lose(nil)
+				g.failWorkers(nil)
 			})
 			return
 		}
 		g.change(func() {
 			if d.Failure != nil {
 				g.failed[d.Failure.Attempt] = d.Failure
-				g.lose(d.Failure)
+				g.failWorkers(d.Failure)
 			}
 			if d.Result != nil {
 				g.over = d.Result
-				g.lose(d.Result.Cause)
+				g.failWorkers(d.Result.Cause)
 			}
 		})
 	}
 }
 
-// lose gives up workers that end with a failure: those of the attempt, or of a node, or one that
-// restarts alone, or all. It is the answer to their calls; later ones wait for who comes next.
-func (g *Group) lose(f *launcher.Failure) {
+// failWorkers gives up the workers that a failure ends: all, those of an attempt or a node, or one.
+// Pending calls fail with it; later ones wait for the next worker.
+func (g *Group) failWorkers(f *launcher.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]
-		if f != nil && !g.endsWith(f, i) {
+		if f != nil && !g.endedBy(f, i) {
 			continue
 		}
 		if f != nil {
-			w.from = max(w.from, f.Attempt+1)
+			w.minAttempt = max(w.minAttempt, f.Attempt+1)
 		}
 		if f != nil && f.Attempt >= 0 && w.attempt > f.Attempt {
 			continue
 		}
-		for _, l := range []*link{w.link, w.unclear} {
+		for _, l := range []*link{w.link, w.lost} {
 			if l != nil {
 				l.fail(f)
 			}
 		}
-		w.link, w.unclear, w.left = nil, nil, nil
+		w.link, w.lost, w.exited = nil, nil, nil
 	}
 }
 
-// endsWith says whether a worker ends with a failure.
-func (g *Group) endsWith(f *launcher.Failure, rank int) bool {
+// endedBy reports whether a failure ends a worker.
+func (g *Group) endedBy(f *launcher.Failure, rank int) bool {
 	switch g.restart {
 	case job.RestartRank:
 		return f.Rank == rank || f.Rank < 0 && f.Node == g.workers[rank].node

@@ -16,28 +16,28 @@ const (
 	// offload and onload are the handlers that a turn calls, of the workers that have them.
 	offload = "offload"
 	onload  = "onload"
-	// othersKeep is a Group's OthersKeep when that is 0.
+	// othersKeep is the default of a Group's OthersKeep.
 	othersKeep = 4_000_000_000
-	// freedWithin is how long memory may take to become free once groups have offloaded.
-	freedWithin = 30 * time.Second
+	// memoryLimit is how long memory may take to become free after groups have offloaded.
+	memoryLimit = 30 * time.Second
 )
 
 // Active calls do in a turn of the group on its GPUs, which other groups of the reservation may
-// have too ([Client.Reserve], colocated). It waits until no other group with one of its GPUs has
-// its turn, in the order in which they came; has the others offload, looks by NVML whether they
-// have freed their memory, for 30 s at most, and if not returns a [*GPUMemoryError]; and has this
-// group's workers onload. The turn ends when do returns, and with it the context that do gets; the
-// group keeps the memory until another one's turn begins. Within bounds all that comes before do; 0
-// leaves that to ctx.
+// share ([Reserve], colocated). It waits, in the order of callers, until no other group on these
+// GPUs has a turn. It then makes these groups offload, and checks by NVML for at most 30 s that
+// they have freed their memory, or returns a [*GPUMemoryError]; and makes this group's workers
+// onload. The turn ends when do returns, and with it the context that do gets. The group keeps the
+// memory until another group's turn begins. Within bounds all that precedes do; 0 leaves that to
+// ctx.
 //
-// Goroutines that call Active of a group in its turn share the turn. Who calls Active in a turn
-// says so by the context that do gets: within a turn of the same group it is a part of that turn,
-// and of a group that cannot have its turn before this one has ended it is an error at once. With
-// another context it waits for that end.
+// Goroutines that call Active of a group in its turn share the turn. A call of Active within a turn
+// must pass the context that do gets: for the same group it is part of that turn, and for a group
+// that cannot have its turn before this one ends it fails at once. With another context it would
+// wait for that end.
 //
-// What is called is the handlers "offload" and "onload" of [rankenv.Info.Serve], with no input.
-// Workers that have none are not called, and what is called must bear being called twice. A group
-// whose workers start again counts as one that has loaded.
+// The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. Workers without
+// them are not called. A handler must bear a second call. A group whose workers restart counts as
+// one that has loaded.
 func (g *Group) Active(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
 	b, err := g.enter(ctx, within)
 	if err != nil {
@@ -49,7 +49,7 @@ func (g *Group) Active(ctx context.Context, within time.Duration, do func(ctx co
 	return do(ctx)
 }
 
-// enter waits for the turn, and begins it where that is to be done.
+// enter waits for the turn, and begins it if this caller is the first in it.
 func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error) {
 	outer, _ := ctx.Value(blockKey{}).(*block)
 	if within > 0 {
@@ -57,7 +57,7 @@ func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error)
 		defer cancel()
 		ctx = limited
 	}
-	if _, err := g.present(ctx); err != nil { // before they are there, nobody knows where they are
+	if _, err := g.allReady(ctx); err != nil { // until then their places are unknown
 		return nil, fmt.Errorf("%s did not get its turn: %w", g.ID, err)
 	}
 	b, first, err := g.turns.wait(ctx, g, outer)
@@ -72,24 +72,24 @@ func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error)
 	return b, nil
 }
 
-// turns is whose turn it is on the GPUs of a reservation. Its lock is taken before that of a group.
+// turns are those on the GPUs of a reservation. Lock mu before that of a group.
 type turns struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed when somebody who waits may have come first
+	changed chan struct{} // closed at each change
 	groups  []*Group
-	queue   []*want // who waits, in order
+	queue   []*waiter // in order
 }
 
 func newTurns() *turns { return &turns{changed: make(chan struct{})} }
 
-// activeTurn is the time in which a group has the memory of its GPUs: that of all blocks which it
-// has at once.
+// activeTurn is the time in which a group has the memory of its GPUs, for all its concurrent
+// blocks.
 type activeTurn struct {
 	blocks int
 	begun  bool
 }
 
-// block is a function that runs in a turn, perhaps within another one.
+// block is a function that runs in a turn, perhaps within another block.
 type block struct {
 	group *Group
 	turn  *activeTurn
@@ -98,13 +98,13 @@ type block struct {
 
 type blockKey struct{}
 
-// want is somebody who waits for a group's turn, in blocks of the groups in within.
-type want struct {
+// waiter waits for a turn of its group, in blocks of the groups inside.
+type waiter struct {
 	group  *Group
-	within []*Group
+	inside []*Group
 }
 
-// change does something to the state, and wakes who waits for that.
+// change changes the state, and wakes the waiters.
 func (t *turns) change(do func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +112,7 @@ func (t *turns) change(do func()) {
 	t.tell()
 }
 
-// tell has those who wait look again.
+// tell wakes the waiters. The caller holds mu.
 func (t *turns) tell() {
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -126,15 +126,14 @@ func (t *turns) leave(b *block) {
 	})
 }
 
-// wait returns when the group has its turn, and whether the caller is the first in it, who begins
-// it.
+// wait returns when the group has its turn, and whether the caller is the first in it.
 func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool, error) {
-	w := &want{group: g}
-	defer t.change(func() {}) // who came later may be the next
+	w := &waiter{group: g}
+	defer t.change(func() {}) // a later waiter may be the next
 	t.mu.Lock()
 	for b := outer; b != nil; b = b.outer {
 		if b.group.turn == b.turn {
-			w.within = append(w.within, b.group)
+			w.inside = append(w.inside, b.group)
 		}
 	}
 	t.queue = append(t.queue, w)
@@ -142,10 +141,10 @@ func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool,
 	for {
 		taken, first, err := t.claim(w)
 		if taken == nil && err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("%s did not get its turn: %w: %s", g.ID, context.Cause(ctx), t.before(w))
+			err = fmt.Errorf("%s did not get its turn: %w: %s", g.ID, context.Cause(ctx), t.whyWaits(w))
 		}
 		if taken != nil || err != nil {
-			t.queue = slices.DeleteFunc(t.queue, func(other *want) bool { return other == w })
+			t.queue = slices.DeleteFunc(t.queue, func(other *waiter) bool { return other == w })
 		}
 		changed := t.changed
 		t.mu.Unlock()
@@ -163,8 +162,8 @@ func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool,
 	}
 }
 
-// claim takes the turn if it can be had, and fails where it never can.
-func (t *turns) claim(w *want) (taken *activeTurn, first bool, err error) {
+// claim takes the turn if it is free, and fails if it never can be.
+func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 	g := w.group
 	if over := g.ended(); over != nil {
 		return nil, false, fmt.Errorf("%s did not get its turn: %w", g.ID, over)
@@ -176,25 +175,26 @@ func (t *turns) claim(w *want) (taken *activeTurn, first bool, err error) {
 		g.turn.blocks++
 		return g.turn, false, nil
 	}
-	if held := t.stuck(w, w.within, t.queue[:slices.Index(t.queue, w)], nil); held != nil {
+	if held := t.deadlock(w, w.inside, t.queue[:slices.Index(t.queue, w)], nil); held != nil {
 		if overlap(held, g) {
 			return nil, false, fmt.Errorf("%s cannot have its turn within that of %s, which has the same GPUs: end that one before this one begins", g.ID, held.ID)
 		}
 		return nil, false, fmt.Errorf("%s cannot have its turn within that of %s: %s, which others wait with for that of %s to end; end one turn before the other begins",
-			g.ID, held.ID, t.before(w), held.ID)
+			g.ID, held.ID, t.whyWaits(w), held.ID)
 	}
-	if t.before(w) != "" {
+	if t.whyWaits(w) != "" {
 		return nil, false, nil
 	}
 	g.turn = &activeTurn{blocks: 1}
 	return g.turn, true, nil
 }
 
-// ahead are those whom a want waits for: groups that have their turn, and wants that came earlier.
-func (t *turns) ahead(w *want) iter.Seq2[*Group, *want] {
-	return func(yield func(*Group, *want) bool) {
+// ahead are those that w waits for: groups in their turn, and earlier waiters, which are nil for
+// the former.
+func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
+	return func(yield func(*Group, *waiter) bool) {
 		for _, other := range t.groups {
-			if other != w.group && other.turn != nil && share(other, w.group) && !yield(other, nil) {
+			if other != w.group && other.turn != nil && mayOverlap(other, w.group) && !yield(other, nil) {
 				return
 			}
 		}
@@ -202,16 +202,16 @@ func (t *turns) ahead(w *want) iter.Seq2[*Group, *want] {
 			if earlier == w {
 				return
 			}
-			held := func(g *Group) bool { return share(g, earlier.group) } // it cannot come before this want's own block has ended
-			if earlier.group != w.group && share(earlier.group, w.group) && !slices.ContainsFunc(w.within, held) && !yield(earlier.group, earlier) {
+			held := func(g *Group) bool { return mayOverlap(g, earlier.group) } // earlier cannot precede the end of w's own block
+			if earlier.group != w.group && mayOverlap(earlier.group, w.group) && !slices.ContainsFunc(w.inside, held) && !yield(earlier.group, earlier) {
 				return
 			}
 		}
 	}
 }
 
-// before says why a want waits; empty when it need not.
-func (t *turns) before(w *want) string {
+// whyWaits says why w waits; empty if it need not.
+func (t *turns) whyWaits(w *waiter) string {
 	if w.group.turn != nil {
 		return "its workers are told to load"
 	}
@@ -224,29 +224,29 @@ func (t *turns) before(w *want) string {
 	return ""
 }
 
-// stuck returns the group among those given that would have to end its turn before the want comes
-// true, directly or by what others wait for, if there is one. Where a group's workers are not known
-// to be, it may be so for other reasons, and nothing is said. Only wants that came before count, so
-// that of callers which wait for each other the last one is told.
-func (t *turns) stuck(w *want, within []*Group, before []*want, seen map[*want]bool) *Group {
-	if len(within) == 0 || seen[w] {
+// deadlock returns the group in held whose turn would have to end before w can have its own,
+// directly or through other waiters, or nil. It says nothing of groups whose workers may be on any
+// GPU. Only the earlier waiters in before count, so that of callers that wait for each other the
+// last one fails.
+func (t *turns) deadlock(w *waiter, held []*Group, before []*waiter, seen map[*waiter]bool) *Group {
+	if len(held) == 0 || seen[w] {
 		return nil
 	}
 	if seen == nil {
-		seen = map[*want]bool{}
+		seen = map[*waiter]bool{}
 	}
 	seen[w] = true
 	for other, earlier := range t.ahead(w) {
 		switch {
 		case !overlap(other, w.group):
 			continue
-		case earlier == nil && slices.Contains(within, other):
+		case earlier == nil && slices.Contains(held, other):
 			return other
 		}
 		for _, next := range before {
-			if earlier == next || earlier == nil && slices.Contains(next.within, other) {
-				if held := t.stuck(next, within, before, seen); held != nil {
-					return held
+			if earlier == next || earlier == nil && slices.Contains(next.inside, other) {
+				if g := t.deadlock(next, held, before, seen); g != nil {
+					return g
 				}
 			}
 		}
@@ -254,19 +254,17 @@ func (t *turns) stuck(w *want, within []*Group, before []*want, seen map[*want]b
 	return nil
 }
 
-// What a turn begins with
-
-// begin has the others free the GPUs, and the group take them.
+// begin makes the other groups free the GPUs, and this group take them.
 func (g *Group) begin(ctx context.Context) error {
 	var others []*Group
 	sharing := 0
 	g.turns.mu.Lock()
 	for _, other := range g.turns.groups {
-		if other == g || !share(other, g) {
+		if other == g || !mayOverlap(other, g) {
 			continue
 		}
 		sharing++
-		if !other.told(offload) {
+		if !other.obeyed(offload) {
 			others = append(others, other)
 		}
 	}
@@ -276,32 +274,32 @@ func (g *Group) begin(ctx context.Context) error {
 			return fmt.Errorf("%s did not get its turn: %w", g.ID, err)
 		}
 	}
-	if err := g.freed(ctx, sharing); err != nil {
+	if err := g.awaitMemory(ctx, sharing); err != nil {
 		return err
 	}
-	if g.told(onload) {
+	if g.obeyed(onload) {
 		return nil
 	}
-	g.tell("", nil)
-	now, err := g.order(ctx, onload)
+	g.note("", nil)
+	now, err := g.callHandlers(ctx, onload)
 	if err != nil {
 		return fmt.Errorf("%s did not get its turn: %w", g.ID, err)
 	}
-	g.tell(onload, now)
+	g.note(onload, now)
 	return nil
 }
 
-// offload has the group free the GPUs. One that has ended has no memory any more; when workers die
-// of it, those that come after them are told too.
+// offload makes the group free the GPUs. If workers die of it, it tells those that follow them
+// once.
 func (g *Group) offload(ctx context.Context) error {
 	for last := false; ; last = true {
-		g.tell("", nil)
-		now, err := g.order(ctx, offload)
+		g.note("", nil)
+		now, err := g.callHandlers(ctx, offload)
 		if g.ended() != nil {
-			return nil //nolint:nilerr // who has ended has no memory
+			return nil //nolint:nilerr // an ended group has no memory
 		}
 		if err == nil {
-			g.tell(offload, now)
+			g.note(offload, now)
 			return nil
 		}
 		if failed, ok := errors.AsType[*WorkerError](err); last || !ok || !failed.gone {
@@ -310,18 +308,18 @@ func (g *Group) offload(ctx context.Context) error {
 	}
 }
 
-// order calls a handler of all workers, if one of them has it, and returns which workers these
-// were. It waits for all, so that one that fails does not keep others from what they do. Who has
-// left has no memory.
-func (g *Group) order(ctx context.Context, method string) (attempts []int, err error) {
-	methods, err := g.present(ctx)
+// callHandlers calls a handler of all workers, if one of them has it, and returns their attempts.
+// It waits for all, so that a failure of one worker does not cut off the others. Exited workers
+// have no memory.
+func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int, err error) {
+	methods, err := g.allReady(ctx)
 	if err == nil {
 		attempts = g.attempts()
 		if !slices.Contains(methods, method) {
 			return attempts, nil
 		}
 		for a := range g.CallEach(ctx, method, make([][]byte, g.size)) {
-			if err == nil && !g.hasLeft(a.Rank) {
+			if err == nil && !g.hasExited(a.Rank) {
 				err = a.Err
 			}
 		}
@@ -335,14 +333,14 @@ func (g *Group) order(ctx context.Context, method string) (attempts []int, err e
 	return nil, fmt.Errorf("%s of %s: %w", method, g.ID, err)
 }
 
-// freed waits until no other process has memory of the group's GPUs, as far as NVML tells. Sharing
-// is how many other groups may have some.
-func (g *Group) freed(ctx context.Context, sharing int) error {
-	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: freedWithin}
+// awaitMemory waits until no other process has memory of the group's GPUs, as far as NVML tells.
+// sharing is how many other groups may have some.
+func (g *Group) awaitMemory(ctx context.Context, sharing int) error {
+	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: memoryLimit}
 	if q.Keep == 0 {
 		q.Keep = othersKeep
 	}
-	if g.told(offload) { // else it may have memory itself
+	if g.obeyed(offload) { // otherwise the group may have memory itself
 		q.Whole = q.Keep * int64(max(1, sharing))
 	}
 	g.mu.Lock()
@@ -361,15 +359,12 @@ func (g *Group) freed(ctx context.Context, sharing int) error {
 	return Freed(ctx, g.client, q)
 }
 
-// What is known of a group
-
-// present waits until all workers are there but for those that have left, and returns the handlers
-// of turns that they have.
-func (g *Group) present(ctx context.Context) ([]string, error) {
+// allReady waits for all workers that have not exited, and returns the handlers that they have.
+func (g *Group) allReady(ctx context.Context) ([]string, error) {
 	var methods []string
 	for rank := range g.size {
 		l, err := g.ready(ctx, rank)
-		if err != nil && g.hasLeft(rank) {
+		if err != nil && g.hasExited(rank) {
 			continue
 		}
 		if err != nil {
@@ -380,7 +375,7 @@ func (g *Group) present(ctx context.Context) ([]string, error) {
 	return methods, nil
 }
 
-// attempts say which the workers are: after a restart they are others, which nobody has told
+// attempts identify the workers: after a restart they are others, to which no turn has said
 // anything.
 func (g *Group) attempts() []int {
 	g.mu.Lock()
@@ -392,22 +387,22 @@ func (g *Group) attempts() []int {
 	return attempts
 }
 
-// tell notes what workers were told last.
-func (g *Group) tell(word string, attempts []int) {
+// note notes what the workers were told last.
+func (g *Group) note(order string, attempts []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.word, g.heard = word, attempts
+	g.lastOrder, g.obeying = order, attempts
 }
 
-// told says whether a word is the last that the present workers were told.
-func (g *Group) told(word string) bool {
+// obeyed reports whether the present workers were told that last.
+func (g *Group) obeyed(order string) bool {
 	now := g.attempts()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.word == word && slices.Equal(g.heard, now)
+	return g.lastOrder == order && slices.Equal(g.obeying, now)
 }
 
-// ended says why the group has ended, if it has.
+// ended says why the group has ended, or is nil.
 func (g *Group) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -421,33 +416,31 @@ func whyOver(over *launcher.Result) error {
 	return fmt.Errorf("the group has ended: %s", over.Reason)
 }
 
-// bundle is a GPU, or without GPUs a worker's place on its node.
-type bundle struct {
+// place is a GPU, or for a worker without a GPU its local rank on a node.
+type place struct {
 	node, gpu string
 	local     int
 }
 
-// places are where the workers are, or have been when they start again, and whether that is known
-// of all.
-func (g *Group) places() (at map[bundle]bool, known bool) {
+// places are where the workers are, or were before they restarted, and whether all are known.
+func (g *Group) places() (at map[place]bool, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at, known = map[bundle]bool{}, true
+	at, known = map[place]bool{}, true
 	for _, w := range g.workers {
-		known = known && (w.link != nil || w.left != nil)
+		known = known && (w.link != nil || w.exited != nil)
 		switch {
-		case w.attempt < 0, w.left != nil:
+		case w.attempt < 0, w.exited != nil:
 		case w.gpu != "":
-			at[bundle{w.node, w.gpu, 0}] = true
+			at[place{w.node, w.gpu, 0}] = true
 		default:
-			at[bundle{w.node, "", w.local}] = true
+			at[place{w.node, "", w.local}] = true
 		}
 	}
 	return at, known
 }
 
-// overlap says whether two groups are known to have a GPU in common, or without GPUs a place on a
-// node.
+// overlap reports whether two groups are known to share a place.
 func overlap(a, b *Group) bool {
 	at, _ := a.places()
 	others, _ := b.places()
@@ -459,8 +452,8 @@ func overlap(a, b *Group) bool {
 	return false
 }
 
-// share says whether two groups may have a GPU in common: one whose workers start may get any.
-func share(a, b *Group) bool {
+// mayOverlap is overlap, or that workers are starting, which may get any GPU.
+func mayOverlap(a, b *Group) bool {
 	_, known := a.places()
 	_, others := b.places()
 	return !known || !others || overlap(a, b)

@@ -18,13 +18,10 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// How the workers of a group come
-
-// acceptAgain is the pause after which workers are let in again when there was no descriptor for
-// one.
+// acceptAgain is the pause after an accept that failed, as for want of a descriptor.
 const acceptAgain = 100 * time.Millisecond
 
-// accept takes workers of this machine.
+// accept serves workers of this machine.
 func (g *Group) accept() {
 	stop := context.AfterFunc(g.ctx, func() { _ = g.socket.Close() })
 	defer stop()
@@ -34,9 +31,9 @@ func (g *Group) accept() {
 			return
 		}
 		if err != nil {
-			g.troubled(fmt.Errorf("no worker of this machine can come at the moment: %w", err))
+			g.noteTrouble(fmt.Errorf("no worker of this machine can come at the moment: %w", err))
 			select {
-			case <-time.After(acceptAgain): // no event tells that a descriptor is free
+			case <-time.After(acceptAgain): // no event tells of a free descriptor
 			case <-g.ctx.Done():
 			}
 			continue
@@ -54,42 +51,42 @@ func sameUser(conn *net.UnixConn) bool {
 	return err == nil && int(peer.Uid) == os.Geteuid()
 }
 
-// bring is a worker of another machine.
-func (g *Group) bring(_ context.Context, conn *endpoints.Stream, first []byte, taken func() error) {
+// serveRemote serves a worker of another machine.
+func (g *Group) serveRemote(_ context.Context, conn *endpoints.Stream, first []byte, taken func() error) {
 	g.serve(conn, bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), conn), 64<<10), taken)
 }
 
-// serve is the life of a connection of a worker.
+// serve serves one connection of a worker.
 func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	defer conn.Close()
 	stop := context.AfterFunc(g.ctx, func() { conn.Close() })
 	defer stop()
-	who, err := g.greeted(conn, in)
+	who, err := g.readGreeting(conn, in)
 	if err != nil || taken() != nil {
 		return
 	}
-	l, last := g.resumed(conn, who)
+	l, last := g.resume(conn, who)
 	if last != nil {
 		if rpcframe.Write(conn, *last) == nil {
-			_, _ = io.Copy(io.Discard, in) // until the worker has ended: what is unread when a connection is closed may take the last word with it
+			_, _ = io.Copy(io.Discard, in) // until the worker has ended: closing a connection with unread input may lose the last frame
 		}
 		return
 	}
 	if l == nil {
-		if l, err = g.begun(conn, in, who); err != nil {
+		if l, err = g.newLink(conn, in, who); err != nil {
 			return
 		}
 	}
-	if err := l.read(conn, in); err != nil { // it is not read any more
+	if err := l.read(conn, in); err != nil { // a malformed frame ends the reading
 		l.fail(nil)
 	}
 	ended := false
 	g.change(func() {
 		w := &g.workers[who.Rank]
-		if ended = l.left(conn); ended && w.link == l {
+		if ended = l.disconnect(conn); ended && w.link == l {
 			w.link = nil
 			if !g.closing {
-				w.unclear = l
+				w.lost = l
 			}
 		}
 	})
@@ -97,14 +94,14 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 		return
 	}
 	select {
-	case g.lost <- struct{}{}:
-	default: // it is not heard yet that another one has ended
+	case g.disconnected <- struct{}{}:
+	default: // findExited has not seen the previous one yet
 	}
-	g.explain(l, who.Attempt)
+	g.awaitVerdict(l, who.Attempt)
 }
 
-// greeted hears who a worker is.
-func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting, err error) {
+// readGreeting reads who a worker is.
+func (g *Group) readGreeting(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting, err error) {
 	limit := timeout(conn)
 	defer limit()
 	f, err := rpcframe.Read(in, rpcframe.MaxHello)
@@ -117,54 +114,54 @@ func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting,
 	return who, nil
 }
 
-// resumed is the link of a worker that has come before, which goes on; nil of one that comes for
-// the first time. Last is what is said to one that is to end.
-func (g *Group) resumed(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
+// resume returns the link of a worker that connects again, or nil for a new one. Instead of a link,
+// last is what to tell a worker that must end.
+func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
 		switch {
 		case g.closing:
 			last = &rpcframe.Frame{Kind: rpcframe.Bye}
-		case w.attempt == who.Attempt && cmp.Or(w.link, w.unclear) != nil:
-			l = cmp.Or(w.link, w.unclear)
+		case w.attempt == who.Attempt && cmp.Or(w.link, w.lost) != nil:
+			l = cmp.Or(w.link, w.lost)
 			if err := l.resume(conn, who.Received); err != nil {
 				l, last = nil, &rpcframe.Frame{Kind: rpcframe.Error, Codec: rpcframe.Raw, Body: []byte(err.Error())}
 				return
 			}
-			w.link, w.unclear = l, nil
+			w.link, w.lost = l, nil
 		}
 	})
 	return l, last
 }
 
-// begun makes a link to a worker that comes for the first time, or whose first connection has ended
-// early.
-func (g *Group) begun(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
+// newLink makes a link to a worker that connects for the first time, or whose first connection
+// broke early.
+func (g *Group) newLink(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
 	l := &link{
-		newest: conn, conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan rpcframe.Frame{},
+		newest: conn, conn: conn, rank: who.Rank, node: who.Node, pending: map[uint64]chan rpcframe.Frame{},
 		gone: make(chan struct{}), slots: make(chan struct{}, rpcframe.MaxOutstanding), writing: make(chan struct{}, 1),
 	}
 	var err error
-	if l.methods, err = l.make(in, who.Received); err != nil {
+	if l.methods, err = l.prepare(in, who.Received); err != nil {
 		return nil, err
 	}
 	fresh := false
 	g.change(func() {
-		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
-			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
+		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.minAttempt) && g.over == nil {
+			*w, fresh = worker{link: l, attempt: who.Attempt, minAttempt: w.minAttempt, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
 		}
 		if fresh && g.closing {
 			l.bye()
 		}
 	})
-	if !fresh { // it may come late, and be about to be stopped
+	if !fresh { // a late one, which is about to be stopped
 		return nil, rpcframe.ErrFrame
 	}
 	return l, nil
 }
 
-// make has a worker make ready, and returns the handlers of turns that it has.
-func (l *link) make(in *bufio.Reader, received *uint64) (methods []string, err error) {
+// prepare makes a worker ready, and returns the handlers of turns that it has.
+func (l *link) prepare(in *bufio.Reader, received *uint64) (methods []string, err error) {
 	limit := timeout(l.conn)
 	defer limit()
 	if received != nil {
@@ -191,7 +188,7 @@ func (l *link) make(in *bufio.Reader, received *uint64) (methods []string, err e
 		case l.replay != nil:
 			l.replay.Take(f)
 		}
-		if len(f.Body) > 0 { // a worker of golaunch 0.9 does not say what it has
+		if len(f.Body) > 0 { // a worker of golaunch 0.9 does not list them
 			err = json.Unmarshal(f.Body, &methods)
 		}
 		return methods, err

@@ -9,30 +9,28 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Why a worker whose connection has ended is gone
-
 const (
-	// verdictLimit is how long the calls of a worker whose connection has ended wait for what
-	// golaunch says of it. Some milliseconds are usual for one that has failed, and up to two
-	// seconds for one that has exited with code 0; on a busy machine it is more.
+	// verdictLimit bounds the wait of a lost worker's calls for the coordinator's verdict. It
+	// usually takes milliseconds for a failure, and up to two seconds for an exit with code 0; more
+	// on a busy machine.
 	verdictLimit = 10 * time.Second
-	// firstLook and lastLook are the pauses after which workers of which golaunch has said nothing
-	// are looked for again, the shortest and the longest. Nodes that do not answer are waited for
-	// within lookWithin.
-	firstLook  = 50 * time.Millisecond
-	lastLook   = 5 * time.Second
-	lookWithin = time.Second
+	// firstPause and lastPause bound the pause between two questions about lost workers.
+	// exitAnswerLimit bounds the wait for nodes that do not answer.
+	firstPause      = 50 * time.Millisecond
+	lastPause       = 5 * time.Second
+	exitAnswerLimit = time.Second
 )
 
-// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or
-// soon without. One that may come again has the time for it: golaunch says when it lives no more.
-func (g *Group) explain(l *link, attempt int) {
+// awaitVerdict ends the pending calls of a worker whose connection has ended with the coordinator's
+// verdict, or without one after verdictLimit. A worker that may connect again has until the
+// coordinator says that it is dead.
+func (g *Group) awaitVerdict(l *link, attempt int) {
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()
 	for {
 		g.mu.Lock()
-		f, over, changed, again := g.failed[attempt], g.over, g.changed, g.workers[l.rank].unclear == l && l.resumes()
-		if f != nil && !g.endsWith(f, l.rank) {
+		f, over, changed, again := g.failed[attempt], g.over, g.changed, g.workers[l.rank].lost == l && l.canResume()
+		if f != nil && !g.endedBy(f, l.rank) {
 			f = nil
 		}
 		g.mu.Unlock()
@@ -40,7 +38,7 @@ func (g *Group) explain(l *link, attempt int) {
 			l.fail(f)
 			return
 		}
-		if l.there() {
+		if l.connected() {
 			return
 		}
 		select {
@@ -61,65 +59,64 @@ func (g *Group) explain(l *link, attempt int) {
 	}
 }
 
-// look finds the workers that have exited with code 0, as golaunch tells of failures alone: it asks
-// their nodes, as long as it is not clear why a connection has ended. A worker that lives on
-// without one comes again by itself.
-func (g *Group) look() {
-	pause := lastLook
+// findExited finds the workers that have exited with code 0, of which the coordinator does not
+// tell: it asks their nodes while a link is lost. A live worker connects again by itself.
+func (g *Group) findExited() {
+	pause := lastPause
 	for {
 		var again <-chan time.Time
-		if g.unclear() {
+		if g.anyLost() {
 			again = time.After(pause)
 		}
 		select {
-		case <-g.lost:
-			pause = firstLook
+		case <-g.disconnected:
+			pause = firstPause
 		case <-again:
-			pause = min(2*pause, lastLook)
+			pause = min(2*pause, lastPause)
 		case <-g.ctx.Done():
 			return
 		}
-		if !g.unclear() {
+		if !g.anyLost() {
 			continue
 		}
-		for n, err := range g.client.Samples(g.ctx, launcher.SampleQuery{Job: g.ID, Within: lookWithin}) {
-			if err != nil { // what is wrong with the coordinator, the watch says
+		for n, err := range g.client.Samples(g.ctx, launcher.SampleQuery{Job: g.ID, Within: exitAnswerLimit}) {
+			if err != nil { // the watch says what is wrong with the coordinator
 				break
 			}
 			for _, s := range n.Series {
 				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Ended == (report.Exit{}).String() && len(s.Samples) > 0 {
-					g.left(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
+					g.noteExit(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
 				}
 			}
 		}
 	}
 }
 
-// unclear says whether a connection has ended and it is not known why.
-func (g *Group) unclear() bool {
+// anyLost reports whether a link has ended for a reason that is not known yet.
+func (g *Group) anyLost() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.over == nil && slices.ContainsFunc(g.workers, func(w caller) bool { return w.unclear != nil })
+	return g.over == nil && slices.ContainsFunc(g.workers, func(w worker) bool { return w.lost != nil })
 }
 
-// left gives up a worker that has exited with code 0.
-func (g *Group) left(rank, attempt int) {
+// noteExit gives up a worker that has exited with code 0.
+func (g *Group) noteExit(rank, attempt int) {
 	g.change(func() {
 		w := &g.workers[rank]
-		if w.unclear == nil || w.attempt != attempt {
+		if w.lost == nil || w.attempt != attempt {
 			return
 		}
-		w.unclear.fail(&launcher.Failure{
+		w.lost.fail(&launcher.Failure{
 			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
 			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, report.Exit{}),
 		})
-		w.left, w.unclear = w.unclear, nil
+		w.exited, w.lost = w.lost, nil
 	})
 }
 
-// hasLeft says whether a worker has exited with code 0.
-func (g *Group) hasLeft(rank int) bool {
+// hasExited reports whether a worker has exited with code 0.
+func (g *Group) hasExited(rank int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.workers[rank].left != nil
+	return g.workers[rank].exited != nil
 }

@@ -19,41 +19,41 @@ import (
 )
 
 const (
-	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit
-	// the time in which a worker must have said who it is.
+	// findLimit bounds the question to the nodes where their workers are, and helloLimit a worker's
+	// greeting.
 	findLimit  = 10 * time.Second
 	helloLimit = 10 * time.Second
-	// sharedFrom is the size from which what all workers get goes to each node once. It costs a
-	// worker a way there and back.
+	// sharedFrom is the size from which a shared input goes to each node only once. That costs a
+	// worker one round trip.
 	sharedFrom = 64 << 10
 )
 
-// link is the way to one worker, over all connections that it has.
+// link leads to one worker, over all its connections.
 type link struct {
 	rank int
 	node string
 	// methods are the handlers of turns that the worker has.
 	methods []string
-	// slots bound the calls that have no answer.
+	// slots bound the calls without an answer.
 	slots chan struct{}
 
-	// writing has room for who writes.
+	// writing is held by the goroutine that writes.
 	writing chan struct{}
 	mu      sync.Mutex
-	// newest is the connection that is read, and conn the same once it is written to; nil when
-	// there is none.
+	// newest is the connection that is read. conn is the same once it is written to. They are nil
+	// without a connection.
 	newest, conn net.Conn
-	// replay is nil of a worker that does not come again.
-	replay *rpcframe.Replay[sentFrame]
-	acking bool
-	waits  map[uint64]chan rpcframe.Frame
+	// replay is nil for a worker that cannot resume.
+	replay  *rpcframe.Replay[sentFrame]
+	acking  bool
+	pending map[uint64]chan rpcframe.Frame
 
 	failure *launcher.Failure
 	lost    bool
 	gone    chan struct{}
 }
 
-// sentFrame is a frame; those with the same number of shared, which is not 0, have the same body.
+// sentFrame is a frame. Frames with the same number shared, unless it is 0, have the same body.
 type sentFrame struct {
 	rpcframe.Frame
 	shared uint64
@@ -66,10 +66,9 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call says a call and waits for its answer. When ctx ends before, the worker is told, as soon as
-// it has read what was being written: a frame that is cut off would end the connection. Until then
-// the call has its slot, and in is read. Calls with the same number of shared, which is not 0, have
-// the same in.
+// call calls the worker and waits for its answer. If ctx ends before, the worker is told once the
+// frame is written, since a partial frame would end the connection. Until then the call keeps its
+// slot and reads in. Calls with the same number shared, unless it is 0, have the same in.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -80,16 +79,16 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	}
 	answer := make(chan rpcframe.Frame, 1)
 	l.mu.Lock()
-	l.waits[number] = answer
+	l.pending[number] = answer
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		delete(l.waits, number)
+		delete(l.pending, number)
 		l.mu.Unlock()
 	}()
-	said := make(chan error, 1)
+	written := make(chan error, 1)
 	go func() {
-		said <- l.write(ctx, rpcframe.Frame{Kind: rpcframe.Call, Codec: rpcframe.Raw, Call: number, Name: method, Body: in}, shared)
+		written <- l.write(ctx, rpcframe.Frame{Kind: rpcframe.Call, Codec: rpcframe.Raw, Call: number, Name: method, Body: in}, shared)
 	}()
 	select {
 	case f := <-answer:
@@ -97,8 +96,8 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 		return l.outcome(f)
 	case <-ctx.Done():
 		go func() {
-			if <-said == nil {
-				l.tell(rpcframe.Frame{Kind: rpcframe.Cancel, Call: number})
+			if <-written == nil {
+				l.send(rpcframe.Frame{Kind: rpcframe.Cancel, Call: number})
 			}
 			<-l.slots
 		}()
@@ -106,7 +105,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	case <-l.gone:
 		<-l.slots
 		select {
-		case f := <-answer: // which came before the end
+		case f := <-answer: // it came before the end
 			return l.outcome(f)
 		default:
 			return nil, l.err()
@@ -125,8 +124,8 @@ func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-// write says a frame, unless ctx ends before its turn comes. Without a connection it is said on the
-// next one.
+// write writes a frame, unless ctx ends before its turn. Without a connection, the next one gets
+// it.
 func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -142,13 +141,13 @@ func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error
 	}
 	conn := l.conn
 	l.mu.Unlock()
-	l.put(conn, sentFrame{f, shared})
+	l.writeTo(conn, sentFrame{f, shared})
 	return nil
 }
 
-// put writes to a connection, which a failure ends; who reads it hears that. The caller has the
-// room in writing.
-func (l *link) put(conn net.Conn, f sentFrame) (ok bool) {
+// writeTo writes to a connection, which a failure ends; its reader sees that. The caller holds
+// writing.
+func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 	if conn == nil {
 		return false
 	}
@@ -164,10 +163,10 @@ func (l *link) put(conn net.Conn, f sentFrame) (ok bool) {
 	return err == nil
 }
 
-// errNoResume says that a worker cannot go on with the calls that were made of it.
+// errNoResume says that a worker cannot go on with its calls.
 var errNoResume = errors.New("its connection had ended, and its calls with it")
 
-// resume goes on with a worker that has come again, and has received some frames.
+// resume goes on with a worker that has connected again, after some received frames.
 func (l *link) resume(conn net.Conn, received *uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,12 +180,12 @@ func (l *link) resume(conn net.Conn, received *uint64) error {
 		l.newest.Close()
 	}
 	l.newest, l.conn = conn, nil
-	go l.sayAgain(conn)
+	go l.resend(conn)
 	return nil
 }
 
-// sayAgain begins with a connection: the worker hears what was received, and what it has not.
-func (l *link) sayAgain(conn net.Conn) {
+// resend begins a connection with what was received, and with what the worker has not.
+func (l *link) resend(conn net.Conn) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	l.mu.Lock()
@@ -198,14 +197,14 @@ func (l *link) sayAgain(conn net.Conn) {
 	again := append([]sentFrame{{Frame: l.replay.Ack()}}, l.replay.Unacked()...)
 	l.mu.Unlock()
 	for _, f := range again {
-		if !l.put(conn, f) {
+		if !l.writeTo(conn, f) {
 			return
 		}
 	}
 }
 
-// left says that a connection has ended, and whether there is none now.
-func (l *link) left(conn net.Conn) bool {
+// disconnect notes that a connection has ended, and reports whether there is none now.
+func (l *link) disconnect(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.newest != conn {
@@ -215,7 +214,7 @@ func (l *link) left(conn net.Conn) bool {
 	return true
 }
 
-// writeShared says a frame with a body that other workers get too.
+// writeShared writes a frame whose body other workers get too.
 func writeShared(far *endpoints.Stream, f rpcframe.Frame, shared uint64) error {
 	head, err := rpcframe.Head(f)
 	if err != nil {
@@ -227,30 +226,30 @@ func writeShared(far *endpoints.Stream, f rpcframe.Frame, shared uint64) error {
 	return far.Send(endpoints.Blob{ID: endpoints.ID{shared}, Size: int64(len(f.Body)), Content: bytes.NewReader(f.Body), Inline: true})
 }
 
-// tell says a frame that a worker which is gone need not hear.
-func (l *link) tell(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) }
+// send writes a frame that a dead worker need not get.
+func (l *link) send(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) }
 
-// bye has the worker end.
-func (l *link) bye() { go l.tell(rpcframe.Frame{Kind: rpcframe.Bye}) }
+// bye tells the worker to end.
+func (l *link) bye() { go l.send(rpcframe.Frame{Kind: rpcframe.Bye}) }
 
-// read gives answers to who waits for them, until the connection ends, or there is a newer one. The
-// error is about a frame that makes no sense.
+// read passes answers to their calls until the connection ends, or a newer one exists. It fails for
+// a malformed frame.
 func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 	for {
 		f, err := rpcframe.Read(in, rpcframe.MaxBody)
 		if err == nil {
-			err = l.hear(conn, f)
+			err = l.receive(conn, f)
 		}
 		if errors.Is(err, rpcframe.ErrFrame) {
 			return err
 		}
 		if err != nil {
-			return nil //nolint:nilerr // it comes again, or golaunch says why not
+			return nil //nolint:nilerr // it connects again, or golaunch says why not
 		}
 	}
 }
 
-func (l *link) hear(conn net.Conn, f rpcframe.Frame) error {
+func (l *link) receive(conn net.Conn, f rpcframe.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -268,14 +267,14 @@ func (l *link) hear(conn net.Conn, f rpcframe.Frame) error {
 			go l.ack()
 		}
 	}
-	if answer := l.waits[f.Call]; answer != nil {
+	if answer := l.pending[f.Call]; answer != nil {
 		answer <- f
-		delete(l.waits, f.Call)
+		delete(l.pending, f.Call)
 	}
 	return nil
 }
 
-// ack says how many frames were received. Who reads does not wait for who writes.
+// ack tells how many frames were received. The reader does not wait for a writer.
 func (l *link) ack() {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -287,24 +286,24 @@ func (l *link) ack() {
 	}
 	conn, f := l.conn, l.replay.Ack()
 	l.mu.Unlock()
-	l.put(conn, sentFrame{Frame: f})
+	l.writeTo(conn, sentFrame{Frame: f})
 }
 
-// resumes says whether the worker may come again and go on, and there whether it has a connection.
-func (l *link) resumes() bool {
+// canResume reports whether the worker may connect again and go on.
+func (l *link) canResume() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.replay != nil
 }
 
-func (l *link) there() bool {
+func (l *link) connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest != nil
 }
 
-// fail ends all calls with a failure, which may be nil. One that is known later is told to who asks
-// later.
+// fail ends all calls with a failure, which may be nil. A failure that is known later is for later
+// calls.
 func (l *link) fail(f *launcher.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
