@@ -5,30 +5,24 @@ func (s *sense) measure() {
 	if !s.knows() {
 		return
 	}
-	n := 0
-	for g, ranks := range s.groups {
-		for _, r := range ranks {
-			s.excess[r], s.full[r] = s.of(r, s.middle[g*s.window:(g+1)*s.window])
-		}
-		n += len(ranks)
+	for _, r := range s.ranks {
+		s.excess[r], s.full[r] = s.of(r)
 	}
 	s.gather()
-	s.bound(n)
+	s.bound()
 }
 
-// bound sets limit by how much ranks differ from the median rank of their node, where nodes have enough of them, or of their peers.
-func (s *sense) bound(n int) {
+// bound sets limit by how much ranks differ from the median rank of their node, where nodes have enough of them, or of the job.
+func (s *sense) bound() {
 	s.limit = s.floor
-	for _, ranks := range s.groups {
-		s.scratch = s.scratch[:0]
-		for i, step := 0, stride(len(ranks)); i < len(ranks); i += step {
-			if v := s.full[ranks[i]]; known(v) {
-				s.scratch = append(s.scratch, v-s.shared(ranks[i]))
-			}
+	s.scratch = s.scratch[:0]
+	for r := 0; r < len(s.ranks); r += stride(len(s.ranks)) {
+		if v := s.full[r]; known(v) {
+			s.scratch = append(s.scratch, v-s.shared(r))
 		}
-		if len(s.scratch) > 3 {
-			s.limit = max(s.limit, beyond(n)*spread(s.scratch, median(s.scratch)))
-		}
+	}
+	if len(s.scratch) > 3 {
+		s.limit = max(s.limit, beyond(len(s.ranks))*spread(s.scratch, median(s.scratch)))
 	}
 }
 
@@ -76,7 +70,7 @@ const leastHome = 4
 func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
 
 // of is how much longer than usual a rank takes: without the drop neighbouring slots that stick out most, and in all.
-func (s *sense) of(r int, middle []float32) (excess, full float32) {
+func (s *sense) of(r int) (excess, full float32) {
 	var mine, theirs [maxWindow]float32
 	u, got, first := s.usual[r], 0, s.slots%s.window
 	if int(s.seen[r]) < s.learn {
@@ -85,7 +79,7 @@ func (s *sense) of(r int, middle []float32) (excess, full float32) {
 	var sum, all float32
 	for i := range s.window {
 		at := (first + i) % s.window
-		v, m := s.ring[r*s.window+at], middle[at]
+		v, m := s.ring[r*s.window+at], s.middle[at]
 		if known(v) && known(m) {
 			mine[i], theirs[i], got = v, u*m, got+1
 			sum, all = sum+s.shape(i)*v, all+s.shape(i)*u*m
@@ -131,11 +125,10 @@ const maxWindow = 40
 
 // began is how many slots ago a rank began to stick out, as far as the ring goes back.
 func (s *sense) began(r int) int {
-	g := s.peers[r]
 	half, far := s.full[r]/2, 0
 	for ago := 1; ago <= min(s.window, s.slots); ago++ {
 		at := (s.slots - ago) % s.window
-		v, m := s.ring[r*s.window+at], s.middle[g*s.window+at]
+		v, m := s.ring[r*s.window+at], s.middle[at]
 		if v-s.usual[r]*m > half*s.usual[r]*m {
 			far = ago
 		}

@@ -86,7 +86,7 @@ func rankSet(ranks []int) string {
 }
 
 // order is that of the signals in a finding, the most exact first.
-var order = [...]Signal{Busy, Pace, Arrival, Late, Dim, Behind, Cadence}
+var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
 // beside is the part of the slowest rank's slowness that another must have to be named: who waits long for one does not show what it
 // would take by itself.
@@ -162,7 +162,7 @@ func (w *Watch) slower(r int, slump float64) float64 {
 		switch s {
 		case Dim:
 			return slump
-		case Late, Arrival, Behind: // a part of the whole step, of which it is the rest that others take
+		case Late: // a part of the whole step, of which it is the rest that others take
 			return by / max(1-by, 0.1)
 		}
 		return by

@@ -148,7 +148,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 			continue
 		}
 		waits := busy.knows() && float64(busy.full[r]) < busy.limit/2
-		if coming := s.Signal == Late || s.Signal == Arrival || s.Signal == Behind; coming && waits {
+		if s.Signal == Late && waits {
 			continue // it comes late because it waits for another
 		}
 		by |= 1 << s.Signal
@@ -162,7 +162,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 // sticks says whether a rank sticks out by a signal. Once it does, half as much is enough.
 func (w *Watch) sticks(s *sense, r int) bool {
 	need := s.limit
-	if s.learn > 0 && !s.compared {
+	if !s.compared {
 		return false // who was slow from the beginning comes first
 	}
 	if w.odd[r].on() && w.odd[r].has(s.Signal) {
@@ -230,19 +230,20 @@ func (w *Watch) compare(s *sense) {
 	if s.slots == 1 && s.begun.IsZero() {
 		s.begun = w.now
 	}
-	if s.compared || s.learn == 0 || !s.knows() || 2*s.learned < 3*s.learn {
+	if s.compared || !s.knows() || 2*s.learned < 3*s.learn {
 		return
 	}
 	s.compared = true
 	var far []int
-	for _, ranks := range s.groups {
-		s.scratch = draw(ranks, s.usual, s.scratch)
-		middle := median(s.scratch)
-		limit := max(s.start, beyond(len(w.odd))*spread(s.scratch, middle)/float64(middle))
-		for _, r := range ranks {
-			if over := s.beginning(r, middle); over > limit && int(s.seen[r]) >= s.learn && w.peerless(r) {
-				far = append(far, r)
-			}
+	s.scratch = draw(s.ranks, s.usual, s.scratch)
+	middle := median(s.scratch)
+	limit := max(s.start, beyond(len(w.odd))*spread(s.scratch, middle)/float64(middle))
+	for _, r := range s.ranks {
+		if r == 0 || r == len(w.odd)-1 {
+			continue // pipelines have more work there
+		}
+		if over := s.beginning(r, middle); over > limit && int(s.seen[r]) >= s.learn {
+			far = append(far, r)
 		}
 	}
 	if !w.alone(far) {
@@ -255,13 +256,8 @@ func (w *Watch) compare(s *sense) {
 	s.measure()
 }
 
-// peerless says that a rank is not where pipelines have more work, or that its peers are known.
-func (w *Watch) peerless(r int) bool {
-	return w.place.Peers != nil || r != 0 && r != len(w.odd)-1
-}
-
-// alone says that ranks may be slow from the beginning by themselves: they are one rank, or one node that is neither the first nor the
-// last unless peers are known.
+// alone reports whether ranks can be slow from the beginning by themselves: they are one rank, or one node that is neither the first
+// nor the last.
 func (w *Watch) alone(ranks []int) bool {
 	if len(ranks) == 0 || 2*len(ranks) > len(w.odd) {
 		return false
@@ -273,7 +269,7 @@ func (w *Watch) alone(ranks []int) bool {
 		}
 	}
 	edge := node == w.place.Node[0] || node == w.place.Node[len(w.odd)-1]
-	return len(ranks) == 1 || w.place.Peers != nil || !edge
+	return len(ranks) == 1 || !edge
 }
 
 // cost is the part of its time that the job would save without a rank that is slower.

@@ -1,8 +1,6 @@
 package straggler
 
 import (
-	"cmp"
-	"maps"
 	"math"
 	"slices"
 )
@@ -53,5 +51,3 @@ func beyond(n int) float64 { return math.Sqrt(2*math.Log(float64(max(n, 2)))) + 
 var nan = float32(math.NaN())
 
 func known(v float32) bool { return v == v }
-
-func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -10,10 +10,8 @@ import (
 type sense struct {
 	Signal
 	scheme
-	// groups are the ranks by peers, and peers the group of each rank.
-	groups [][]int
-	peers  []int
-	// homes are the ranks by node, and node the node of each rank.
+	// ranks are all ranks, homes are the ranks by node, and node the node of each rank.
+	ranks []int
 	homes [][]int
 	node  []int
 	// odd are the watch's: what is usual of a rank that sticks out stays.
@@ -22,10 +20,10 @@ type sense struct {
 	// the newest of a rank, and age is how many slots ago it came.
 	sum, weight, next, nextWeight, last []float32
 	age                                 []uint16
-	// ring has the newest slots: window values for each rank, and for the median of each group.
+	// ring has the newest slots: window values for each rank, and middle those of the median.
 	ring, middle []float32
 	slots        int
-	// usual is a rank's value as a multiple of its group's median in the past, after seen slots.
+	// usual is a rank's value as a multiple of the median in the past, after seen slots.
 	usual []float32
 	seen  []uint16
 	// level is the median value of all in the past, after learned slots.
@@ -48,7 +46,7 @@ type scheme struct {
 	window, drop int
 	// taper is in how many slots at both ends a value comes to count in full.
 	taper int
-	// learn slots make known what is usual, which then follows slowly; 0 says that ranks do alike.
+	// learn slots make known what is usual, which then follows slowly.
 	learn int
 	// floor is the smallest excess that counts.
 	floor float64
@@ -99,7 +97,7 @@ func (s *sense) lay(rank int, v, stretch, open float64, of int) {
 func (s *sense) grow(n int) {
 	s.sum, s.weight, s.last, s.usual = make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)
 	s.age, s.seen = make([]uint16, n), make([]uint16, n)
-	s.ring, s.middle = make([]float32, n*s.window), make([]float32, len(s.groups)*s.window)
+	s.ring, s.middle = make([]float32, n*s.window), make([]float32, s.window)
 	s.excess, s.full = make([]float32, n), make([]float32, n)
 	for i := range n {
 		s.last[i], s.usual[i], s.excess[i], s.full[i] = nan, 1, nan, nan
@@ -126,31 +124,25 @@ func (s *sense) collect() float64 {
 	return s.center()
 }
 
-// center is the median of the groups' medians.
+// center is the median of all ranks; NaN of fewer than two.
 func (s *sense) center() float64 {
-	var all []float32
-	for _, g := range s.groups {
-		s.scratch = draw(g, s.last, s.scratch)
-		if len(s.scratch) > 1 {
-			all = append(all, median(s.scratch))
-		}
+	if s.scratch = draw(s.ranks, s.last, s.scratch); len(s.scratch) < 2 {
+		return math.NaN()
 	}
-	return float64(median(all))
+	return float64(median(s.scratch))
 }
 
 // push adds the slot that was collected to the ring, learns from it, and measures all. What is usual of the job stays while somebody
 // sticks out.
 func (s *sense) push(center float64, quiet bool) {
 	at := s.slots % s.window
-	for g, ranks := range s.groups {
-		for _, r := range ranks {
-			s.ring[r*s.window+at] = s.last[r]
-		}
-		m := s.typical(ranks)
-		s.middle[g*s.window+at] = m
-		for _, r := range ranks {
-			s.adapt(r, m)
-		}
+	for _, r := range s.ranks {
+		s.ring[r*s.window+at] = s.last[r]
+	}
+	m := s.typical()
+	s.middle[at] = m
+	for _, r := range s.ranks {
+		s.adapt(r, m)
 	}
 	s.slots++
 	if s.learned++; s.learned <= s.learn || quiet {
@@ -159,15 +151,15 @@ func (s *sense) push(center float64, quiet bool) {
 	s.measure()
 }
 
-// typical is the median of these ranks' values, each relative to what is usual of the rank; NaN of fewer than two. It is in the measure
+// typical is the median of the ranks' values, each relative to what is usual of the rank; NaN of fewer than two. It is in the measure
 // of the median rank, or what is usual of all would drift.
-func (s *sense) typical(ranks []int) float32 {
-	s.scratch = draw(ranks, s.usual, s.scratch)
+func (s *sense) typical() float32 {
+	s.scratch = draw(s.ranks, s.usual, s.scratch)
 	measure := median(s.scratch)
 	s.scratch = s.scratch[:0]
-	for i, step := 0, stride(len(ranks)); i < len(ranks); i += step {
-		if v := s.smooth(ranks[i]); known(v) {
-			s.scratch = append(s.scratch, v/s.usual[ranks[i]])
+	for r := 0; r < len(s.ranks); r += stride(len(s.ranks)) {
+		if v := s.smooth(r); known(v) {
+			s.scratch = append(s.scratch, v/s.usual[r])
 		}
 	}
 	if len(s.scratch) < 2 {
@@ -193,7 +185,7 @@ func (s *sense) smooth(r int) float32 {
 // adapt moves what is usual of a rank.
 func (s *sense) adapt(r int, m float32) {
 	v := s.last[r]
-	if s.learn == 0 || !known(v) || !known(m) || m <= 0 || s.odd[r].by != 0 {
+	if !known(v) || !known(m) || m <= 0 || s.odd[r].by != 0 {
 		return
 	}
 	if s.seen[r] < memory {

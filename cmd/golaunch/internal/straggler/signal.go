@@ -9,10 +9,6 @@ const (
 	Busy Signal = iota
 	// Late is how long after the other ranks of its node it writes its heartbeat of a step.
 	Late
-	// Arrival is how long after the others it comes to barriers at the store.
-	Arrival
-	// Behind is the part of looks in which it has started fewer collectives than others.
-	Behind
 	// Pace is how long its steps take, and Cadence its lines of output, where ranks do not wait for each other.
 	Pace
 	Cadence
@@ -26,8 +22,6 @@ func (s Signal) String() string {
 	return [...]string{
 		Busy:    "it works while others wait",
 		Late:    "its heartbeats come after those of its node's other ranks",
-		Arrival: "it comes last to barriers at the store",
-		Behind:  "others have started more collectives",
 		Pace:    "its steps take longer",
 		Cadence: "its lines of output come more slowly",
 		Dim:     "its GPU draws less power since the job became slower",
@@ -38,8 +32,6 @@ func (s Signal) String() string {
 var schemes = [signals]scheme{
 	Busy:    {window: 11, drop: 3, taper: 3, learn: 30, floor: 0.06, start: 0.25, keep: 6},
 	Late:    {window: 11, drop: 3, taper: 3, learn: 30, floor: 0.06, start: 0.1, keep: 6},
-	Arrival: {window: 8, drop: 3, taper: 1, learn: 12, floor: 0.06, start: 0.1},
-	Behind:  {window: 32, taper: 1, floor: 0.15, start: 0.15},
 	Pace:    {window: 11, drop: 3, taper: 3, learn: 30, floor: 0.06, start: 0.1, keep: 6},
 	Cadence: {window: 6, drop: 2, taper: 1, learn: 10, floor: 0.1, start: 0.3},
 }

@@ -33,8 +33,6 @@ type world struct {
 	startup    float64
 	fault      fault
 	told       told
-	// peers are told, if they are.
-	peers []int
 	// apart says that ranks do not wait for each other.
 	apart bool
 }
@@ -56,7 +54,7 @@ type fault struct {
 
 // told is which signals there are.
 type told struct {
-	power, use, cpu, beats, early, barriers, looks, lines bool
+	power, use, cpu, beats, early, lines bool
 	// missing is the part of nodes that tell nothing.
 	missing float64
 }
@@ -67,7 +65,7 @@ func (w *world) dp() int { return w.ranks() / w.tp / w.pp }
 
 // place is where the world's ranks are.
 func (w *world) place() Place {
-	p := Place{Every: time.Duration(w.sampled * float64(time.Second)), Peers: w.peers}
+	p := Place{Every: time.Duration(w.sampled * float64(time.Second))}
 	for n := range w.nodes {
 		p.Names = append(p.Names, fmt.Sprintf("n%d", n))
 		for range w.per {
@@ -135,7 +133,7 @@ func (w *world) run(seconds float64, after func(c *clock, now float64)) *clock {
 	}
 	c.startup(w.startup)
 	for step := 1; c.now < seconds; step++ {
-		c.train(step)
+		c.train()
 		if w.save.every > 0 && step%w.save.every == 0 {
 			c.pause(w.save, 0)
 		}
@@ -200,7 +198,7 @@ func (c *clock) work(r, stage int) (host, gpu, draw float64) {
 }
 
 // train makes one step.
-func (c *clock) train(step int) {
+func (c *clock) train() {
 	w := c.w
 	if w.apart {
 		c.alone()
@@ -237,7 +235,6 @@ func (c *clock) train(step int) {
 			c.announce(r, c.now+c.parts[r].came)
 		}
 	}
-	c.barrier(step)
 	c.stretch(longest + comm)
 	if !w.told.early {
 		for r := range c.parts {
@@ -272,15 +269,6 @@ func (c *clock) announce(r int, when float64) {
 	c.beat[r] = when + 0.001 + 0.004*c.w.Float64() + c.w.skew[r/c.w.per]
 }
 
-func (c *clock) barrier(step int) {
-	if !c.w.told.barriers {
-		return
-	}
-	for r, p := range c.parts {
-		c.to.Arrive(r, int64(step), at(c.now+p.came+0.002*c.w.Float64()))
-	}
-}
-
 // alone makes a tenth of a second of ranks that do not wait for each other.
 func (c *clock) alone() {
 	if c.now >= c.w.fault.from {
@@ -309,7 +297,7 @@ func (c *clock) stretch(seconds float64) {
 			}
 		}
 		if c.now = until; until == c.tick {
-			c.pulse(begin)
+			c.pulse()
 			c.tick++
 		}
 	}
@@ -320,18 +308,7 @@ func (c *clock) stretch(seconds float64) {
 }
 
 // pulse is a tick of the watch.
-func (c *clock) pulse(begin float64) {
-	if c.w.told.looks && int(c.tick)%5 == 0 && c.now > c.w.startup {
-		var all []Started
-		for r, p := range c.parts {
-			count := c.steps[r]
-			if c.now-begin >= p.came {
-				count++
-			}
-			all = append(all, Started{Rank: r, Count: count})
-		}
-		c.to.Look(all)
-	}
+func (c *clock) pulse() {
 	c.to.Tick(at(c.tick))
 	c.after(c.tick)
 }

@@ -53,8 +53,6 @@ type Place struct {
 	// Names are the nodes', and Node is the index in Names of each rank's.
 	Names []string
 	Node  []int
-	// Peers, if the layout of the job is known, numbers for each rank those who do the same work, such as its pipeline stage.
-	Peers []int
 	// Every is how often agents take samples; a second if it is 0. All takes as many times longer.
 	Every time.Duration
 }
@@ -78,13 +76,6 @@ func Nothing(rank int) Sample {
 	return Sample{Rank: rank, Power: math.NaN(), Use: math.NaN(), CPU: math.NaN(), Lines: math.NaN()}
 }
 
-// Started is how many collectives a rank has started in a communicator.
-type Started struct {
-	Rank  int
-	Comm  uint64
-	Count int64
-}
-
 // Watch decides from samples who is slow. One goroutine owns it.
 type Watch struct {
 	place Place
@@ -96,7 +87,6 @@ type Watch struct {
 	power    power
 	beats    beats
 	lines    lines
-	rounds   rounds
 	// odd are the stretches of time in which ranks stick out, by rank, and crowd for how many slots too many have.
 	odd      []episode
 	crowd    int
@@ -108,37 +98,20 @@ type Watch struct {
 // New watches a job. It fails if a rank is nowhere.
 func New(p Place) (*Watch, error) {
 	n := len(p.Node)
-	if p.Peers != nil && len(p.Peers) != n {
-		return nil, fmt.Errorf("watch for stragglers: %d ranks have peers, of %d; give peers for all or none", len(p.Peers), n)
-	}
 	w := &Watch{place: p, odd: make([]episode, n), homes: make([][]int, len(p.Names))}
 	w.together = make([]uint16, len(p.Names))
 	w.width = w.every()
-	peers, group := map[int][]int{}, make([]int, n)
-	var groups [][]int
+	ranks := make([]int, n)
 	for rank, node := range p.Node {
 		if node < 0 || node >= len(p.Names) {
 			return nil, fmt.Errorf("watch for stragglers: rank %d is on node %d of %d; number nodes from 0", rank, node, len(p.Names))
 		}
-		w.homes[node] = append(w.homes[node], rank)
-		if p.Peers != nil {
-			peers[p.Peers[rank]] = append(peers[p.Peers[rank]], rank)
-		} else {
-			peers[0] = append(peers[0], rank)
-		}
-	}
-	for _, key := range sorted(peers) {
-		groups = append(groups, peers[key])
-	}
-	for g, ranks := range groups {
-		for _, r := range ranks {
-			group[r] = g
-		}
+		w.homes[node], ranks[rank] = append(w.homes[node], rank), rank
 	}
 	for s := range w.sense {
-		w.sense[s] = sense{Signal: Signal(s), scheme: schemes[s], groups: groups, peers: group, homes: w.homes, node: p.Node, odd: w.odd}
+		w.sense[s] = sense{Signal: Signal(s), scheme: schemes[s], ranks: ranks, homes: w.homes, node: p.Node, odd: w.odd}
 	}
-	w.power.draw = sense{groups: groups, peers: group, scheme: scheme{keep: schemes[Busy].keep}}
+	w.power.draw = sense{ranks: ranks, scheme: scheme{keep: schemes[Busy].keep}}
 	w.power.use = w.power.draw
 	return w, nil
 }
@@ -168,7 +141,6 @@ func sane(v, most float64) float64 {
 // Tick ends the slots of time that are over. It wants to be called about every second.
 func (w *Watch) Tick(now time.Time) {
 	w.now = now
-	w.rounds.expire(w)
 	// A slot ends when the samples that reach into it have come.
 	over := now.Add(-w.every())
 	if w.end.IsZero() || over.Sub(w.end) > maxGap*w.width {

@@ -52,20 +52,12 @@ var scenes = []scene{
 	{"CPU time, without GPUs", told{cpu: true}, []string{"gpu"}, 30, nil, false, 0},
 	{"heartbeats before the collective", told{beats: true, early: true}, []string{"gpu", "host"}, 15, single, true, 0},
 	{"heartbeats after the collective", told{beats: true}, []string{"gpu", "host"}, 15, nil, false, 0},
-	{"barriers in every step", told{barriers: true}, []string{"gpu", "host"}, 15, flat, true, 0},
-	{"collectives, looked at every 5 s", told{looks: true}, []string{"gpu", "host"}, 300, aThird, false, 0},
 	{"heartbeats of ranks that do not wait", told{beats: true}, []string{"gpu", "host"}, 15, apart, true, 0},
 	{"lines of ranks that do not wait", told{lines: true}, []string{"gpu", "host"}, 150, apart, false, 0},
 	{"the same lines, counted every 5 s", told{lines: true}, []string{"gpu", "host"}, 750, seldom, false, 0},
 }
 
 func long(w *world) { w.step, w.fault.from = max(6*w.step, 5), w.fault.from+300 }
-
-// aThird has what is slower by at least a third.
-func aThird(w *world) {
-	flat(w)
-	w.fault.by = 0.33 + w.fault.by/2
-}
 
 func apartClocks(w *world) {
 	for n := range w.skew {

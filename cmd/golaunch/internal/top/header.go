@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 )
 
@@ -176,7 +176,7 @@ func beatRole(j *Job) role {
 	switch late := j.Norms.BeatAge; {
 	case late >= j.Norms.Late():
 		return bad
-	case late >= max(concern.FreshBeat.Seconds(), j.Norms.Steps(3)):
+	case late >= max(alert.FreshBeat.Seconds(), j.Norms.Steps(3)):
 		return warn
 	}
 	return good

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -17,18 +17,18 @@ type measure struct {
 	name string
 	of   func(*launcher.Usage) float64
 	// scale is from where to where the colours go, as far as the job's norms tell.
-	scale func(concern.Norms) (low, high float64)
+	scale func(alert.Norms) (low, high float64)
 	show  func(float64) string
 }
 
 // measures begin with the one that tells most of a job that trains: a rank that does not end a step becomes hotter while it lasts.
 var measures = []measure{
-	{"time of a step", paceOf, func(n concern.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
-	{"GPU use", useOf, func(concern.Norms) (float64, float64) { return 0, 1 }, units.Percent},
-	{"GPU power", powerOf, func(n concern.Norms) (float64, float64) { return 0.4 * n.PowerLimit, n.PowerLimit }, units.Watts},
-	{"age of the heartbeat", beatAgeOf, func(n concern.Norms) (float64, float64) { return 0, n.Late() }, units.Age},
-	{"CPUs in use", cpusOf, func(n concern.Norms) (float64, float64) { return 0, max(1, n.CPUs) }, units.Tenths},
-	{"memory", memoryOf, func(n concern.Norms) (float64, float64) { return 0, n.Memory }, units.Size},
+	{"time of a step", paceOf, func(n alert.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
+	{"GPU use", useOf, func(alert.Norms) (float64, float64) { return 0, 1 }, units.Percent},
+	{"GPU power", powerOf, func(n alert.Norms) (float64, float64) { return 0.4 * n.PowerLimit, n.PowerLimit }, units.Watts},
+	{"age of the heartbeat", beatAgeOf, func(n alert.Norms) (float64, float64) { return 0, n.Late() }, units.Age},
+	{"CPUs in use", cpusOf, func(n alert.Norms) (float64, float64) { return 0, max(1, n.CPUs) }, units.Tenths},
+	{"memory", memoryOf, func(n alert.Norms) (float64, float64) { return 0, n.Memory }, units.Size},
 }
 
 // measured is the measure that is chosen, or the next one of which anything is known.
@@ -82,11 +82,11 @@ func (s *screen) heat(l *look, height int) (string, []string) {
 	return fmt.Sprintf("%s, %s, %s: %s %s to %s %s", m.name, units.Plural(len(ranks), "rank"), w, l.heat[0], m.show(low), l.heat[heats-1], m.show(high)), lines
 }
 
-func (s *screen) norms(r *Rank) concern.Norms {
+func (s *screen) norms(r *Rank) alert.Norms {
 	if j := s.picture.Job(r.Job); j != nil {
 		return j.Norms
 	}
-	return concern.Norms{}
+	return alert.Norms{}
 }
 
 // heatOfRank has all that is known of a rank.

@@ -1,32 +1,32 @@
 package top
 
 import (
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
 // Picture is what is shown: a state with a judgement on each job, node and rank.
-type Picture struct{ *concern.Picture }
+type Picture struct{ *alert.Picture }
 
 // What a Picture has.
 type (
-	Job     = concern.Job
-	Rank    = concern.Rank
-	Node    = concern.Node
-	Level   = concern.Level
-	Concern = concern.Concern
+	Job   = alert.Job
+	Rank  = alert.Rank
+	Node  = alert.Node
+	Level = alert.Level
+	Alert = alert.Alert
 )
 
 // The levels of what is wrong.
 const (
-	Fine = concern.Fine
-	Note = concern.Note
-	Warn = concern.Warn
-	Bad  = concern.Bad
+	Fine = alert.Fine
+	Note = alert.Note
+	Warn = alert.Warn
+	Bad  = alert.Bad
 )
 
 // NewPicture judges all that is known.
-func NewPicture(s *view.State) *Picture { return &Picture{concern.NewPicture(s)} }
+func NewPicture(s *view.State) *Picture { return &Picture{alert.NewPicture(s)} }
 
 func btoi(b bool) int {
 	if b {

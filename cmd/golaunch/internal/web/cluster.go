@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -67,7 +67,7 @@ func progressOf(p view.Progress) progress {
 	return progress{real(p.Step), real(p.Total), real(p.StepTime), when(p.Done)}
 }
 
-func summaryOf(j *concern.Job, now time.Time) summary {
+func summaryOf(j *alert.Job, now time.Time) summary {
 	s := summary{
 		ID: text(j.ID, maxName), Title: text(j.Title, maxTitle), Phase: text(j.Phase, maxName), Waits: text(j.Waits, maxReason),
 		Submitted: when(j.Submitted), Finished: when(j.Finished), Reserve: j.Reserve, Within: text(j.Within, maxName), Nodes: len(j.Nodes),
@@ -105,7 +105,7 @@ func newestBeat(j *view.Job, now time.Time) float64 {
 }
 
 // cluster adds what the page of all nodes and jobs shows.
-func (p parts) cluster(of *concern.Picture) {
+func (p parts) cluster(of *alert.Picture) {
 	s := of.State
 	p.add("totals", totalsOf(s))
 	jobs := []summary{}

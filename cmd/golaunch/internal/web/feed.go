@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
@@ -17,7 +17,7 @@ type feed struct {
 	mu    sync.Mutex
 	state *view.State
 	// picture is what there is to say of the state.
-	picture *concern.Picture
+	picture *alert.Picture
 	// good is when the state was last known to be right; began is when somebody began to watch.
 	good, began time.Time
 	pages       map[query]parts
@@ -88,7 +88,7 @@ func (f *feed) page(q query) parts {
 	defer f.mu.Unlock()
 	if f.state == nil || time.Since(f.state.At) >= f.opts.Every*9/10 {
 		f.state = f.opts.Model.State()
-		f.picture = concern.NewPicture(f.state)
+		f.picture = alert.NewPicture(f.state)
 		clear(f.pages)
 		if f.state.Trouble == "" {
 			f.good = f.state.At

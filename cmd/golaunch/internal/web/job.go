@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -91,7 +91,7 @@ type decision struct {
 const maxNames = 64
 
 // job adds what the page of a job shows, but for its heat map; without a part "job" there is none of that name.
-func (p parts) job(of *concern.Picture, name string) {
+func (p parts) job(of *alert.Picture, name string) {
 	s, j := of.State, of.Job(name)
 	if j == nil {
 		return
@@ -106,7 +106,7 @@ func (p parts) job(of *concern.Picture, name string) {
 	p.add("history", history)
 	p.findings(j.Slow, s.At)
 	p.ranks(j.Job.Ranks, s.At)
-	p.concerns(j.Job.Ranks, of)
+	p.alerts(j.Job.Ranks, of)
 }
 
 // finding is something noteworthy about ranks.
@@ -125,7 +125,7 @@ func (p parts) findings(s view.Slow, now time.Time) {
 	p.add("findings", found)
 }
 
-func detailOf(j *concern.Job, now time.Time) detail {
+func detailOf(j *alert.Job, now time.Time) detail {
 	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput)}
 	for _, name := range j.JobStatus.Nodes[:min(len(j.JobStatus.Nodes), maxNames)] {
 		d.Names = append(d.Names, text(name, maxName))
@@ -173,33 +173,33 @@ func ledgerOf(g *launcher.Goodput) *ledger {
 	return l
 }
 
-// concerns adds what there is to say of ranks, and their places among them: the worst has the first.
-func (p parts) concerns(all []*view.Rank, of *concern.Picture) {
+// alerts adds what there is to say of ranks, and their places among them: the worst has the first.
+func (p parts) alerts(all []*view.Rank, of *alert.Picture) {
 	type rank struct {
 		job  string
 		rank int
 	}
-	found := map[rank]concern.Concern{}
+	found := map[rank]alert.Alert{}
 	for _, r := range all {
-		found[rank{r.Job, r.Rank}] = concern.Concern{}
+		found[rank{r.Job, r.Rank}] = alert.Alert{}
 	}
-	var worst []concern.Concern
+	var worst []alert.Alert
 	for _, j := range of.Jobs {
 		for _, r := range j.Ranks {
 			key := rank{r.Job, r.Rank.Rank}
-			if _, shown := found[key]; shown && r.Level > concern.Fine {
-				found[key], worst = r.Concern, append(worst, r.Concern)
+			if _, shown := found[key]; shown && r.Level > alert.Fine {
+				found[key], worst = r.Alert, append(worst, r.Alert)
 			}
 		}
 	}
-	slices.SortFunc(worst, concern.Worse)
-	each := func(of func(concern.Concern) string) iter.Seq[string] {
+	slices.SortFunc(worst, alert.Worse)
+	each := func(of func(alert.Alert) string) iter.Seq[string] {
 		return values(all, func(r *view.Rank) string { return of(found[rank{r.Job, r.Rank}]) })
 	}
-	p.texts("r.level", each(func(c concern.Concern) string { return c.Level.String() }))
-	p.texts("r.why", each(func(c concern.Concern) string { return c.Why }))
+	p.texts("r.level", each(func(c alert.Alert) string { return c.Level.String() }))
+	p.texts("r.why", each(func(c alert.Alert) string { return c.Why }))
 	p.numbers("r.place", whole, values(all, func(r *view.Rank) float64 {
-		place, _ := slices.BinarySearchFunc(worst, found[rank{r.Job, r.Rank}], concern.Worse)
+		place, _ := slices.BinarySearchFunc(worst, found[rank{r.Job, r.Rank}], alert.Worse)
 		return float64(place)
 	}))
 }

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -41,7 +41,7 @@ type exclusion struct {
 }
 
 // node adds what the page of a node shows; without a part "node" there is none of that name.
-func (p parts) node(of *concern.Picture, name string) {
+func (p parts) node(of *alert.Picture, name string) {
 	s := of.State
 	n := s.Node(name)
 	if n == nil {
@@ -57,7 +57,7 @@ func (p parts) node(of *concern.Picture, name string) {
 		}
 	}
 	p.ranks(here, s.At)
-	p.concerns(here, of)
+	p.alerts(here, of)
 	samples := n.Samples[max(0, len(n.Samples)-maxSamples):]
 	num := func(name string, digits int, value func(launcher.Sample) float64) {
 		p.numbers("s."+name, digits, values(samples, value))

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 )
 
 // query says which page is open.
@@ -44,7 +44,7 @@ func parseQuery(v url.Values) (query, error) {
 // other than before.
 type parts map[string]json.RawMessage
 
-func newParts(q query, s *concern.Picture) parts {
+func newParts(q query, s *alert.Picture) parts {
 	p := parts{}
 	switch q.page {
 	case "cluster":

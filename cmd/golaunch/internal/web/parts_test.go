@@ -16,7 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
@@ -47,7 +47,7 @@ func TestSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, last := stateOfCluster(t, &viewtest.Cluster{Nodes: 1000, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, time.Second)
 		for _, q := range []query{{page: "cluster"}, {"job", "llama-70b", "step_time"}, {page: "node", name: "gpu0000"}} {
-			before, now := concern.NewPicture(first), concern.NewPicture(last)
+			before, now := alert.NewPicture(first), alert.NewPicture(last)
 			all := newParts(q, before).since(nil)
 			change := newParts(q, now).since(newParts(q, before))
 			if !json.Valid(all) || !json.Valid(change) || bytes.ContainsAny(all, "\n<>") {
@@ -389,7 +389,7 @@ func TestStandstill(t *testing.T) {
 				}
 				return time.Time{}
 			}}, time.Second)
-			p := newParts(query{"job", "llama-70b", "step_time"}, concern.NewPicture(s))
+			p := newParts(query{"job", "llama-70b", "step_time"}, alert.NewPicture(s))
 			var j struct {
 				State, Level, Why string
 				Done              *int64

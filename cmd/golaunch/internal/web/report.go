@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -50,7 +50,7 @@ func Report(w io.Writer, s *view.State, job string, log Log, version string) err
 // saved is what the page of a report reads.
 func saved(s *view.State, job string, log Log, version string) any {
 	s = s.Past()
-	p := newParts(query{"job", job, "step_time"}, concern.NewPicture(s))
+	p := newParts(query{"job", job, "step_time"}, alert.NewPicture(s))
 	j := s.Job(job)
 	if j.Phase != "running" { // nobody judges it any more
 		p.findings(view.Past(j.JobStatus.Ranks, j.Ranks, s.At), s.At)

@@ -1,4 +1,4 @@
-package concern
+package alert
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ const NoRank = -1
 // Job is a job, its ranks, and the nodes that it has.
 type Job struct {
 	*view.Job
-	Concern
+	Alert
 	Ranks []*Rank
 	Nodes []*Node
 	// Norms are what is usual among the ranks.
@@ -44,7 +44,7 @@ type Job struct {
 // Rank is a rank.
 type Rank struct {
 	*view.Rank
-	Concern
+	Alert
 }
 
 // Node is a node with the ranks that it has of one job, or of all.
@@ -52,7 +52,7 @@ type Node struct {
 	Name string
 	// Node is nil for one that the coordinator does not know any more.
 	*view.Node
-	Concern
+	Alert
 	Ranks []*Rank
 }
 
@@ -70,7 +70,7 @@ func NewPicture(s *view.State) *Picture {
 	for _, n := range p.Nodes {
 		n.judge()
 	}
-	slices.SortStableFunc(p.Nodes, func(a, b *Node) int { return Worse(a.Concern, b.Concern) })
+	slices.SortStableFunc(p.Nodes, func(a, b *Node) int { return Worse(a.Alert, b.Alert) })
 	slices.SortStableFunc(p.Jobs, compareJobs)
 	return p
 }
@@ -83,7 +83,7 @@ func compareJobs(a, b *Job) int {
 	if a.Over() {
 		return b.Finished.Compare(a.Finished)
 	}
-	return Worse(a.Concern, b.Concern)
+	return Worse(a.Alert, b.Alert)
 }
 
 func btoi(b bool) int {
@@ -107,9 +107,9 @@ func (p *Picture) build(j *view.Job) *Job {
 	for _, r := range j.Ranks {
 		rank := &Rank{Rank: r}
 		if !job.Over() {
-			rank.Concern = judge(r, p.State.Node(r.Node), job.Norms, p.State.At)
-			if found := slow[r.Rank]; Worse(found, rank.Concern) < 0 {
-				rank.Concern = found
+			rank.Alert = rankAlert(r, p.State.Node(r.Node), job.Norms, p.State.At)
+			if found := slow[r.Rank]; Worse(found, rank.Alert) < 0 {
+				rank.Alert = found
 			}
 		}
 		job.Ranks = append(job.Ranks, rank)
@@ -124,11 +124,11 @@ func (p *Picture) build(j *view.Job) *Job {
 }
 
 // slow are the stragglers among the ranks of a job.
-func (p *Picture) slow(j *view.Job) map[int]Concern {
-	all := map[int]Concern{}
+func (p *Picture) slow(j *view.Job) map[int]Alert {
+	all := map[int]Alert{}
 	for _, f := range j.Slow.Findings {
 		for _, rank := range f.Ranks {
-			all[rank] = judgeFinding(f, p.State.At)
+			all[rank] = stragglerAlert(f, p.State.At)
 		}
 	}
 	return all
@@ -136,13 +136,13 @@ func (p *Picture) slow(j *view.Job) map[int]Concern {
 
 // judge puts the worst first.
 func (j *Job) judge() {
-	byConcern := func(a, b *Rank) int { return Worse(a.Concern, b.Concern) }
-	slices.SortStableFunc(j.Ranks, byConcern)
+	byAlert := func(a, b *Rank) int { return Worse(a.Alert, b.Alert) }
+	slices.SortStableFunc(j.Ranks, byAlert)
 	for _, n := range j.Nodes {
 		n.judge()
 	}
-	slices.SortStableFunc(j.Nodes, func(a, b *Node) int { return Worse(a.Concern, b.Concern) })
-	j.Concern = j.concern()
+	slices.SortStableFunc(j.Nodes, func(a, b *Node) int { return Worse(a.Alert, b.Alert) })
+	j.Alert = j.alert()
 }
 
 // Over says that a job has ended.
@@ -153,23 +153,23 @@ func (j *Job) Failed() bool {
 	return j.Over() && j.Result != nil && !slices.Contains([]report.Ending{report.EndSuccess, report.EndCancelled, report.EndPreempted}, j.Result.Ending)
 }
 
-// concern is what there is to say about a job in one line.
-func (j *Job) concern() Concern {
+// alert is what there is to say about a job in one line.
+func (j *Job) alert() Alert {
 	switch {
 	case j.Over() && j.Result != nil && j.Result.Ending == report.EndSuccess:
-		return Concern{Why: j.Waits}
+		return Alert{Why: j.Waits}
 	case j.Over() && j.Result == nil:
-		return concern(Note, 0, 0, "%s", j.Waits)
+		return newAlert(Note, 0, 0, "%s", j.Waits)
 	case j.Failed():
-		return concern(Bad, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
+		return newAlert(Bad, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
 	case j.Over():
-		return concern(Note, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
+		return newAlert(Note, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
 	case j.Phase == "gathering":
-		return concern(Warn, byEnd, 0, "waits: %s", j.Waits)
+		return newAlert(Warn, byEnd, 0, "waits: %s", j.Waits)
 	case j.Phase == "backoff", j.Phase == "stopping" && len(j.Ranks) > 0 && j.Ranks[0].Level == Bad:
-		return concern(Bad, byEnd, 0, "%s", j.lately())
+		return newAlert(Bad, byEnd, 0, "%s", j.lately())
 	case j.Phase == "stopping":
-		return concern(Note, byEnd, 0, "%s", j.lately())
+		return newAlert(Note, byEnd, 0, "%s", j.lately())
 	}
 	return j.worst()
 }
@@ -192,18 +192,18 @@ func (j *Job) lately() string {
 	return why + "; " + j.Waits
 }
 
-// worst is the concern of a job's worst node or rank, and how many others share its level.
-func (j *Job) worst() Concern {
-	var c Concern
+// worst is the alert of a job's worst node or rank, and how many others share its level.
+func (j *Job) worst() Alert {
+	var c Alert
 	if len(j.Nodes) > 0 && j.Nodes[0].Level > c.Level {
-		c = j.Nodes[0].Concern
+		c = j.Nodes[0].Alert
 		c.Why = j.Nodes[0].Name + ": " + c.Why
 	}
 	if len(j.Ranks) == 0 || j.Ranks[0].Level < max(c.Level, Note) {
 		return c
 	}
 	first := j.Ranks[0]
-	c = first.Concern
+	c = first.Alert
 	c.Why = fmt.Sprintf("rank %d on %s: %s", first.Rank.Rank, first.Node, c.Why)
 	same, _ := slices.BinarySearchFunc(j.Ranks, first.Level-1, func(r *Rank, l Level) int { return cmp.Compare(l, r.Level) })
 	if same > 1 {
@@ -213,26 +213,26 @@ func (j *Job) worst() Concern {
 }
 
 // own is what there is about a node itself.
-func (n *Node) own() Concern {
-	c := judgeNode(n.Node)
+func (n *Node) own() Alert {
+	c := nodeAlert(n.Node)
 	switch {
 	case c.Level == Bad:
 		c.Why = "silent for " + units.Span(n.Silent)
 	case n.Node == nil || c.Level > Fine:
 	case n.Drained:
-		c = concern(Note, byPower, 0, "drained: it gets no more ranks")
+		c = newAlert(Note, byPower, 0, "drained: it gets no more ranks")
 	case len(n.Excluded) > 0:
-		c = concern(Note, byPower, 0, "avoided: %s", n.Excluded[0].Why)
+		c = newAlert(Note, byPower, 0, "avoided: %s", n.Excluded[0].Why)
 	}
 	return c
 }
 
 // judge says what there is about a node: itself, or the worst of its ranks.
 func (n *Node) judge() {
-	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return Worse(a.Concern, b.Concern) })
-	n.Concern = n.own()
-	if n.Level < Bad && len(n.Ranks) > 0 && Worse(n.Ranks[0].Concern, n.Concern) < 0 {
-		n.Concern = n.Ranks[0].Concern
+	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return Worse(a.Alert, b.Alert) })
+	n.Alert = n.own()
+	if n.Level < Bad && len(n.Ranks) > 0 && Worse(n.Ranks[0].Alert, n.Alert) < 0 {
+		n.Alert = n.Ranks[0].Alert
 		n.Why = fmt.Sprintf("rank %d: %s", n.Ranks[0].Rank.Rank, n.Why)
 	}
 }
@@ -251,9 +251,9 @@ func (p *Picture) Wrong(job string) bool {
 	return slices.ContainsFunc(p.Nodes, func(n *Node) bool { return n.Silent > 0 })
 }
 
-// Finding is a concern and what it is about: a rank of a job, or else a job, or a node.
+// Finding is an alert and what it is about: a rank of a job, or else a job, or a node.
 type Finding struct {
-	Concern
+	Alert
 	// Job is empty for a node, and Rank negative where it is about no rank.
 	Job, Node string
 	Rank      int
@@ -265,13 +265,13 @@ func (p *Picture) Findings() (all []Finding) {
 		all = append(all, Finding{n.own(), "", n.Name, NoRank})
 	}
 	for _, j := range p.Jobs {
-		all = append(all, Finding{j.Concern, j.ID, "", NoRank})
+		all = append(all, Finding{j.Alert, j.ID, "", NoRank})
 		for _, r := range j.Ranks {
-			all = append(all, Finding{r.Concern, j.ID, r.Node, r.Rank.Rank})
+			all = append(all, Finding{r.Alert, j.ID, r.Node, r.Rank.Rank})
 		}
 	}
 	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Level == Fine })
-	slices.SortStableFunc(all, func(a, b Finding) int { return Worse(a.Concern, b.Concern) })
+	slices.SortStableFunc(all, func(a, b Finding) int { return Worse(a.Alert, b.Alert) })
 	return all
 }
 

@@ -1,4 +1,4 @@
-package concern
+package alert
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestJudge: each concern has its level and its words, and the worst counts.
-func TestJudge(t *testing.T) {
+// TestRankAlert: each alert has its level and its words, and the worst counts.
+func TestRankAlert(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	of := Norms{ranks: 16, StepTime: 1, step: 100, at: now, use: 0.97, power: 500, powerSpread: 5}
 	for _, c := range []struct {
@@ -48,23 +48,23 @@ func TestJudge(t *testing.T) {
 		r.Now.Step, r.Now.StepTime, r.Now.BeatAge, r.Now.GPUUse, r.Now.GPUPower, r.Now.Xids = 100, 1, 0.5, 0.97, 505, 0
 		r.Samples = []launcher.Sample{{At: now, Usage: r.Now}}
 		c.change(r, n)
-		if got := judge(r, n, of, now); got.Level != c.level || got.Why != c.why {
+		if got := rankAlert(r, n, of, now); got.Level != c.level || got.Why != c.why {
 			t.Errorf("%s: %v, %q", c.name, got.Level, got.Why)
 		}
 	}
-	if got := judge(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
+	if got := rankAlert(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
 		t.Errorf("of what nobody knows: %+v", got)
 	}
 }
 
-func TestJudgeFinding(t *testing.T) {
+func TestRankAlertFinding(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	f := straggler.Finding{Slower: 0.12, Cost: 0.09, Since: now.Add(-4 * time.Minute)}
-	if c := judgeFinding(f, now); c.Why != "12% slower for 4m00s, costs the job 9%" || c.Level != Warn {
+	if c := stragglerAlert(f, now); c.Why != "12% slower for 4m00s, costs the job 9%" || c.Level != Warn {
 		t.Error(c)
 	}
 	f.Whole, f.Cost = true, math.NaN()
-	if c := judgeFinding(f, now); c.Why != "its node is 12% slower for 4m00s" {
+	if c := stragglerAlert(f, now); c.Why != "its node is 12% slower for 4m00s" {
 		t.Error(c)
 	}
 }

@@ -1,4 +1,4 @@
-package concern
+package alert
 
 import (
 	"math"

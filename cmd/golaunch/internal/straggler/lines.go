@@ -6,28 +6,6 @@ import (
 	"time"
 )
 
-// Look takes how many collectives ranks have started, as one look of NCCL's RAS service has it. Who has started fewer than another of
-// the same communicator is waited for.
-func (w *Watch) Look(all []Started) {
-	most, s := map[uint64]int64{}, &w.sense[Behind]
-	for _, a := range all {
-		most[a.Comm] = max(most[a.Comm], a.Count)
-	}
-	for _, a := range all {
-		if a.Rank < 0 || a.Rank >= len(w.odd) {
-			continue
-		}
-		behind := 0.0
-		if a.Count < most[a.Comm] {
-			behind = 1
-		}
-		s.put(a.Rank, 1+behind, len(w.odd))
-	}
-	if s.ring != nil {
-		s.push(s.collect(), w.quiet())
-	}
-}
-
 // A slot of lines is linesSlot samples long, so that it hardly matters when in it they were taken, and wants leastLines of the median rank.
 const (
 	linesSlot  = 10
