@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +29,38 @@ type mount struct {
 
 // findMount finds the cgroup v2 mount (controller ""), or the v1 mount with a controller. On a hybrid machine there are both.
 func findMount(controller string) (mount, bool) {
-	cgroups, err1 := os.ReadFile("/proc/self/cgroup")
-	mounts, err2 := os.ReadFile("/proc/self/mountinfo")
-	if err1 != nil || err2 != nil {
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
 		return mount{}, false
 	}
-	return parseMount(string(cgroups), string(mounts), controller)
+	knownMounts.Lock()
+	defer knownMounts.Unlock()
+	if knownMounts.cgroups != string(cgroups) {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			return mount{}, false
+		}
+		knownMounts.cgroups, knownMounts.mounts = string(cgroups), hierarchies(string(mounts))
+	}
+	return parseMount(string(cgroups), knownMounts.mounts, controller)
+}
+
+// knownMounts are the mounts of cgroups, as of when this process came into its cgroups: a machine may have thousands of other mounts, and
+// each attempt asks several times.
+var knownMounts struct {
+	sync.Mutex
+	cgroups, mounts string
+}
+
+// hierarchies are the lines of mountinfo that a hierarchy of cgroups may have.
+func hierarchies(mounts string) string {
+	var found strings.Builder
+	for line := range strings.Lines(mounts) {
+		if strings.Contains(line, " - cgroup") {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
 }
 
 func parseMount(cgroups, mounts, controller string) (mount, bool) {
@@ -42,9 +69,6 @@ func parseMount(cgroups, mounts, controller string) (mount, bool) {
 		return mount{}, false
 	}
 	for line := range strings.Lines(mounts) {
-		if !strings.Contains(line, " - cgroup") {
-			continue // without parsing it: a machine may have thousands of mounts
-		}
 		// ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS
 		left, right, _ := strings.Cut(line, " - ")
 		l, r := strings.Fields(left), strings.Fields(right)
