@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -84,7 +85,7 @@ type world struct {
 	screen      *lines
 	logs        string
 	// result has what the coordinator's Run returned.
-	result chan job.Result
+	result chan report.Result
 	cancel context.CancelFunc
 	// work is what Open gives for the only job.
 	work Work
@@ -100,7 +101,7 @@ func newWorld(t *testing.T, spec job.Spec, script string) *world {
 // newWorldOn has another node than local.
 func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string) *world {
 	t.Helper()
-	w := &world{journal: newLines(), screen: newLines(), logs: t.TempDir(), result: make(chan job.Result, 1)}
+	w := &world{journal: newLines(), screen: newLines(), logs: t.TempDir(), result: make(chan report.Result, 1)}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	spec.ID = "test"
 	if spec.Request.MaxNodes == 0 {

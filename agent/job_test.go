@@ -209,7 +209,7 @@ func TestALookThatTakesLong(t *testing.T) {
 }
 
 // over waits for the end of a job.
-func over(t *testing.T, w *session.Watch) job.Result {
+func over(t *testing.T, w *session.Watch) report.Result {
 	t.Helper()
 	for {
 		u, err := w.Next(t.Context())

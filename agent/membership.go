@@ -16,10 +16,10 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/agent/internal/sampling"
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // membership is an agent from the time that a coordinator accepts it until one of them leaves.
@@ -70,7 +70,7 @@ const leasesToJoin = 3
 // leader before it has begun. When ctx ends, or the coordinator of a single job is lost, Run kills
 // all ranks and returns the reason. In every case no process that it started is alive when it
 // returns, except those that it keeps for an agent that can join.
-func (a Agent) Run(ctx context.Context) (job.Result, error) {
+func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	for limit := time.Duration(0); ; {
 		result, err := a.runOnce(ctx, limit)
 		if e, elsewhere := errors.AsType[*wire.ElsewhereError](err); elsewhere {
@@ -85,7 +85,7 @@ func (a Agent) Run(ctx context.Context) (job.Result, error) {
 }
 
 // runOnce joins, within a limit unless that is 0, and stays until the membership ends.
-func (a Agent) runOnce(ctx context.Context, limit time.Duration) (job.Result, error) {
+func (a Agent) runOnce(ctx context.Context, limit time.Duration) (report.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	join := func(ctx context.Context, o session.Options) (*session.Session, error) {
@@ -129,36 +129,36 @@ func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o sessi
 type joinFunc func(context.Context, session.Options) (*session.Session, error)
 
 // withSupervisor serves with ranks that die with this process.
-func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result job.Result, err error) {
+func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result report.Result, err error) {
 	supervisor, err := proc.New(proc.Options{Subreaper: m.Standalone, Warn: m.Warn})
 	if err != nil {
-		return job.Result{}, err
+		return report.Result{}, err
 	}
 	m.starter.Supervisor = supervisor
 	defer func() { err = errors.Join(err, supervisor.Close()) }()
 	o := m.sessionOptions(supervisor.Proof(), m.guarded, func(end time.Duration) { supervisor.Renew(max(1, end-proc.BootTime())) })
 	if m.session, err = join(ctx, o); err != nil {
-		return job.Result{}, err
+		return report.Result{}, err
 	}
 	return m.serve(ctx)
 }
 
 // withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If it
 // cannot join, it leaves them to an agent that can.
-func (m *membership) withKeeper(ctx context.Context, join joinFunc) (job.Result, error) {
+func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Result, error) {
 	k, err := keeper.Open(m.Keep, m.Warn)
 	if err != nil {
-		return job.Result{}, err
+		return report.Result{}, err
 	}
 	m.starter.Keeper = k
 	m.session, err = m.takeOver(ctx, join)
 	switch {
 	case errors.Is(err, errTooLate):
-		return job.Result{}, lostError{errors.Join(err, k.End())}
+		return report.Result{}, lostError{errors.Join(err, k.End())}
 	case err != nil && ctx.Err() != nil:
-		return job.Result{}, errors.Join(err, k.End())
+		return report.Result{}, errors.Join(err, k.End())
 	case err != nil:
-		return job.Result{}, errors.Join(err, k.Leave())
+		return report.Result{}, errors.Join(err, k.Leave())
 	}
 	if len(k.Left.Scopes) > 0 {
 		m.Say(m.Join.Node.Name + " goes on with the ranks of an earlier agent")
@@ -196,7 +196,7 @@ func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Sess
 }
 
 // serve carries out orders. The error is a lostError if this agent may join the cluster again.
-func (m *membership) serve(ctx context.Context) (job.Result, error) {
+func (m *membership) serve(ctx context.Context) (report.Result, error) {
 	if m.Joined != nil {
 		m.Joined(m.session.Node)
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/sampling"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // run follows orders as [Agent.Run] says, for one session, which is closed when it returns.
-func (m *membership) run(ctx context.Context) (job.Result, error) {
+func (m *membership) run(ctx context.Context) (report.Result, error) {
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
 	var stopQueries context.CancelFunc
 	m.queries.ctx, stopQueries = context.WithCancel(ctx)
@@ -45,10 +46,10 @@ func (m *membership) run(ctx context.Context) (job.Result, error) {
 	return result, err
 }
 
-func (m *membership) follow(ctx context.Context) (job.Result, error) {
+func (m *membership) follow(ctx context.Context) (report.Result, error) {
 	if id := m.session.Job; id != "" {
 		if j := m.open(id, keptJob{}); j.err != nil {
-			return job.Result{}, j.err
+			return report.Result{}, j.err
 		}
 	}
 	m.resume()
@@ -56,11 +57,11 @@ func (m *membership) follow(ctx context.Context) (job.Result, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return job.Result{}, context.Cause(ctx)
+			return report.Result{}, context.Cause(ctx)
 		case err := <-m.broken:
-			return job.Result{}, err
+			return report.Result{}, err
 		case <-m.starter.Keeper.Gone():
-			return job.Result{}, keeper.ErrGone
+			return report.Result{}, keeper.ErrGone
 		case d := <-m.Leave:
 			m.report("", wire.Draining(d))
 			leave.announce(d)
@@ -69,12 +70,12 @@ func (m *membership) follow(ctx context.Context) (job.Result, error) {
 		case <-leave.due:
 			leave.begin()
 		case <-leave.left:
-			return job.Result{}, leave.why
+			return report.Result{}, leave.why
 		case sig := <-m.Signals:
 			m.signal("", sig)
 		case order, ok := <-m.session.Orders():
 			if !ok {
-				return job.Result{}, m.session.Err()
+				return report.Result{}, m.session.Err()
 			}
 			switch do := order.Do.(type) {
 			case job.Finish:

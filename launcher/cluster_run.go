@@ -13,16 +13,17 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Run runs a job on the cluster to its end, and shows its output, as [Run] does on its own nodes. A
 // stop of this process, or its death, stops the job.
-func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
+func (c *Client) Run(ctx context.Context, j Job) (report.Result, error) {
 	j.Cluster.Detached, j.Cluster.Coordinator = false, c.Target
 	j, err := j.complete()
 	if err != nil {
-		return Result{Code: 2}, err
+		return report.Result{Code: 2}, err
 	}
 	l := arrive(j)
 	result, err := l.attach(ctx, c)
@@ -30,28 +31,28 @@ func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
 }
 
 // submit runs the job on the cluster that it names.
-func (l *localRun) submit(ctx context.Context) (Result, error) {
+func (l *localRun) submit(ctx context.Context) (report.Result, error) {
 	c, err := Connect(ctx, l.job.Cluster.Coordinator, l.job.Network.TokenFile)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	defer c.Close()
 	return l.attach(ctx, c)
 }
 
 // attach submits the job, shows decisions and the ranks' output, and passes on signals.
-func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
+func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error) {
 	w, err := c.Submit(context.WithoutCancel(ctx), l.job)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	defer w.Close()
 	l.cluster = c.Target
 	if l.job.Cluster.Detached {
 		if err := l.printID(w.Job); err != nil {
-			return Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
+			return report.Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
 		}
-		return Result{}, nil
+		return report.Result{}, nil
 	}
 	go l.passSignals(ctx, c)
 	shown := make(chan error, 1)
@@ -67,12 +68,12 @@ func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
 		stop()
 		cut := <-shown // the console must not be closed before
 		if errors.Is(err, ErrNotThere) {
-			return Result{}, lost(err)
+			return report.Result{}, lost(err)
 		}
 		if !errors.Is(cut, context.Canceled) {
 			err = errors.Join(err, cut)
 		}
-		return Result{}, lost(err)
+		return report.Result{}, lost(err)
 	}
 	limit := time.AfterFunc(showLimit, stop)
 	defer limit.Stop()
@@ -107,17 +108,17 @@ func (l *localRun) printID(id string) error {
 const showLimit = time.Minute
 
 // Wait waits for the end of a job, and returns its result.
-func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
+func (c *Client) Wait(ctx context.Context, id string) (report.Result, error) {
 	w, err := c.Watch(ctx, id)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	defer w.Close()
 	for {
 		d, err := w.Next(ctx)
 		switch {
 		case err != nil:
-			return Result{}, err
+			return report.Result{}, err
 		case d.Result != nil:
 			return *d.Result, nil
 		}
@@ -125,12 +126,12 @@ func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 }
 
 // watch shows decisions until the end of the job.
-func (l *localRun) watch(w *Watch) (Result, error) {
+func (l *localRun) watch(w *Watch) (report.Result, error) {
 	for {
 		d, err := w.Next(context.Background())
 		switch {
 		case err != nil:
-			return Result{}, err
+			return report.Result{}, err
 		case d.Result != nil:
 			return *d.Result, nil
 		}

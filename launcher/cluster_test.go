@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // remote is a job of n GPU ranks on one node, that runs a script.
@@ -166,7 +167,7 @@ func TestAFailureIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	var told []launcher.Failure
+	var told []report.Failure
 	for {
 		d, err := w.Next(t.Context())
 		if errors.Is(err, io.EOF) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // tree lists what is below a directory, with modes.
@@ -169,7 +170,7 @@ func TestTwoRunsWithOneID(t *testing.T) {
 		t.Setenv("TMPDIR", tmp)
 		first, out, _ := marked(t, 1, `echo up; until [ -e end ]; do sleep 0.02; done; exit 7`)
 		first.ID, first.Output.LogDir, first.Dir = "j", c.dir, t.TempDir()
-		ended := make(chan launcher.Result, 1)
+		ended := make(chan report.Result, 1)
 		go func() {
 			result, err := launcher.Run(context.Background(), first)
 			if err != nil {

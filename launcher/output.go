@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TorchOutput is what torchrun does with the output of ranks
@@ -152,7 +153,7 @@ func (j Job) dirName(id string) string {
 }
 
 // handOn writes the error file of the rank that failed first to the one of torchrun's caller.
-func (l *localRun) handOn(cause *Failure) error {
+func (l *localRun) handOn(cause *report.Failure) error {
 	t := l.job.Output.Torch
 	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || l.files.Dir() == nil {
 		return nil

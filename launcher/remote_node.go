@@ -26,6 +26,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/simnode"
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -60,14 +61,14 @@ var errUnstarted = errors.New("cannot start golaunch on the nodes")
 // remotely runs the coordinator in this process, and start starts agents elsewhere, which read an
 // enlistment. start returns when they have all ended, or when the job cannot go on without those
 // that have. Its context ends with the job.
-func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (Result, error) {
+func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
 	own, err := l.job.headAddr(ctx)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	listener, err := l.job.Network.ports().Listen(ctx, own.String())
 	if err != nil {
-		return Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
+		return report.Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
 	}
 	token := mtls.NewToken()
 	e := enlistment{Job: l.job, Coordinator: listener.Addr().String(), Token: token.Text(), Run: l.files.ID}
@@ -77,7 +78,7 @@ func (l *localRun) remotely(ctx context.Context, start func(context.Context, enl
 	n := &e.Job.Network
 	n.Address, n.Interface, n.Name, n.TokenFile, n.Hosts, e.Job.Ranks.Stdin = "", "", "", "", nil, false
 	l.filesOnNodes = true
-	return ended(l.role().BeginRemote(ctx, listener, mtls.Server(token, mtls.Identity{Job: l.job.ID}), func(ctx context.Context) error {
+	return l.role().BeginRemote(ctx, listener, mtls.Server(token, mtls.Identity{Job: l.job.ID}), func(ctx context.Context) error {
 		err := start(ctx, e)
 		if err == nil || errors.Is(err, ssh.ErrNoAgent) {
 			return err
@@ -88,7 +89,7 @@ func (l *localRun) remotely(ctx context.Context, start func(context.Context, enl
 		case <-time.After(endOfJob):
 			return err
 		}
-	}))
+	})
 }
 
 // golaunch is the command that is a node on other machines.
@@ -190,7 +191,7 @@ func (e enlistment) serve() error {
 	l.files.Subdir, l.output.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	result, err := ended(l.role().Join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (role.Member, error) {
+	result, err := l.role().Join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (role.Member, error) {
 		m := l.member(node, e.Coordinator, token)
 		dial := m.Dial
 		m.Dial = func(ctx context.Context) (net.Conn, error) {
@@ -201,9 +202,9 @@ func (e enlistment) serve() error {
 			return conn, err
 		}
 		return m, nil
-	}))
+	})
 	if errors.Is(err, errOver) {
-		result, err = Result{}, nil
+		result, err = report.Result{}, nil
 	}
 	_, err = l.finish(result, err)
 	if l.process.Joined() && err != nil {

@@ -21,40 +21,41 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // meet runs a job whose every node runs this same command: the owner of the rendezvous address
 // leads, the other nodes join.
-func (l *localRun) meet(ctx context.Context) (Result, error) {
+func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	at, code, err := l.rendezvous(ctx)
 	if err == nil && l.job.Resources.MaxNodes > 1 {
 		at, err = at.ForOthers(ctx, l.job.headAddr, l.say)
 	}
 	if err != nil {
-		return Result{Code: code}, err
+		return report.Result{Code: code}, err
 	}
 	token, err := l.job.token()
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	node, err := l.offer(ctx, false)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	own, ours, err := address.Own(at.Addrs)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	// What meets at one port is one job. The host may have another name on each node.
 	l.files.ID = "rendezvous at port " + strconv.Itoa(at.Port)
 	m := l.member(node, at.String(), token)
-	join := func() (Result, error) {
-		return ended(l.role().Join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (role.Member, error) {
+	join := func() (report.Result, error) {
+		return l.role().Join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (role.Member, error) {
 			m := l.member(node, at.String(), token)
 			m.Candidate = l.candidate(node, token, "", m.Target)
 			return m, nil
-		}))
+		})
 	}
 	if !ours {
 		return join()
@@ -62,12 +63,12 @@ func (l *localRun) meet(ctx context.Context) (Result, error) {
 	listener, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.Port)).String())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, m):
-		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
+		return report.Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
 			at.Port, own, agent.PortHolder(at.Port))
 	case errors.Is(err, syscall.EADDRINUSE):
 		return join()
 	case err != nil:
-		return Result{}, fmt.Errorf("cannot listen on %s: %w", l.job.Network.Rendezvous, err)
+		return report.Result{}, fmt.Errorf("cannot listen on %s: %w", l.job.Network.Rendezvous, err)
 	}
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
@@ -78,7 +79,7 @@ func (l *localRun) meet(ctx context.Context) (Result, error) {
 	}
 	m.Dial = address.Dialer(listener.Addr().String())
 	m.Candidate = l.candidate(node, token, listener.Addr().String(), "")
-	return ended(l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m))
+	return l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m)
 }
 
 // rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until

@@ -1,13 +1,11 @@
 package launcher
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -62,7 +60,7 @@ func (r reporter) warn(err error) {
 }
 
 // report says how the job ended, and where its logs are.
-func (r reporter) report(result Result, logs string) {
+func (r reporter) report(result report.Result, logs string) {
 	if r.output.JSON {
 		r.console.Print(jsonout.Words{Result: result}.Bytes())
 		return
@@ -77,7 +75,7 @@ func (r reporter) report(result Result, logs string) {
 }
 
 // evidence adds to the place of the logs what else shows why the job failed.
-func (l *localRun) evidence(r Result, logs string) string {
+func (l *localRun) evidence(r report.Result, logs string) string {
 	if r.Cause == nil || l.files.Dir() == nil || logs == "" {
 		return logs
 	}
@@ -95,7 +93,7 @@ func (l *localRun) evidence(r Result, logs string) string {
 
 // bundle is the evidence of the failure on this node, and that of the failed rank's node if it is
 // here; empty if there is none.
-func (l *localRun) bundle(r Result) string {
+func (l *localRun) bundle(r report.Result) string {
 	dir := l.files.Dir()
 	if dir.Root() == nil {
 		return ""
@@ -115,93 +113,4 @@ func (j Job) complain(err error) {
 		return
 	}
 	fmt.Fprintln(os.Stderr, "golaunch:", err)
-}
-
-// Report is the end of the job in words. That of a job that failed has at most five lines of the
-// failed rank's last words, and then six: the rank, its node and how it ended; the cause; the line
-// that shows it; what to do; the ending, with the exit code; and where the logs are, as logs says.
-// That of a job that succeeded has the goodput, if it is worth a line.
-func (r Result) Report(logs string) string {
-	var b strings.Builder
-	if f := r.Cause; f != nil && r.Code != 0 {
-		for _, line := range f.lastWords() {
-			fmt.Fprintf(&b, "  | %s\n", line)
-		}
-	}
-	b.WriteString(r.Reason)
-	add := func(what, text string) {
-		if text != "" {
-			fmt.Fprintf(&b, "\n  %-9s %s", what, text)
-		}
-	}
-	if r.Code == 0 {
-		if r.Goodput.Notable() {
-			add("goodput", r.Goodput.String())
-		}
-		return b.String()
-	}
-	if f := r.Cause; f != nil {
-		if !strings.Contains(r.Reason, f.Why) {
-			add("failed", f.Why)
-		}
-		v := f.Verdict
-		if v.Cause != "" {
-			add("cause", v.Cause+": "+v.Title)
-		}
-		if f.Exit.Spawn == "" { // which the reason has
-			add("evidence", v.Quote)
-		}
-		if v.Cause != "" {
-			add("advice", v.Action+": "+v.Remedy)
-		}
-	}
-	add("ending", r.ending())
-	add("logs", logs)
-	return b.String()
-}
-
-// ending is how the job ended, and the goodput of one that had an hour.
-func (r Result) ending() string {
-	text := fmt.Sprintf("exit code %d", r.Code)
-	if r.Ending != "" {
-		text = string(r.Ending)
-		if advice := again[r.Ending]; advice != "" {
-			text += ": " + advice
-		}
-		text += fmt.Sprintf(" (exit code %d)", r.Code)
-	}
-	if g := r.Goodput; g != nil && g.Hours >= 1 {
-		goodput, _, _ := strings.Cut(g.String(), ";") // status has what cost how much
-		text += "; goodput " + goodput
-	}
-	return text
-}
-
-// again is whether to submit a job again that ended so.
-var again = map[report.Ending]string{
-	report.EndProgram:        "it would fail again",
-	report.EndBudget:         "it has failed more often than it may",
-	report.EndInfrastructure: "submit it again",
-	report.EndPreempted:      "submit it again",
-}
-
-// Bounds of the last words in a report: lines, and bytes of each.
-const (
-	maxLastWords = 5
-	maxLastWord  = 300
-)
-
-// lastWords are the last lines that say anything of the exception of the rank, or of what it wrote.
-func (f *Failure) lastWords() (lines []string) {
-	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
-		line = strings.TrimRightFunc(line, unicode.IsSpace)
-		if strings.Trim(line, " ^~") == "" { // Python marks a place by such a line
-			continue
-		}
-		if len(line) > maxLastWord {
-			line = strings.ToValidUTF8(line[:maxLastWord], "") + "..."
-		}
-		lines = append(lines, line)
-	}
-	return lines[max(0, len(lines)-maxLastWords):]
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -86,7 +87,7 @@ func (r *Reservation) Submit(ctx context.Context, j Job) (*Watch, error) {
 }
 
 // Run runs a job on the reservation, as [Client.Run] does.
-func (r *Reservation) Run(ctx context.Context, j Job) (Result, error) {
+func (r *Reservation) Run(ctx context.Context, j Job) (report.Result, error) {
 	j.Cluster.Within = r.ID
 	return r.client.Run(ctx, j)
 }

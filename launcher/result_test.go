@@ -1,20 +1,14 @@
 package launcher
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
-
-	"github.com/golaunch/golaunch/internal/core/goodput"
-	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // fill sets every field below v to something, no two numbers and texts alike.
@@ -59,16 +53,12 @@ func filled[T any]() (v T) {
 
 // TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
 func TestNothingIsLost(t *testing.T) {
-	result, status, ras, spent := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
+	status, ras := filled[wire.Status](), filled[wire.RAS]()
 	chunk := filled[session.LogChunk]()
 	for what, c := range map[string][2]any{
-		"result":           {result, resultOf(result)},
-		"an early result":  {job.Result{}, resultOf(job.Result{})},
 		"status":           {status, statusOf(status)},
 		"an empty cluster": {wire.Status{}, statusOf(wire.Status{})},
 		"ras":              {ras, rasOf(ras)},
-		"goodput":          {spent, *goodputOf(&spent)},
-		"goodput and back": {spent, *goodputOf(&spent).report()},
 		"a log's chunk":    {chunk, chunkOf(chunk)},
 	} {
 		if diff := differ(reflect.ValueOf(c[0]), reflect.ValueOf(c[1])); diff != "" {
@@ -77,11 +67,6 @@ func TestNothingIsLost(t *testing.T) {
 	}
 	if got, want := rasOf(ras).String(), ras.String(); got != want {
 		t.Errorf("ras reads %q, want %q", got, want)
-	}
-	for _, e := range append(slices.Clone(report.Unsuccessful()), report.EndSuccess) {
-		if !slices.Contains([]report.Ending{report.EndSuccess, report.EndProgram, report.EndBudget, report.EndInfrastructure, report.EndPreempted, report.EndTimeout, report.EndCancelled}, report.Ending(e)) {
-			t.Errorf("ending %s has no word here", e)
-		}
 	}
 }
 
@@ -137,26 +122,4 @@ func plainFields(t reflect.Type) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// TestResultAsJSON holds that a program can read a result back, but for what is about the node
-// itself of a GPU.
-func TestResultAsJSON(t *testing.T) {
-	whole := resultOf(filled[job.Result]())
-	whole.Cause.GPU.PCI, whole.Cause.GPU.HeldBy = "", ""
-	whole.Cause.Lived = 1500 * time.Millisecond
-	lost := Result{Code: 125, Cause: &Failure{Node: "n1", Rank: -1, At: time.Unix(1, 0).UTC(), Why: "n1 is gone"}}
-	for _, r := range []Result{whole, lost, {}} {
-		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var read Result
-		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(r, read) {
-			t.Errorf("%s was read as %+v (%v)", text, read, err)
-		}
-	}
-	if text, _ := json.Marshal(lost); strings.Contains(string(text), "rank") || strings.Contains(string(text), "exit") {
-		t.Errorf("%s is about no rank", text)
-	}
 }

@@ -24,14 +24,14 @@ import (
 //
 // When Run returns, no process that it started is alive. It starts this program again for small
 // helpers on this machine, which never reach the program's main (docs/adr/0011).
-func Run(ctx context.Context, j Job) (Result, error) {
+func Run(ctx context.Context, j Job) (report.Result, error) {
 	j, err := j.complete()
 	if err != nil {
-		refused := Result{Code: 2}
+		refused := report.Result{Code: 2}
 		return refused, errors.Join(err, j.terminate(refused, err, false))
 	}
 	l := arrive(j)
-	var result Result
+	var result report.Result
 	endTimers, err := l.serveTimers()
 	if err == nil {
 		result, err = l.start(ctx)
@@ -41,7 +41,7 @@ func Run(ctx context.Context, j Job) (Result, error) {
 }
 
 // start chooses how the nodes meet, and runs the job to its end.
-func (l *localRun) start(ctx context.Context) (Result, error) {
+func (l *localRun) start(ctx context.Context) (report.Result, error) {
 	switch p := l.job.place; {
 	case l.job.Resources.Simulate:
 		return l.simulate(ctx)
@@ -60,22 +60,22 @@ func (l *localRun) start(ctx context.Context) (Result, error) {
 }
 
 // alone runs coordinator and agent in this process, connected by a pipe in memory.
-func (l *localRun) alone(ctx context.Context) (Result, error) {
+func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	l.holdsMore(ctx)
 	node, err := l.offer(ctx, true)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	if !node.Addr.IsValid() {
 		node.Addr = address.Loopback(0)
 	}
 	if least := l.job.Resources.MinNodes; least > 1 {
-		return Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
+		return report.Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
 	l.job.Network.Lease, l.job.Resources.LastCall = unleased, 0 // no other node will ever come
 	listener, dial := session.Pipe()
 	m := role.Member{Options: session.Options{Node: node, Target: "this process", Dial: dial}}
-	return ended(l.role().Begin(ctx, listener, nil, m))
+	return l.role().Begin(ctx, listener, nil, m)
 }
 
 // serveTimers serves torch's file timers to the ranks of this node until the caller calls end.
@@ -94,7 +94,7 @@ func (l *localRun) serveTimers() (end func(), err error) {
 }
 
 // finish chooses the exit code that fits an error, and clears up.
-func (l *localRun) finish(result Result, err error) (Result, error) {
+func (l *localRun) finish(result report.Result, err error) (report.Result, error) {
 	switch {
 	case err == nil || result.Code != 0:
 	case errors.Is(err, ErrUsage):
@@ -112,7 +112,7 @@ func (l *localRun) finish(result Result, err error) (Result, error) {
 
 // leave prints the report and clears up. The files of a job that ended well, or before it began,
 // are needless, unless the user chose their directory or has not seen all output.
-func (l *localRun) leave(result Result, err error) error {
+func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
 	l.narrator.end()
 	needless := l.files.Chosen == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 func TestSuccess(t *testing.T) {
@@ -26,7 +27,7 @@ func TestSuccess(t *testing.T) {
 	if g := result.Goodput; g == nil || g.Unit != "rank" || g.Hours <= 0 || g.Interruptions != 0 || g.Costs != nil {
 		t.Errorf("goodput %+v", g)
 	}
-	want := launcher.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1, Goodput: result.Goodput}
+	want := report.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1, Goodput: result.Goodput}
 	if result != want {
 		t.Errorf("%+v, want %+v", result, want)
 	}
@@ -58,11 +59,11 @@ echo the last words >&2; exit 7`)
 		t.Errorf("the rank lived for %v", cause.Lived)
 	}
 	cause.At, cause.Lived = time.Time{}, 0
-	want := launcher.Failure{
+	want := report.Failure{
 		Node: "n1", Rank: 1, Attempt: 1, Why: "rank 1 on n1 exited with code 7", Tail: "the last words", Traceback: "Traceback: boom",
 	}
 	want.Exit.Code = 7
-	want.Verdict = launcher.Verdict{
+	want.Verdict = report.Verdict{
 		Action: "restart", Cause: "unknown", Title: "nothing of it is recognised", From: "exit",
 		Remedy: "read the rank's log; a line of its own in --failure-rules makes it known",
 	}
@@ -220,7 +221,7 @@ func TestJSON(t *testing.T) {
 		Format int `json:"format_version"`
 		Time   time.Time
 		Reason string
-		Result *launcher.Result
+		Result *report.Result
 	}
 	for line := range strings.Lines(words.String()) {
 		if err := json.Unmarshal([]byte(line), &last); err != nil || last.Format != 1 || last.Time.IsZero() || (last.Reason == "") == (last.Result == nil) {
@@ -297,7 +298,7 @@ func TestChildrenOfItsOwn(t *testing.T) {
 	defer stay.Process.Kill()
 	job, out, _ := marked(t, 2, `echo up $RANK; while ! [ -e go ]; do sleep 0.01; done; setsid sleep 1000 & exit 0`)
 	job.Dir = t.TempDir()
-	done := make(chan launcher.Result, 1)
+	done := make(chan report.Result, 1)
 	go func() {
 		result, err := launcher.Run(t.Context(), job)
 		if err != nil {

@@ -15,15 +15,16 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // scheduled runs a job whose every node a scheduler started with this same command and its
 // position: node 0 leads, at the port that the scheduler has for that, or behind the job's door.
-func (l *localRun) scheduled(ctx context.Context) (Result, error) {
+func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 	node, err := l.offer(ctx, false)
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	l.files.ID = l.job.place.Job
 	if p := l.job.place; p.Node > 0 {
@@ -32,16 +33,16 @@ func (l *localRun) scheduled(ctx context.Context) (Result, error) {
 			target = net.JoinHostPort(p.Head, strconv.Itoa(p.Port))
 		}
 		l.process.Muted = p.Port == 0 // the nodes have one console, for which node 0 speaks
-		return ended(l.role().Join(ctx, node, target, l.find))
+		return l.role().Join(ctx, node, target, l.find)
 	}
 	if node.Addr, err = address.Reachable(ctx, node); err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	return l.head(ctx, node)
 }
 
 // head is node 0's part.
-func (l *localRun) head(ctx context.Context, node placement.Node) (Result, error) {
+func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result, error) {
 	l.holdsMore(ctx)
 	p := l.job.place
 	if p.Port == 0 && l.job.Resources.PlacementTimeout == 0 {
@@ -57,7 +58,7 @@ func (l *localRun) head(ctx context.Context, node placement.Node) (Result, error
 		token, err = l.job.token()
 	}
 	if err != nil {
-		return Result{}, err
+		return report.Result{}, err
 	}
 	var listener net.Listener
 	if p.Port == 0 {
@@ -66,18 +67,18 @@ func (l *localRun) head(ctx context.Context, node placement.Node) (Result, error
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(node.Addr, uint16(p.Port)).String())
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
+		return report.Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
 	}
 	if p.Port == 0 {
 		d, err := l.job.door().Open(node.Addr, listener.Addr(), token, sealed, l.warn)
 		if err != nil {
-			return Result{}, errors.Join(err, listener.Close())
+			return report.Result{}, errors.Join(err, listener.Close())
 		}
 		defer d.Close()
 	}
 	m := l.member(node, listener.Addr().String(), token)
 	m.Candidate = l.candidate(node, token, listener.Addr().String(), "")
-	return ended(l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m))
+	return l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m)
 }
 
 // find says how to join node 0.

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/simnode"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -34,13 +35,13 @@ func init() {
 }
 
 // simulate runs the coordinator in this process, and each node in one of its own.
-func (l *localRun) simulate(ctx context.Context) (Result, error) {
+func (l *localRun) simulate(ctx context.Context) (report.Result, error) {
 	count := l.job.pool()
 	var machine placement.Node
 	preflight.Examine(ctx, l.job.Health.Preflight, &machine, false, nil, health.Here(l.job.Output.LogDir))
 	nodes := simnode.New(count)
 	nodes.Stdin, nodes.Relay, nodes.Warn = l.job.Ranks.Stdin, l.relay, l.warn
-	return ended(l.role().BeginRemote(ctx, nodes, nil, func(ctx context.Context) error {
+	return l.role().BeginRemote(ctx, nodes, nil, func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)
 		for i := range count {
 			node := l.job.declared(i)
@@ -54,7 +55,7 @@ func (l *localRun) simulate(ctx context.Context) (Result, error) {
 			})
 		}
 		return all.Wait()
-	}))
+	})
 }
 
 // relay shows the output of a node's process, which has prefixes already.

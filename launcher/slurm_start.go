@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -26,7 +27,7 @@ const srunEndLimit = 90 * time.Second
 
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under
 // salloc: one srun starts an agent on each node.
-func (l *localRun) bySlurm(ctx context.Context) (Result, error) {
+func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 	p := l.job.place
 	if l.job.Resources.GPU && p.Groups == 0 {
 		l.slurmGPUs = slurm.GPUsPerTask(ctx)

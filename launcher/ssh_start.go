@@ -8,10 +8,11 @@ import (
 
 	"github.com/golaunch/golaunch/launcher/internal/hostfile"
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // overSSH runs a job on machines on each of which ssh starts an agent.
-func (l *localRun) overSSH(ctx context.Context) (Result, error) {
+func (l *localRun) overSSH(ctx context.Context) (report.Result, error) {
 	wait := func() {}
 	result, err := l.remotely(ctx, func(ctx context.Context, e enlistment) error {
 		f, err := l.fleet(e)

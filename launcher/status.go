@@ -5,6 +5,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -73,10 +74,10 @@ type JobStatus struct {
 	Nodes       []string
 	Ranks, GPUs int
 	// Result is nil before the end.
-	Result *Result
+	Result *report.Result
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation
 	// and while it has had no ranks.
-	Goodput *Goodput
+	Goodput *report.Goodput
 	// Submitter is the uid of who submitted it; nil where the coordinator does not know it.
 	Submitter *uint32
 	// History is what was decided, in the order of time: the newest 64 moments. A Brief status has
@@ -158,12 +159,10 @@ func jobStatusOf(j wire.JobStatus) JobStatus {
 	s := JobStatus{
 		ID: j.ID, Title: j.Title, Phase: string(j.Phase), Waits: j.Waits, Submitted: j.Submitted, Finished: j.Finished,
 		Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: goodputOf(j.Goodput), Submitter: j.Submitter,
+		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: j.Goodput, Submitter: j.Submitter,
 		History: each(j.History, momentOf),
 	}
-	if j.Result != nil {
-		s.Result = new(resultOf(*j.Result))
-	}
+	s.Result = j.Result
 	return s
 }
 

@@ -27,7 +27,7 @@ const maxCause = 900
 
 // terminate writes how the job ended for the supervisor of this process. A detached job goes on
 // without this process.
-func (j Job) terminate(r Result, err error, joined bool) error {
+func (j Job) terminate(r report.Result, err error, joined bool) error {
 	path := j.Output.TerminationLog
 	switch {
 	case path == noTerminationLog, path == "" && !pod.Inside(), j.Cluster.Detached && err == nil:
@@ -46,7 +46,7 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 
 // terminationLine is one line for programs; docs/kubernetes.md is its contract. The node is the one
 // that failed, or this.
-func (j Job) terminationLine(r Result, err error, joined bool) string {
+func (j Job) terminationLine(r report.Result, err error, joined bool) string {
 	cause, where := r.Reason, ""
 	if err != nil && (r.Code != 0 || cause == "") {
 		cause = strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
@@ -71,7 +71,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 }
 
 // outcome is how a job ended, in one word. left says that this node lost the job, which may go on.
-func outcome(r Result, cause string, left bool) string {
+func outcome(r report.Result, cause string, left bool) string {
 	cancelled := strings.HasPrefix(r.Reason, "job cancelled: ") || r.Reason == "" && r.Code > 128
 	switch {
 	case r.Code == 0:

@@ -12,74 +12,74 @@ import (
 
 func TestTerminationLine(t *testing.T) {
 	j := Job{Network: Network{Name: "n0"}, Restarts: Restarts{Max: 3}}
-	rank := Failure{Node: "n1", Rank: 3, Attempt: 2, Exit: failedExit(7), Why: "rank 3 on n1 (gpu 3) exited with code 7"}
+	rank := report.Failure{Node: "n1", Rank: 3, Attempt: 2, Exit: failedExit(7), Why: "rank 3 on n1 (gpu 3) exited with code 7"}
 	late := rank
 	late.Exit = failedExit(124)
-	gone := Failure{Node: "n1", Rank: -1, Attempt: 3, Why: "n1 was lost: its agent has died"}
+	gone := report.Failure{Node: "n1", Rank: -1, Attempt: 3, Why: "n1 was lost: its agent has died"}
 	broken := errors.New("node n0 has not heard the coordinator at n1:29400 for 15s")
 	for name, c := range map[string]struct {
-		result Result
+		result report.Result
 		err    error
 		joined bool
 		want   string
 	}{
 		"a success": {
-			Result{Reason: "job succeeded: 4 ranks exited 0", Restarts: 1},
+			report.Result{Reason: "job succeeded: 4 ranks exited 0", Restarts: 1},
 			nil, true,
 			`succeeded code=0 node=n0 restarts=1/3 cause="job succeeded: 4 ranks exited 0"`,
 		},
 		"output that was not shown": {
-			Result{Reason: "job succeeded: 1 rank exited 0"},
+			report.Result{Reason: "job succeeded: 1 rank exited 0"},
 			errors.New("no space left"), false,
 			`succeeded code=0 node=n0 restarts=0/3 cause="job succeeded: 1 rank exited 0"`,
 		},
 		"a rank": {
-			Result{Code: 7, Reason: "job failed: " + rank.Why, Cause: &rank, Restarts: 3},
+			report.Result{Code: 7, Reason: "job failed: " + rank.Why, Cause: &rank, Restarts: 3},
 			nil, true,
 			`failed code=7 node=n1 rank=3 attempt=2 restarts=3/3 cause="rank 3 on n1 (gpu 3) exited with code 7"`,
 		},
 		"a rank's own 124": {
-			Result{Code: 124, Reason: "job failed: " + rank.Why, Cause: &late},
+			report.Result{Code: 124, Reason: "job failed: " + rank.Why, Cause: &late},
 			nil, true,
 			`failed code=124 node=n1 rank=3 attempt=2 restarts=0/3 cause="rank 3 on n1 (gpu 3) exited with code 7"`,
 		},
 		"a lost node": {
-			Result{Code: 125, Reason: "job failed: n1 was lost: its agent has died", Cause: &gone},
+			report.Result{Code: 125, Reason: "job failed: n1 was lost: its agent has died", Cause: &gone},
 			nil, false,
 			`lost code=125 node=n1 attempt=3 restarts=0/3 cause="n1 was lost: its agent has died"`,
 		},
 		"a lost coordinator": {
-			Result{Code: 125},
+			report.Result{Code: 125},
 			broken, true,
 			`lost code=125 node=n0 restarts=0/3 cause="node n0 has not heard the coordinator at n1:29400 for 15s"`,
 		},
 		"a refusal": {
-			Result{Code: 125},
+			report.Result{Code: 125},
 			errors.New("the token is wrong"), false,
 			`failed code=125 node=n0 restarts=0/3 cause="the token is wrong"`,
 		},
 		"a timeout": {
-			Result{Code: 124, Reason: "job timed out: waiting for 1 of 2 nodes"},
+			report.Result{Code: 124, Reason: "job timed out: waiting for 1 of 2 nodes"},
 			nil, false,
 			`timed-out code=124 node=n0 restarts=0/3 cause="job timed out: waiting for 1 of 2 nodes"`,
 		},
 		"a stop": {
-			Result{Code: 143, Reason: "job cancelled: got SIGTERM"},
+			report.Result{Code: 143, Reason: "job cancelled: got SIGTERM"},
 			nil, true,
 			`cancelled code=143 node=n0 restarts=0/3 cause="job cancelled: got SIGTERM"`,
 		},
 		"a stop of golaunch's own": {
-			Result{Code: 125, Reason: "job cancelled: no port"},
+			report.Result{Code: 125, Reason: "job cancelled: no port"},
 			nil, true,
 			`failed code=125 node=n0 restarts=0/3 cause="job cancelled: no port"`,
 		},
 		"a node that left": {
-			Result{Code: 143},
+			report.Result{Code: 143},
 			errors.New("this node has left: got SIGTERM"), true,
 			`cancelled code=143 node=n0 restarts=0/3 cause="this node has left: got SIGTERM"`,
 		},
 		"two lines": {
-			Result{Code: 2},
+			report.Result{Code: 2},
 			errors.New("bad \"job\"\nno command"), false,
 			`failed code=2 node=n0 restarts=0/3 cause="bad \"job\"\nno command"`,
 		},
@@ -99,7 +99,7 @@ func failedExit(code int) (e report.Exit) {
 func TestTerminationLineIsBounded(t *testing.T) {
 	j := Job{Network: Network{Name: strings.Repeat("n", 253)}, Restarts: Restarts{Max: 1 << 30}}
 	for _, c := range []string{"\x00", "\xff", "\u0085", "\U000e0001", "é"} {
-		line := j.terminationLine(Result{Code: 125}, errors.New(strings.Repeat(c, 5000)), true)
+		line := j.terminationLine(report.Result{Code: 125}, errors.New(strings.Repeat(c, 5000)), true)
 		if len(line) > 4096 || strings.Count(line, "\n") != 1 {
 			t.Errorf("of %q it makes %d bytes", c, len(line))
 		}
@@ -111,7 +111,7 @@ func TestTerminationLog(t *testing.T) {
 	path := filepath.Join(dir, "log")
 	j := Job{Network: Network{Name: "n0"}, Output: Output{TerminationLog: path}}
 	for range 2 { // the newest line only
-		if err := j.terminate(Result{Reason: "done"}, nil, true); err != nil {
+		if err := j.terminate(report.Result{Reason: "done"}, nil, true); err != nil {
 			t.Error(err)
 		}
 	}
@@ -120,12 +120,12 @@ func TestTerminationLog(t *testing.T) {
 		t.Errorf("it has %q (%v), want %q", got, err, want)
 	}
 	j.Output.TerminationLog = filepath.Join(dir, "none", "such")
-	if err := j.terminate(Result{}, nil, true); err == nil || !strings.Contains(err.Error(), "choose another file with --termination-log") {
+	if err := j.terminate(report.Result{}, nil, true); err == nil || !strings.Contains(err.Error(), "choose another file with --termination-log") {
 		t.Errorf("a file that cannot be made: %v", err)
 	}
 	j.Cluster.Detached = true
 	for _, j := range []Job{j, {Output: Output{TerminationLog: noTerminationLog}}, {}} {
-		if err := j.terminate(Result{}, nil, true); err != nil {
+		if err := j.terminate(report.Result{}, nil, true); err != nil {
 			t.Errorf("nothing to write: %v", err)
 		}
 	}

@@ -38,8 +38,7 @@ func (w *Watch) Next(ctx context.Context) (Decision, error) {
 		case u.Decision != nil:
 			return decisionOf(*u.Decision), nil
 		case u.Result != nil:
-			r := resultOf(*u.Result)
-			return Decision{At: time.Now(), Reason: r.Reason, News: true, Result: &r}, nil
+			return Decision{At: time.Now(), Reason: u.Result.Reason, News: true, Result: u.Result}, nil
 		}
 	}
 }

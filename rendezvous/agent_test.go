@@ -34,7 +34,7 @@ type agent struct {
 	jobs   map[string]*share
 	// finish is the newest that came, and finished has those of all jobs.
 	finish   *job.Finish
-	finished map[string]job.Result
+	finished map[string]report.Result
 	signals  []string
 	stops    []job.Stop
 	notices  []job.Notice
@@ -102,7 +102,7 @@ func (w *world) joinWith(o session.Options, exit func(int) (int, bool), jobs map
 	}
 	a := &agent{
 		Session: s, w: w, cable: c, exit: exit, done: make(chan struct{}),
-		jobs: jobs, finished: map[string]job.Result{}, books: map[string]*book{},
+		jobs: jobs, finished: map[string]report.Result{}, books: map[string]*book{},
 	}
 	go a.run()
 	w.t.Cleanup(func() {

@@ -165,11 +165,11 @@ func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Con
 // ctx ends, which ends no job: ranks live on for a lease, in which a coordinator with the same log may take them over. The end of ctx
 // cancels the only job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period. The error is that
 // the log could not be read, ErrDeposed, or an [ElsewhereError] for a job that had not begun.
-func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
+func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	defer close(c.done)
 	defer c.close()
 	if err := c.begin(); err != nil {
-		return job.Result{}, err
+		return report.Result{}, err
 	}
 	cancelled := ctx.Done()
 	for {
@@ -177,10 +177,10 @@ func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 		switch {
 		case c.deposed != nil:
 			c.resign()
-			return job.Result{}, c.deposed
+			return report.Result{}, c.deposed
 		case c.elsewhere != nil:
 			c.resign()
-			return job.Result{}, c.elsewhere
+			return report.Result{}, c.elsewhere
 		case c.over:
 			c.farewell()
 			return *c.sole.Result, nil
@@ -195,7 +195,7 @@ func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 		case <-cancelled:
 			if c.sole == nil {
 				c.retire()
-				return job.Result{}, nil
+				return report.Result{}, nil
 			}
 			cancelled = nil
 			c.happened(c.sole, Cancelled(ctx))

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestGoodput has a job train for three hours, fail once, lose a node for half an hour, and the coordinator with it.
@@ -38,9 +38,9 @@ func TestGoodput(t *testing.T) {
 		n1.exitJob("a", 2, 0)
 		n3.exitJob("a", 2, 0)
 		r := h.user().watch("a").over(t).Goodput
-		want := &goodput.Report{
+		want := &report.Goodput{
 			Unit: "GPU", Goodput: 12. / 14, Hours: 14, Training: 12, Waiting: 2, Interruptions: 2,
-			Costs: []goodput.Cost{
+			Costs: []report.Cost{
 				{Cause: "node-lost", Node: "n2", Interruptions: 1, Hours: 2},
 				{Cause: "unknown", Node: "n2", Interruptions: 1},
 			},

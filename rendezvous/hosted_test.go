@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -220,7 +221,7 @@ type sight struct {
 	told    []string
 	news    []string
 	granted []placement.Plan
-	result  *job.Result
+	result  *report.Result
 	err     error
 }
 
@@ -284,7 +285,7 @@ func (s *sight) all() string {
 }
 
 // over waits for the result.
-func (s *sight) over(t *testing.T) job.Result {
+func (s *sight) over(t *testing.T) report.Result {
 	t.Helper()
 	<-s.done
 	if s.err != nil || s.result == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // run is a job with who watches it. It belongs to the goroutine of Run.
@@ -190,8 +191,8 @@ func news(s replica.Step) bool {
 }
 
 // failure is how an attempt began to fail, with this step: once for each, whatever fails with it, for it may have a rank's last words.
-func (r *run) failure(s replica.Step) *job.Failure {
-	unit, f := 0, job.Failure{Rank: -1, Why: s.Reason}
+func (r *run) failure(s replica.Step) *report.Failure {
+	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}
 	switch ev := s.Event.(type) {
 	case job.Exited:
 		if ev.Exit.OK() || ev.Told {

@@ -14,10 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
-	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
@@ -75,19 +73,19 @@ func largestExit() report.Exit {
 
 func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(60), HeldBy: text(60)} }
 
-func largestResult() job.Result {
-	cost := goodput.Cost{Cause: text(wire.MaxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
-	return job.Result{
+func largestResult() report.Result {
+	cost := report.Cost{Cause: text(wire.MaxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
+	return report.Result{
 		Code: big, Ending: report.EndInfrastructure, Reason: text(wire.MaxText), Attempts: big, Restarts: big,
-		Cause: &job.Failure{
-			Node: largestName, Rank: big, GPU: largestGPU(), Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
+		Cause: &report.Failure{
+			Node: largestName, Rank: big, GPU: &report.GPU{Index: big, UUID: text(60)}, Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
 			Why: text(wire.MaxText), Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail), Hung: true,
-			Verdict: verdict.Verdict{
-				Action: verdict.Replace, Cause: text(wire.MaxLine), Title: text(wire.MaxText), Quote: text(wire.MaxText), From: verdict.FromTraceback,
+			Verdict: report.Verdict{
+				Action: report.ActionReplace, Cause: text(wire.MaxLine), Title: text(wire.MaxText), Quote: text(wire.MaxText), From: report.FromTraceback,
 				Line: big, Victim: true, Remedy: text(wire.MaxText),
 			},
 		},
-		Goodput: &goodput.Report{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) goodput.Cost { return cost })},
+		Goodput: &report.Goodput{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) report.Cost { return cost })},
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -227,7 +228,7 @@ const maxNotice = 24 * time.Hour
 
 // finished tells an agent that a job is over of which it does not know that.
 func (c *Coordinator) finished(m *member, id string, r *run) {
-	result := job.Result{Code: 125, Reason: "the coordinator does not know this job"}
+	result := report.Result{Code: 125, Reason: "the coordinator does not know this job"}
 	if r != nil {
 		result = *r.Result
 	}

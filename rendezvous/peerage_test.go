@@ -19,9 +19,9 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // peerage is a job whose every node runs the same command, in virtual time: any of them may come to coordinate it.
@@ -55,7 +55,7 @@ type process struct {
 	// leads says that its coordinator goes on; results are those that it brought about.
 	mu      sync.Mutex
 	leads   bool
-	results []job.Result
+	results []report.Result
 	notes   []string
 }
 

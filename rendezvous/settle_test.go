@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -46,7 +46,7 @@ func (s *sim) settle() {
 		if !s.over(id) || !s.up.Load() {
 			continue
 		}
-		r, err := ask(s.hosted.c, func() (*job.Result, error) { return s.hosted.c.runs[id].Result, nil })
+		r, err := ask(s.hosted.c, func() (*report.Result, error) { return s.hosted.c.runs[id].Result, nil })
 		if err != nil || r == nil {
 			s.fail("job %s is over without a result: %v", id, err)
 			return
@@ -59,7 +59,7 @@ func (s *sim) settle() {
 }
 
 // kept holds that a coordinator which is started now knows the result that was told.
-func (s *sim) kept(id string, r job.Result) {
+func (s *sim) kept(id string, r report.Result) {
 	if s.trio != nil { // internal/wire/quorum's worlds hold that voters keep what they must
 		return
 	}
@@ -97,7 +97,7 @@ func (s *sim) over(id string) bool {
 	return s.ended[id]
 }
 
-func ending(r job.Result) string {
+func ending(r report.Result) string {
 	switch {
 	case r.Code == 0 && r.Restarts > 0:
 		return "success after restarts"

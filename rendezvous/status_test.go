@@ -25,6 +25,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
@@ -52,7 +53,7 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 			r := c.attach(&replica.Record{
 				Submission: task(fmt.Sprint("ended", i), 64, 8), Since: now().Add(time.Duration(i) - time.Hour), Over: now(), Nodes: map[string]bool{},
 			})
-			r.Result = &job.Result{Code: 1, Reason: "rank 3 failed", Cause: &job.Failure{Why: "why", Tail: tail, Traceback: traceback, Kernel: kernel}}
+			r.Result = &report.Result{Code: 1, Reason: "rank 3 failed", Cause: &report.Failure{Why: "why", Tail: tail, Traceback: traceback, Kernel: kernel}}
 			for n := range 64 {
 				r.Nodes[usualNode(n).Name] = true
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.
@@ -188,7 +189,7 @@ type told struct {
 }
 
 // judge holds a result against what truly happened, and what the job was told against what was reported.
-func (w *truth) judge(s replica.Submission, takeovers int, r job.Result) {
+func (w *truth) judge(s replica.Submission, takeovers int, r report.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var events []job.Event

@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -30,7 +31,7 @@ type world struct {
 	t      *testing.T
 	c      *Coordinator
 	dial   func(context.Context) (net.Conn, error)
-	result chan job.Result
+	result chan report.Result
 	// serving ends with the servers of all coordinators that there were.
 	serving sync.WaitGroup
 
@@ -60,7 +61,7 @@ func newWorld(t *testing.T, nodes int) *world {
 }
 
 func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s replica.Submission) *world {
-	w := &world{t: t, result: make(chan job.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
+	w := &world{t: t, result: make(chan report.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
 	cfg.Job, cfg.Observe = &s, w.observe
 	t.Cleanup(w.serving.Wait)
 	w.serve(cfg)

@@ -59,11 +59,11 @@ var outputs = []struct {
 
 // elsewhere are the sections of objects that are a part of several.
 var elsewhere = map[reflect.Type]string{
-	reflect.TypeFor[launcher.Result]():     "`golaunch run --json`",
-	reflect.TypeFor[launcher.Failure]():    "`golaunch run --json`",
+	reflect.TypeFor[report.Result]():       "`golaunch run --json`",
+	reflect.TypeFor[report.Failure]():      "`golaunch run --json`",
 	reflect.TypeFor[report.Exit]():         "`golaunch run --json`",
-	reflect.TypeFor[launcher.Goodput]():    "`golaunch status --json`",
-	reflect.TypeFor[launcher.Cost]():       "`golaunch status --json`",
+	reflect.TypeFor[report.Goodput]():      "`golaunch status --json`",
+	reflect.TypeFor[report.Cost]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Job]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Node]():        "`golaunch status --json`",
 	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
@@ -71,11 +71,11 @@ var elsewhere = map[reflect.Type]string{
 
 // opaque are values whose fields are not their type's: those of a failure are asked for in its JSON, the others are texts.
 var opaque = map[reflect.Type]bool{
-	reflect.TypeFor[time.Time]():        true,
-	reflect.TypeFor[netip.Addr]():       true,
-	reflect.TypeFor[launcher.Failure](): true,
-	reflect.TypeFor[launcher.Stacks]():  true,
-	reflect.TypeFor[stacks.Set]():       true,
+	reflect.TypeFor[time.Time]():       true,
+	reflect.TypeFor[netip.Addr]():      true,
+	reflect.TypeFor[report.Failure]():  true,
+	reflect.TypeFor[launcher.Stacks](): true,
+	reflect.TypeFor[stacks.Set]():      true,
 }
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
@@ -87,7 +87,7 @@ func TestContractOfTypes(t *testing.T) {
 		c.walk(o.section, reflect.TypeOf(o.record).Elem())
 		fill(reflect.ValueOf(o.record).Elem())
 		if w, ok := o.record.(*jsonout.Words); ok {
-			result := launcher.Result{}
+			result := report.Result{}
 			fill(reflect.ValueOf(&result).Elem())
 			w.Result = result
 			c.walk(o.section, reflect.TypeOf(result))
@@ -102,8 +102,8 @@ func TestContractOfTypes(t *testing.T) {
 			}
 		}
 	}
-	c.name(elsewhere[reflect.TypeFor[launcher.Failure]()], keysOf(t, launcher.Failure{Rank: 1})...)
-	c.walk(elsewhere[reflect.TypeFor[launcher.Failure]()], reflect.TypeFor[launcher.Verdict]())
+	c.name(elsewhere[reflect.TypeFor[report.Failure]()], keysOf(t, report.Failure{Rank: 1})...)
+	c.walk(elsewhere[reflect.TypeFor[report.Failure]()], reflect.TypeFor[report.Verdict]())
 	c.name("events.jsonl", "detail")
 	c.walk("`golaunch stacks --json`", reflect.TypeFor[stacks.Tree]())
 	c.name("`golaunch stacks --json`", "silent_nodes")

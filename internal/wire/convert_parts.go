@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -66,6 +65,8 @@ func fromGPU(g placement.GPU) *pb.GPU {
 	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: Plain(g.HeldBy)}
 }
 
+func fromReportGPU(g report.GPU) *pb.GPU { return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID} }
+
 func toGPU(g *pb.GPU) placement.GPU {
 	return placement.GPU{Index: int(g.GetIndex()), UUID: g.GetUuid(), HeldBy: g.GetHeldBy()}
 }
@@ -100,15 +101,15 @@ func toWorld(w *pb.World) job.World {
 	}
 }
 
-func fromResult(r job.Result) *pb.Result {
+func fromResult(r report.Result) *pb.Result {
 	return &pb.Result{
 		Code: int32(r.Code), Ending: string(r.Ending), Reason: Plain(r.Reason), Cause: optional(r.Cause, fromFailure),
 		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
 	}
 }
 
-func ToResult(r *pb.Result) job.Result {
-	result := job.Result{
+func ToResult(r *pb.Result) report.Result {
+	result := report.Result{
 		Code: int(r.GetCode()), Ending: report.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
 		Restarts: int(r.GetRestarts()),
 	}
@@ -121,17 +122,17 @@ func ToResult(r *pb.Result) job.Result {
 	return result
 }
 
-func fromFailure(f job.Failure) *pb.Failure {
+func fromFailure(f report.Failure) *pb.Failure {
 	return &pb.Failure{
-		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
+		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromReportGPU), Attempt: int32(f.Attempt),
 		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
 		Why: Plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
 		Verdict: fromVerdict(f.Verdict),
 	}
 }
 
-func fromVerdict(v verdict.Verdict) *pb.Verdict {
-	if v == (verdict.Verdict{}) {
+func fromVerdict(v report.Verdict) *pb.Verdict {
+	if v == (report.Verdict{}) {
 		return nil
 	}
 	return &pb.Verdict{
@@ -140,21 +141,21 @@ func fromVerdict(v verdict.Verdict) *pb.Verdict {
 	}
 }
 
-func toVerdict(v *pb.Verdict) verdict.Verdict {
-	return verdict.Verdict{
-		Action: verdict.Action(v.GetAction()), Cause: v.GetCause(), Title: v.GetTitle(), Quote: v.GetQuote(), From: verdict.Source(v.GetFrom()),
+func toVerdict(v *pb.Verdict) report.Verdict {
+	return report.Verdict{
+		Action: report.Action(v.GetAction()), Cause: v.GetCause(), Title: v.GetTitle(), Quote: v.GetQuote(), From: report.Source(v.GetFrom()),
 		Line: int(v.GetLine()), Victim: v.GetVictim(), Remedy: v.GetRemedy(),
 	}
 }
 
-func toFailure(f *pb.Failure) job.Failure {
-	failure := job.Failure{
+func toFailure(f *pb.Failure) report.Failure {
+	failure := report.Failure{
 		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
 		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
 		Hung: f.GetHung(), Verdict: toVerdict(f.GetVerdict()),
 	}
 	if f.GetGpu() != nil {
-		failure.GPU = new(toGPU(f.GetGpu()))
+		failure.GPU = &report.GPU{Index: int(f.GetGpu().GetIndex()), UUID: f.GetGpu().GetUuid()}
 	}
 	return failure
 }

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
-	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -45,11 +45,11 @@ type JobStatus struct {
 	// Nodes are by node rank; of a job that is over, all that it ever had, by name.
 	Nodes       []string
 	Ranks, GPUs int
-	Result      *job.Result
+	Result      *report.Result
 	// Submitter is the uid of who submitted it; nil where it is not known.
 	Submitter *uint32
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
-	Goodput *goodput.Report
+	Goodput *report.Goodput
 	// History is what was decided, in the order of time: the newest. A brief status has none.
 	History []Moment
 }

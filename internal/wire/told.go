@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -16,7 +17,7 @@ type Decision struct {
 	// News is what a person wants to know at once: a failure, a loss, a stop.
 	News bool
 	// Failure is how an attempt of a unit began to fail, if it did.
-	Failure *job.Failure
+	Failure *report.Failure
 }
 
 // Update is one thing that a client is told of a job; just one field is set.
@@ -25,5 +26,5 @@ type Update struct {
 	// Granted are the placement groups of a reservation.
 	Granted *placement.Plan
 	// Result is the last update.
-	Result *job.Result
+	Result *report.Result
 }

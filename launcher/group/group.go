@@ -22,6 +22,7 @@ import (
 
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // leaveLimit is how long workers may take to end in order when the group is closed.
@@ -63,8 +64,8 @@ type state struct {
 	next    uint64
 	closing bool
 	// failed is how an attempt failed, by attempt, and over how the job ended.
-	failed map[int]*launcher.Failure
-	over   *launcher.Result
+	failed map[int]*report.Failure
+	over   *report.Result
 	// trouble is why workers could not connect, if they could not.
 	trouble error
 	// lastOrder is what turns told the workers last, who were then in the attempts in obeying.
@@ -102,7 +103,7 @@ type WorkerError struct {
 	Rank           int
 	Node           string
 	Message, Stack string
-	Failure        *launcher.Failure
+	Failure        *report.Failure
 
 	gone bool // the worker has ended, and not its handler alone
 }
@@ -137,7 +138,7 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 	g := &Group{
 		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size,
 		restart: job.Restart(j.Restarts.Policy), endWithin: leaveLimit, disconnected: make(chan struct{}, 1),
-		state: state{workers: make([]worker, size), changed: make(chan struct{}), failed: map[int]*launcher.Failure{}},
+		state: state{workers: make([]worker, size), changed: make(chan struct{}), failed: map[int]*report.Failure{}},
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -261,7 +262,7 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 // Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
 // remaining ones, as [launcher.Client.Stop] does. An error says why it could not, for instance
 // without a coordinator: the workers then go on until the coordinator misses this program.
-func (g *Group) Close() (launcher.Result, error) {
+func (g *Group) Close() (report.Result, error) {
 	g.mu.Lock()
 	g.closing = true
 	for _, w := range g.workers {
@@ -284,11 +285,11 @@ func (g *Group) Close() (launcher.Result, error) {
 		case <-late.C:
 			if err := g.stop(); err != nil {
 				err = fmt.Errorf("stop workers that did not end within %s: %w", g.endWithin, err)
-				return launcher.Result{}, errors.Join(err, g.release(err))
+				return report.Result{}, errors.Join(err, g.release(err))
 			}
 		case <-g.ctx.Done():
 			err := context.Cause(g.ctx)
-			return launcher.Result{}, errors.Join(err, g.release(err))
+			return report.Result{}, errors.Join(err, g.release(err))
 		}
 	}
 }
@@ -377,7 +378,7 @@ func (g *Group) follow(far *endpoints.Reach) {
 		if err != nil {
 			g.change(func() {
 				if g.over == nil {
-					g.over = &launcher.Result{Code: 125, Reason: err.Error()}
+					g.over = &report.Result{Code: 125, Reason: err.Error()}
 				}
 				g.failWorkers(nil)
 			})
@@ -398,7 +399,7 @@ func (g *Group) follow(far *endpoints.Reach) {
 
 // failWorkers gives up the workers that a failure ends: all, those of an attempt or a node, or one.
 // Pending calls fail with it; later ones wait for the next worker.
-func (g *Group) failWorkers(f *launcher.Failure) {
+func (g *Group) failWorkers(f *report.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]
 		if f != nil && !g.endedBy(f, i) {
@@ -420,7 +421,7 @@ func (g *Group) failWorkers(f *launcher.Failure) {
 }
 
 // endedBy reports whether a failure ends a worker.
-func (g *Group) endedBy(f *launcher.Failure, rank int) bool {
+func (g *Group) endedBy(f *report.Failure, rank int) bool {
 	switch g.restart {
 	case job.RestartRank:
 		return f.Rank == rank || f.Rank < 0 && f.Node == g.workers[rank].node

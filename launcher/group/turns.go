@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -409,7 +409,7 @@ func (g *Group) ended() error {
 	return whyOver(g.over)
 }
 
-func whyOver(over *launcher.Result) error {
+func whyOver(over *report.Result) error {
 	if over == nil {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (g *Group) noteExit(rank, attempt int) {
 		if w.lost == nil || w.attempt != attempt {
 			return
 		}
-		w.lost.fail(&launcher.Failure{
+		w.lost.fail(&report.Failure{
 			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
 			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, report.Exit{}),
 		})

@@ -15,7 +15,7 @@ import (
 	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -48,7 +48,7 @@ type link struct {
 	acking  bool
 	pending map[uint64]chan rpcframe.Frame
 
-	failure *launcher.Failure
+	failure *report.Failure
 	lost    bool
 	gone    chan struct{}
 }
@@ -304,7 +304,7 @@ func (l *link) connected() bool {
 
 // fail ends all calls with a failure, which may be nil. A failure that is known later is for later
 // calls.
-func (l *link) fail(f *launcher.Failure) {
+func (l *link) fail(f *report.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure, l.replay = cmp.Or(l.failure, f), nil

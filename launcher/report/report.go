@@ -28,3 +28,22 @@ const (
 func Unsuccessful() []Ending {
 	return []Ending{EndProgram, EndBudget, EndInfrastructure, EndPreempted, EndTimeout, EndCancelled}
 }
+
+// Result is how a job ended.
+type Result struct {
+	// Code is 0 for success, the exit code of the root cause, or golaunch's own: 124 for a timeout
+	// while it waited for nodes, 125 for a failure of golaunch, an infeasible request or a lost node.
+	// The job's own choice for its Ending replaces it.
+	Code   int    `json:"code"`
+	Ending Ending `json:"ending"`
+	// Reason is the whole in one line.
+	Reason string `json:"reason"`
+	// Cause is the root cause of the last attempt; nil on success and where there was none.
+	Cause *Failure `json:"cause,omitempty"`
+	// Attempts counts the attempts that were started, over all ranks that restart on their own;
+	// Restarts those of them that followed a failure, whether or not the budget paid for it.
+	Attempts int `json:"attempts"`
+	Restarts int `json:"restarts"`
+	// Goodput is what the time of the ranks went into; nil if the job never had ranks.
+	Goodput *Goodput `json:"goodput,omitempty"`
+}

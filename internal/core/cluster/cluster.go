@@ -31,7 +31,7 @@ package cluster
 import (
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -103,7 +103,7 @@ type Step struct {
 	// Changes are what the job's ranks turned to, for its ledger.
 	Changes []goodput.Change
 	// Verdict is as [job.State.Judged].
-	Verdict verdict.Verdict
+	Verdict report.Verdict
 	// Granted has the placement groups of a reservation, in each step that completes them.
 	Granted *placement.Plan
 }

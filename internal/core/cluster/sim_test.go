@@ -42,7 +42,7 @@ type record struct {
 	runs map[place]job.Start
 	// known are the newest attempts that nodes have heard of.
 	known   map[place]int
-	result  *job.Result
+	result  *report.Result
 	granted *placement.Plan
 	told    string
 	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for others.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 func at(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
@@ -43,41 +45,41 @@ func TestReport(t *testing.T) {
 		name string
 		told []told
 		now  int
-		want Report
+		want report.Goodput
 		text string
 	}{
 		{
 			"it trains", once[:2], 3600,
-			Report{Goodput: 0.9, Hours: 4, Training: 3.6, Starting: 0.4},
+			report.Goodput{Goodput: 0.9, Hours: 4, Training: 3.6, Starting: 0.4},
 			"90.0 % of 4.0 GPU-hours",
 		},
 		{
 			"it stops, nobody knows yet why", once[:3], 3690,
-			Report{Goodput: 3.6 / 4.1, Hours: 4.1, Training: 3.6, Starting: 0.4, Stopping: 0.1},
+			report.Goodput{Goodput: 3.6 / 4.1, Hours: 4.1, Training: 3.6, Starting: 0.4, Stopping: 0.1},
 			"87.8 % of 4.1 GPU-hours",
 		},
 		{
 			"it backs off", once, 3780,
-			Report{
+			report.Goodput{
 				Goodput: 3.6 / 4.2, Hours: 4.2, Training: 3.6, Starting: 0.4, Stopping: 0.1, Backoff: 0.1, Interruptions: 1,
-				Costs: []Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.2}},
+				Costs: []report.Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.2}},
 			},
 			"85.7 % of 4.2 GPU-hours; 1 interruption cost 0.200: 0.200 gpu-lost (n1)",
 		},
 		{
 			"it goes on smaller", gone, 7200,
-			Report{
+			report.Goodput{
 				Goodput: 4.6 / 6.5, Hours: 6.5, Training: 4.6, Starting: 0.9, Stopping: 0.1, Backoff: 0.1, Waiting: 0.8, Interruptions: 1,
-				Costs: []Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 1.5}},
+				Costs: []report.Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 1.5}},
 			},
 			"70.8 % of 6.5 GPU-hours; 1 interruption cost 1.5: 1.5 gpu-lost (n1)",
 		},
 		{
 			"it fails while it starts again", append(append([]told{}, gone[:6]...),
 				told{5400, to(0, 2, Stopping)}, told{5400, failed(0, 2, "store-lost", "")}, told{5400, to(0, 2, Over)}), 9999,
-			Report{
+			report.Goodput{
 				Goodput: 3.6 / 5.5, Hours: 5.5, Training: 3.6, Starting: 0.9, Stopping: 0.1, Backoff: 0.1, Waiting: 0.8, Interruptions: 2,
-				Costs: []Cost{
+				Costs: []report.Cost{
 					{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 1.5}, {Cause: "store-lost", Interruptions: 1},
 				},
 			},
@@ -97,9 +99,9 @@ func TestReport(t *testing.T) {
 				{7200, to(1, 1, Training)},
 			},
 			7200,
-			Report{
+			report.Goodput{
 				Goodput: 6.5 / 8, Hours: 8, Training: 6.5, Backoff: 1.5, Interruptions: 1,
-				Costs: []Cost{{Cause: "node-lost", Node: "n2", Interruptions: 1, Hours: 1.5}},
+				Costs: []report.Cost{{Cause: "node-lost", Node: "n2", Interruptions: 1, Hours: 1.5}},
 			},
 			"81.2 % of 8.0 GPU-hours; 1 interruption cost 1.5: 1.5 node-lost (n2)",
 		},
@@ -107,7 +109,7 @@ func TestReport(t *testing.T) {
 			"the clock is set back",
 			[]told{{0, to(0, 1, Training)}, {3600, to(0, 1, Stopping)}, {1800, to(0, 1, Over)}},
 			0,
-			Report{Goodput: 1, Hours: 1, Training: 1},
+			report.Goodput{Goodput: 1, Hours: 1, Training: 1},
 			"100.0 % of 1.0 GPU-hours",
 		},
 	} {
@@ -123,9 +125,9 @@ func TestReport(t *testing.T) {
 }
 
 // alike compares all but the last digits of sums that are written otherwise.
-func alike(a, b Report) bool { return fmt.Sprintf("%.9f", flat(a)) == fmt.Sprintf("%.9f", flat(b)) }
+func alike(a, b report.Goodput) bool { return fmt.Sprintf("%.9f", flat(a)) == fmt.Sprintf("%.9f", flat(b)) }
 
-func flat(r Report) []any {
+func flat(r report.Goodput) []any {
 	all := []any{r.Unit, r.Goodput, r.Hours, r.Training, r.Lost, r.Starting, r.Stopping, r.Backoff, r.Waiting, r.Interruptions}
 	for _, c := range r.Costs {
 		all = append(all, c.Cause, c.Node, c.Interruptions, c.Hours, c.Lost)
@@ -190,7 +192,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("cost %d is %v", i, c)
 		}
 	}
-	if last := r.Costs[maxAccounts]; last.Cause != Others || math.Abs(sum-r.Backoff) > 1e-9 {
+	if last := r.Costs[maxAccounts]; last.Cause != report.OtherCosts || math.Abs(sum-r.Backoff) > 1e-9 {
 		t.Errorf("the last is %v, and all are %v of %v hours", last, sum, r.Backoff)
 	}
 	if text := r.String(); !strings.HasSuffix(text, "and 29 more") {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -90,7 +91,7 @@ type (
 	// other nodes for as long as [Spec.ExcludeFor].
 	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
-	Finish struct{ Result Result }
+	Finish struct{ Result report.Result }
 )
 
 // Evidence says why ranks are stopped, for what is worth keeping of them.

@@ -146,7 +146,7 @@ func (s *State) settle(u *unit) string {
 	if u.cause == nil {
 		s.pass(u, Finished)
 		if s.progress.succeed() && s.departures.end == nil { // ranks that save and exit 0 mean to go on later
-			return s.end(Result{Reason: s.success()})
+			return s.end(report.Result{Reason: s.success()})
 		}
 		return also(s.label(u)+" is done", s.letGoAll(u))
 	}
@@ -185,7 +185,7 @@ func (s *State) backoff(u *unit) Wait {
 }
 
 // end decides the end of the job; it is finished when nothing lives.
-func (s *State) end(r Result) string {
+func (s *State) end(r report.Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.budget.attempts, s.budget.restarts, cmp.Or(r.Ending, endingFor(r.Code))
 	r.Code = s.exitCode(r.Ending, r.Code)
 	s.ending.decide(r)
@@ -213,7 +213,7 @@ func endingFor(code int) report.Ending {
 }
 
 // cause is a failure whose restart has not begun, or nil. A departure is no failure.
-func (s *State) cause() *Failure {
+func (s *State) cause() *report.Failure {
 	for i := range s.progress.units {
 		if u := &s.progress.units[i]; u.cause != nil && !u.cause.departs {
 			return new(u.failure())

@@ -364,7 +364,7 @@ func (t *truth) checkHomes(actions []Action) error {
 	return nil
 }
 
-func (t *truth) checkFinish(ev Event, r Result) error {
+func (t *truth) checkFinish(ev Event, r report.Result) error {
 	if t.result != nil {
 		return fmt.Errorf("a second time")
 	}
@@ -393,7 +393,7 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("it was told to end before its ranks did")
 	case r.Code == 0:
 		return t.checkSuccess()
-	case r.Code == codeTimeout && !r.Cause.hung():
+	case r.Code == codeTimeout && !hung(r.Cause):
 		if out, ok := ev.(TimedOut); (!ok || out.Seq != t.alarms[AlarmPlacement]) && !isA[Stopped](ev) && !isA[Lost](ev) {
 			return fmt.Errorf("no limit is over")
 		}
@@ -442,7 +442,7 @@ func (t *truth) checkSuccess() error {
 
 // checkCause holds that a failure of a gang is put down to one that was reported: no echo if there was anything else, nothing that a
 // rank did when told to stop if there was anything but echoes, and else the first.
-func (t *truth) checkCause(r Result) error {
+func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil
 	}
@@ -489,4 +489,4 @@ func (f reported) better(cause reported) bool {
 	}
 	return cause.told || cause.rank >= 0 && f.at.Before(cause.at)
 }
-func (f *Failure) hung() bool { return f != nil && f.Hung }
+func hung(f *report.Failure) bool { return f != nil && f.Hung }

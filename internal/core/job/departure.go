@@ -14,7 +14,7 @@ type departures struct {
 	// announced are those whose time is not over, in the order in which they were announced.
 	announced []departure
 	// end is how the job ends once all that lives is ready; nil unless its end was announced.
-	end *Result
+	end *report.Result
 }
 
 // departure announces that ranks will be stopped and have until then to get ready: those of a node that will
@@ -68,7 +68,7 @@ func (ds *departures) cover(other departure) bool {
 	return slices.ContainsFunc(ds.announced, func(d departure) bool { return d.covers(other) })
 }
 
-func (ds *departures) expire(r Result) { ds.end = &r }
+func (ds *departures) expire(r report.Result) { ds.end = &r }
 
 // draining takes note that a node will be gone. The units that have ranks there stop in time and start again
 // elsewhere, at no cost.
@@ -195,7 +195,7 @@ func (s *State) vacateAll(d departure) (text string, stopped bool) {
 
 // vacate stops a unit for a departure, which is no failure.
 func (s *State) vacate(u *unit, d departure) string {
-	u.stopFor(&fault{Failure: Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}, departs: true, decided: true})
+	u.stopFor(&fault{Failure: report.Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}, departs: true, decided: true})
 	s.pass(u, Stopping)
 	s.stop(u)
 	return s.settle(u)
@@ -266,7 +266,7 @@ func (s *State) cancel(ev Cancel) string {
 	return s.end(r)
 }
 
-func (ev Cancel) result() Result {
+func (ev Cancel) result() report.Result {
 	what := "job cancelled: "
 	switch {
 	case ev.Code == codeOwn, ev.Ending == report.EndProgram:
@@ -274,7 +274,7 @@ func (ev Cancel) result() Result {
 	case ev.Ending == report.EndPreempted:
 		what = "job preempted: "
 	}
-	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
+	return report.Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
 }
 
 // announceEnd tells the ranks of all units that the job will end. What does not run yet no longer begins.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -93,7 +94,7 @@ func (s *State) unfit(f *fault, name string) exclusion {
 		return exclusion{}
 	case f.unreachable():
 		return exclusion{excludedUnreachable, f.Verdict.Cause}
-	case f.Verdict.Action == verdict.Replace && f.Verdict.Cause != verdict.NodeLost.Cause:
+	case f.Verdict.Action == report.ActionReplace && f.Verdict.Cause != verdict.NodeLost.Cause:
 		return exclusion{excludedHardware, f.Verdict.Cause}
 	case n < s.spec.ExcludeAfter:
 		return exclusion{}
@@ -105,7 +106,7 @@ func (s *State) unfit(f *fault, name string) exclusion {
 // quarantine tells the cluster about a node whose hardware has failed, by what one of its ranks or the kernel
 // said.
 func (s *State) quarantine(f *fault) {
-	if f.Rank >= 0 && f.Verdict.Action == verdict.Replace && s.spec.ExcludeAfter > 0 {
+	if f.Rank >= 0 && f.Verdict.Action == report.ActionReplace && s.spec.ExcludeAfter > 0 {
 		s.step.do(Quarantine{Node: f.Node, Why: f.Verdict.Cause})
 	}
 }

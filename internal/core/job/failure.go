@@ -12,7 +12,7 @@ import (
 // fault is why an attempt failed, as far as is known. A better explanation may replace it until no process
 // of the attempt lives. Then the job decides what follows, once for all units that failed with it.
 type fault struct {
-	Failure
+	report.Failure
 	// others are further nodes that are to blame.
 	others []string
 	// told says that the rank had been told to stop before it ended.
@@ -41,7 +41,7 @@ func (f *fault) replaces(old *fault) {
 
 func (f *fault) decide() { f.decided = true }
 
-func (f *fault) setVerdict(v verdict.Verdict) { f.Verdict = v }
+func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
 
 // nodeLost reports whether the fault is the loss of a node, or of the way to it.
 func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
@@ -50,7 +50,7 @@ func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
 func (f *fault) wholeHang() bool { return f.Rank < 0 && f.Hung }
 
 // outside reports whether something other than the program and the nodes failed.
-func (f *fault) outside() bool { return f != nil && f.Verdict.Action == verdict.Wait }
+func (f *fault) outside() bool { return f != nil && f.Verdict.Action == report.ActionWait }
 
 // unreachable reports whether nodes did not reach the master.
 func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdict.Unreachable.Cause }
@@ -94,8 +94,8 @@ func (v *verdicts) weigh() { v.weighed++ }
 func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
 
 // recur counts a failure, and returns what it means if it is not the first of its kind.
-func (v *verdicts) recur(f Failure, rules string) verdict.Verdict {
-	var means verdict.Verdict
+func (v *verdicts) recur(f report.Failure, rules string) report.Verdict {
+	var means report.Verdict
 	v.recurrence, means = v.recurrence.Next(evidence(f), v.parsed(rules)...)
 	return means
 }
@@ -104,7 +104,7 @@ func (v *verdicts) recur(f Failure, rules string) verdict.Verdict {
 func (v *verdicts) repeated() bool { return v.recurrence.Count >= verdict.Repeats }
 
 // judge is what a failure means by itself.
-func (v *verdicts) judge(f Failure, rules string) verdict.Verdict {
+func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
 	switch {
 	case f.Hung:
 		return verdict.Hang
@@ -122,13 +122,13 @@ func (v *verdicts) parsed(rules string) []verdict.Rule {
 	return v.rules
 }
 
-func (s *State) fault(f Failure) *fault {
+func (s *State) fault(f report.Failure) *fault {
 	f.Verdict = s.verdicts.judge(f, s.spec.Rules)
 	return &fault{Failure: f}
 }
 
 // failure is what the newest attempt of a unit failed of, and what that means by all that is known.
-func (u *unit) failure() Failure {
+func (u *unit) failure() report.Failure {
 	f := u.cause.Failure
 	if v, ok := u.deserted(); ok {
 		f.Verdict = v
@@ -138,32 +138,40 @@ func (u *unit) failure() Failure {
 
 // Judged is the verdict on the failure that the newest step reported, as far as was known then. It
 // is zero if the step reported none, or one that does not bear on what an attempt failed of.
-func (s *State) Judged() verdict.Verdict { return s.step.judged }
+func (s *State) Judged() report.Verdict { return s.step.judged }
 
 // Evidence is what is known of a rank that ended.
 func (e Exited) Evidence() verdict.Evidence { return evidence(failure(e, placement.Bundle{})) }
 
-func evidence(f Failure) verdict.Evidence {
+func evidence(f report.Failure) verdict.Evidence {
 	return verdict.Evidence{
 		Exit: f.Exit, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt,
 		Lived: f.Lived, Step: f.Step,
 	}
 }
 
-func failure(ev Exited, b placement.Bundle) Failure {
+// gpuOf is the GPU of a rank as reports name it; nil for a CPU rank.
+func gpuOf(b placement.Bundle) *report.GPU {
+	if b.GPU == nil {
+		return nil
+	}
+	return &report.GPU{Index: b.GPU.Index, UUID: b.GPU.UUID}
+}
+
+func failure(ev Exited, b placement.Bundle) report.Failure {
 	gpu := ""
 	if b.GPU != nil {
 		gpu = fmt.Sprintf(" (gpu %d)", b.GPU.Index)
 	}
-	return Failure{
-		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
+	return report.Failure{
+		Node: ev.Node, Rank: ev.Rank, GPU: gpuOf(b), Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
 		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
 		Tail: ev.Tail, Traceback: ev.Traceback, Kernel: ev.Kernel,
 	}
 }
 
 // blame weighs a further failure of an attempt that is being stopped, and says so if it is the cause.
-func (s *State) blame(u *unit, f Failure, ev Exited) string {
+func (s *State) blame(u *unit, f report.Failure, ev Exited) string {
 	if !s.weighs(u, f.Rank) {
 		return s.step.ignore()
 	}
@@ -231,7 +239,7 @@ func (s *State) explain(u *unit, other *fault) string {
 }
 
 // code is the exit code of a job that ends with a failure.
-func code(f Failure) int {
+func code(f report.Failure) int {
 	switch {
 	case f.Hung:
 		return codeTimeout
@@ -266,7 +274,7 @@ func (s *State) decide(u *unit) string {
 
 // free reports whether a failure costs nothing: it is the first that its node is to blame for.
 func (s *State) free(f *fault) bool {
-	return (f.nodeLost() || f.Verdict.Action == verdict.Replace) && s.suspects.blamed[f.Node] == 0
+	return (f.nodeLost() || f.Verdict.Action == report.ActionReplace) && s.suspects.blamed[f.Node] == 0
 }
 
 // refusal is why no restart follows a failure, as a code and in words.
@@ -291,7 +299,7 @@ func (s *State) refuse(f *fault, free bool) refusal {
 	case f.Rank >= 0 && s.verdicts.repeated():
 		return refusal{repeatedFailure, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
 			s.verdicts.recurrence.Count, f.Verdict.Cause)}
-	case f.Verdict.Action == verdict.Stop && f.Exit.Spawn == "":
+	case f.Verdict.Action == report.ActionStop && f.Exit.Spawn == "":
 		return refusal{wouldNotHelp, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
 	case !free && s.budget.spent >= s.spec.MaxRestarts:
 		return refusal{restartsUsed, fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)}
@@ -319,7 +327,7 @@ func (s *State) failed(u *unit, r refusal) string {
 		r.text = also(r.text, f.Verdict.Remedy)
 	}
 	s.ending.putDownTo(u.id, r.text)
-	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.failureText(u)})
+	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.failureText(u)})
 }
 
 // failureText says why the job has failed with a unit.
@@ -336,13 +344,13 @@ func (u *unit) causeText() string {
 // endingOf is what a job ends for that ends with a failure.
 func (s *State) endingOf(f *fault) report.Ending {
 	switch v := f.Verdict; {
-	case f.nodeLost(), v.Action == verdict.Replace:
+	case f.nodeLost(), v.Action == report.ActionReplace:
 		return report.EndInfrastructure
 	case v.Cause == causePreempted, v.Cause == causeTimeLimit:
 		return report.EndPreempted
 	case v.Cause == verdict.Quit:
 		return report.EndCancelled
-	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.verdicts.repeated():
+	case f.Exit.Spawn != "", v.Action == report.ActionStop, s.verdicts.repeated():
 		return report.EndProgram
 	}
 	return report.EndBudget
@@ -356,10 +364,10 @@ const (
 
 // deserted is the verdict on the echo of another failure before which a rank had exited 0: the peer that the
 // others lost ended well, but too soon. It is false if no rank had.
-func (u *unit) deserted() (verdict.Verdict, bool) {
+func (u *unit) deserted() (report.Verdict, bool) {
 	f, e := u.cause, u.early
 	if !f.Verdict.Victim || e == nil || !e.at.Before(f.At) {
-		return verdict.Verdict{}, false
+		return report.Verdict{}, false
 	}
 	return verdict.EarlyExit(e.rank, e.node, e.more, f.At.Sub(e.at)), true
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the unit have
@@ -75,7 +77,7 @@ func (e Stalled) longest() time.Duration {
 }
 
 // hang is the failure of a unit whose ranks stand still. It costs O(ranks).
-func (s *State) hang(u *unit) Failure {
+func (s *State) hang(u *unit) report.Failure {
 	var all []Still
 	var behind []Client
 	var longest time.Duration
@@ -87,7 +89,7 @@ func (s *State) hang(u *unit) Failure {
 			longest = max(longest, m.stalled.longest())
 		}
 	}
-	f := Failure{Node: s.plan.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
+	f := report.Failure{Node: s.plan.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
 	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)+more), longest)
 	late, why := s.laggards(all, behind)
 	if len(late) == 0 {
@@ -98,7 +100,7 @@ func (s *State) hang(u *unit) Failure {
 	first := slices.Min(slices.Collect(maps.Keys(late)))
 	for _, sl := range s.plan.slots {
 		if b, ok := bundle(sl.Group, first); ok {
-			f.Node, f.Rank, f.GPU = sl.Node.Name, first, b.GPU
+			f.Node, f.Rank, f.GPU = sl.Node.Name, first, gpuOf(b)
 		}
 	}
 	return f

@@ -40,8 +40,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/goodput"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -143,47 +141,3 @@ type World struct {
 }
 
 func (w World) endpoint() string { return endpoint(w.MasterAddr, w.MasterPort) }
-
-// Failure is what an attempt failed of. What follows it is an echo.
-type Failure struct {
-	// Node and Rank say where; Rank is -1 when it is not about one rank (a lost node).
-	Node string
-	Rank int
-	// GPU is the rank's GPU, for the report; nil for a CPU rank.
-	GPU     *placement.GPU `snapshot:"value"`
-	Attempt int
-	Exit    report.Exit
-	At      time.Time
-	Lived   time.Duration
-	Step    int64
-	// Further is how many other ranks of the attempt failed before they were told to stop.
-	Further int
-	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
-	Why             string
-	Tail, Traceback string
-	// Kernel has what the node's kernel said of its GPUs.
-	Kernel string
-	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
-	Hung bool
-	// Verdict is what the failure means, as the job has decided with all that it knows. It goes
-	// wherever the failure goes, and nothing judges the failure a second time. It is zero where the
-	// job ended before anything could fail.
-	Verdict verdict.Verdict
-}
-
-// Result is how a job ended.
-type Result struct {
-	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
-	// failure, an infeasible request or a lost node.
-	Code   int
-	Ending report.Ending
-	// Reason is the whole in one line.
-	Reason string
-	// Cause is the root cause of the last attempt; nil on success and when there was none.
-	Cause *Failure
-	// Attempts is the number of attempts that were started, over all units; Restarts how many of them followed a failure, whether or not
-	// the budget bore it.
-	Attempts, Restarts int
-	// Goodput is what the time of its ranks went into, which the clock's owner adds; nil if it never had ranks.
-	Goodput *goodput.Report `json:",omitempty"`
-}

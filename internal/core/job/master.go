@@ -116,8 +116,8 @@ func (s *State) prepared(ev Prepared) string {
 		return s.unable(0, Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
 	}
 	if ev.Err != "" {
-		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
-		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
+		f := report.Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
+		return s.end(report.Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
 	}
 	s.master.openPort()
 	s.plan.setMaster(ev.Port)
@@ -138,7 +138,7 @@ func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
 	f := s.fault(failure(first, sl.Bundles[0])).Failure
-	return s.end(Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
+	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 
 // reach asks the nodes of a unit whether they reach the master's port, each once for each port. A master that
@@ -206,8 +206,8 @@ func (s *State) masterUnreachable() (text string, acted bool) {
 	ranks := slices.Sorted(maps.Keys(s.master.unreached))
 	why := s.notReached(ranks)
 	if s.budget.attempts == 0 {
-		f := Failure{Node: s.plan.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: verdict.Unreachable}
-		return s.end(Result{Code: codeOwn, Reason: "job failed: " + also(why, verdict.Unreachable.Remedy), Cause: &f}), true
+		f := report.Failure{Node: s.plan.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: verdict.Unreachable}
+		return s.end(report.Result{Code: codeOwn, Reason: "job failed: " + also(why, verdict.Unreachable.Remedy), Cause: &f}), true
 	}
 	blamed := s.blameFor(ranks)
 	s.master.retry()
@@ -216,7 +216,7 @@ func (s *State) masterUnreachable() (text string, acted bool) {
 		return "", false
 	}
 	f := &fault{
-		Failure: Failure{Node: blamed[0], Rank: -1, Attempt: units[0].attempt, Why: why, Verdict: verdict.Unreachable},
+		Failure: report.Failure{Node: blamed[0], Rank: -1, Attempt: units[0].attempt, Why: why, Verdict: verdict.Unreachable},
 		others:  blamed[1:],
 	}
 	return s.fail(f, units...), true

@@ -187,7 +187,7 @@ func (s *State) gather(u *unit, why string) string {
 }
 
 func (s *State) unplaceable(why string) string {
-	r := Result{Code: codeOwn, Cause: s.cause()}
+	r := report.Result{Code: codeOwn, Cause: s.cause()}
 	if s.roster.lost {
 		if s.closed() {
 			why = s.roster.loss + "; no other can come; " + why

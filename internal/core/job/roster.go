@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -213,7 +214,7 @@ func (s *State) gatherLess() string {
 func (s *State) nodeGone(n *node) string {
 	units := s.unitsAt(n.nodeRank)
 	lived := s.settleAll(units, n.nodeRank) // before anything is decided
-	loss := s.fault(Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.roster.loss})
+	loss := s.fault(report.Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.roster.loss})
 	var failed, displaced []*unit
 	reason := ""
 	for i := range units {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // books are the ledger of a world in which each step takes a second, with what each unit does, and what all of that comes to.
@@ -31,7 +32,7 @@ func (b *books) keep(n int, changes []goodput.Change) {
 	}
 }
 
-func (b *books) report(n int) *goodput.Report { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
+func (b *books) report(n int) *report.Goodput { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
 
 // checkBooks holds that every unit is known to do what it does, that the parts of the ledger are the whole, and that costs are of
 // what is no training.
@@ -91,7 +92,7 @@ func (s *State) does(u *unit, use goodput.Use) bool {
 	return use == spending(u.phase)
 }
 
-func checkSums(r *goodput.Report, seconds int) error {
+func checkSums(r *report.Goodput, seconds int) error {
 	if r == nil {
 		if seconds > 0 {
 			return fmt.Errorf("no report of %d s", seconds)

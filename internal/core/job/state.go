@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -151,7 +150,7 @@ type ending struct {
 	why   string
 	// result is set when the end is decided. What still lives is then stopped, and the job is finished when
 	// nothing lives.
-	result   *Result
+	result   *report.Result
 	finished bool
 }
 
@@ -164,7 +163,7 @@ func (e *ending) cancel(signal int) {
 
 func (e *ending) putDownTo(unit int, why string) { e.fatal, e.why = unit, why }
 
-func (e *ending) decide(r Result) { e.result = &r }
+func (e *ending) decide(r report.Result) { e.result = &r }
 
 // reword corrects what the end was put down to.
 func (e *ending) reword(end report.Ending, code int, reason string) {
@@ -177,7 +176,7 @@ func (e *ending) finish() { e.finished = true }
 type step struct {
 	actions []Action
 	changes []goodput.Change
-	judged  verdict.Verdict
+	judged  report.Verdict
 	stale   bool
 	// replaced says that a spare took the place of a node.
 	replaced bool
@@ -187,7 +186,7 @@ func (st *step) do(a Action) { st.actions = append(st.actions, a) }
 
 func (st *step) note(c goodput.Change) { st.changes = append(st.changes, c) }
 
-func (st *step) judge(v verdict.Verdict) { st.judged = v }
+func (st *step) judge(v report.Verdict) { st.judged = v }
 
 func (st *step) replace() { st.replaced = true }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -84,15 +85,15 @@ func (s *State) Live(node string, unit, attempt int) bool {
 }
 
 // Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
-func (s *State) Result() (Result, bool) {
+func (s *State) Result() (report.Result, bool) {
 	if !s.decided() {
-		return Result{}, false
+		return report.Result{}, false
 	}
 	return s.outcome(), true
 }
 
 // outcome is the result with its cause as it is known by now.
-func (s *State) outcome() Result {
+func (s *State) outcome() report.Result {
 	r := *s.ending.result
 	if s.ending.fatal != noUnit {
 		u := &s.progress.units[s.ending.fatal]

@@ -2,6 +2,7 @@ package job
 
 import (
 	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -172,7 +173,7 @@ func (s *State) stopped(ev Stopped) string {
 	case s.decided(), u.phase == Stopping && u.live > 0:
 		return ""
 	case u.phase == Running && m.left > 0:
-		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
+		f := report.Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
 		return s.fail(s.fault(f), u)
 	case u.phase == Running:
 		return s.stopWhenReady(u)
@@ -217,5 +218,5 @@ func (s *State) timedOut(ev TimedOut) string {
 	if ev.Kind == AlarmLastCall || s.decided() || !s.gathering() {
 		return reason
 	}
-	return s.end(Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})
+	return s.end(report.Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})
 }

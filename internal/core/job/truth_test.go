@@ -90,7 +90,7 @@ type truth struct {
 	weighed map[attemptOf]map[int]bool
 	// seen is what a world should have now and then.
 	seen   map[string]bool
-	result *Result
+	result *report.Result
 }
 
 func newTruth(w *world) *truth {

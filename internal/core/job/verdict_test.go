@@ -20,53 +20,53 @@ func TestDecisionIsInTheResult(t *testing.T) {
 		name   string
 		spec   func(*Spec)
 		events []Event
-		want   verdict.Verdict
+		want   report.Verdict
 	}{
 		{
 			"what its words mean", nil,
 			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
-			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+			report.Verdict{Action: report.ActionStop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
 			"by a rule of the job's own", func(s *Spec) { s.Rules = "wait full /CUDA out of memory/ ask" },
 			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
-			verdict.Verdict{Action: verdict.Wait, Cause: "full", Quote: "CUDA out of memory"},
+			report.Verdict{Action: report.ActionWait, Cause: "full", Quote: "CUDA out of memory"},
 		},
 		{
 			"what explains an echo", nil,
 			[]Event{exit("n0", 0, 1, 1, lost), exit("n1", 8, 1, 2, "CUDA out of memory")},
-			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+			report.Verdict{Action: report.ActionStop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
 			"a rank that left before its peers lost it", nil,
 			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, lost)},
-			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
+			report.Verdict{Action: report.ActionRestart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
 		{
 			"of which the coordinator hears later", nil,
 			[]Event{exit("n1", 8, 1, 3, lost), exit("n0", 0, 0, 1, "")},
-			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
+			report.Verdict{Action: report.ActionRestart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
 		{
 			"a rank that left before another failed by itself", nil,
 			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, "KeyError: 'x'\nCUDA out of memory")},
-			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+			report.Verdict{Action: report.ActionStop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
 			"a lost node", nil,
 			[]Event{Lost{Node: "n1", Why: "its connection broke"}},
-			verdict.Verdict{Action: verdict.Replace, Cause: "node-lost"},
+			report.Verdict{Action: report.ActionReplace, Cause: "node-lost"},
 		},
 		{
 			"a hang", nil, []Event{
 				Stalled{Node: "n0", Ranks: []Still{{Rank: 0, For: time.Minute, Step: -1}}},
 				Stalled{Node: "n1", Ranks: []Still{{Rank: 8, For: time.Minute, Step: -1}}},
-			}, verdict.Verdict{Action: verdict.Restart, Cause: "hang"},
+			}, report.Verdict{Action: report.ActionRestart, Cause: "hang"},
 		},
 		{
 			"a person who left the debugger", nil,
 			[]Event{exit("n0", 0, 1, 1, "bdb.BdbQuit")},
-			verdict.Verdict{Action: verdict.Stop, Cause: verdict.Quit, Quote: "bdb.BdbQuit"},
+			report.Verdict{Action: report.ActionStop, Cause: verdict.Quit, Quote: "bdb.BdbQuit"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			if c.spec != nil {
 				c.spec(&s.spec)
 			}
-			var result *Result
+			var result *report.Result
 			step := func(ev Event) {
 				for _, a := range first(s.Step(ev)) {
 					if end, ends := a.(Finish); ends {
@@ -126,7 +126,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 	if s.ending.result == nil || s.ending.result.Ending != report.EndProgram {
 		t.Fatalf("%+v", s.ending.result)
 	}
-	if v := s.outcome().Cause.Verdict; v.Action != verdict.Stop || v.Cause != "assertion" {
+	if v := s.outcome().Cause.Verdict; v.Action != report.ActionStop || v.Cause != "assertion" {
 		t.Errorf("%+v", v)
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/goodput"
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -98,7 +98,7 @@ type Record struct {
 	Readmits time.Time
 	// Reason is the newest that was decided, in words.
 	Reason  string
-	Result  *job.Result
+	Result  *report.Result
 	Granted *placement.Plan
 	// Nodes are those that it has, or had.
 	Nodes  map[string]bool
@@ -145,7 +145,7 @@ var ErrVersion = errors.New("another version of golaunch wrote it")
 
 // Goodput is what the time of a job's ranks went into until a time, or its end; nil for a reservation, whose ranks are those of other
 // jobs, and while there were no ranks.
-func (j *Record) Goodput(now time.Time) *goodput.Report {
+func (j *Record) Goodput(now time.Time) *report.Goodput {
 	unit := "rank"
 	if j.Job.Request.GPU {
 		unit = "GPU"

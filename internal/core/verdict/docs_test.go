@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestCausesAreDocumented wants docs/failures.md to have exactly the causes that there are.
@@ -18,7 +20,7 @@ func TestCausesAreDocumented(t *testing.T) {
 		all = append(all, x.rule)
 	}
 	fault, _ := unhealthy("x")
-	for _, v := range []Verdict{fault, unknown, NodeLost, Unreachable, Hang, EarlyExit(0, "n", 0, 0)} {
+	for _, v := range []report.Verdict{fault, unknown, NodeLost, Unreachable, Hang, EarlyExit(0, "n", 0, 0)} {
 		all = append(all, Rule{Action: v.Action, Cause: v.Cause, Title: v.Title})
 	}
 	all = append(all, raised, threw)

@@ -23,36 +23,36 @@ var exits = []struct {
 	rule  Rule
 }{
 	{certain, func(x report.Exit) bool { return x.Spawn != "" }, Rule{
-		Action: Stop, Cause: "not-started", Title: "the command could not be started", Origin: "execve(2)",
+		Action: report.ActionStop, Cause: "not-started", Title: "the command could not be started", Origin: "execve(2)",
 		Remedy: "mend on that node what keeps it from starting",
 	}},
 	{certain, func(x report.Exit) bool { return x.OOM }, Rule{
-		Action: Restart, Cause: "host-oom", Title: "the kernel killed it for want of memory", Origin: "memory.events of its cgroup",
+		Action: report.ActionRestart, Cause: "host-oom", Title: "the kernel killed it for want of memory", Origin: "memory.events of its cgroup",
 		Remedy: hostMemory,
 	}},
 	{likely, signal(11), Rule{
-		Action: Restart, Cause: "segfault", Title: "invalid memory access in native code", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "segfault", Title: "invalid memory access in native code", Origin: "signal(7)",
 		Remedy: "run with PYTHONFAULTHANDLER=1 to see where; look for mixed library versions",
 	}},
 	{likely, signal(7), Rule{
-		Action: Restart, Cause: "bus-error", Title: "mapped memory that is not there, often /dev/shm full", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "bus-error", Title: "mapped memory that is not there, often /dev/shm full", Origin: "signal(7)",
 		Remedy: sharedMemory,
 	}},
 	{likely, signal(sigabrt), Rule{
-		Action: Restart, Cause: "aborted", Title: "native code gave up", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "aborted", Title: "native code gave up", Origin: "signal(7)",
 		Remedy: "read the lines before the end of the rank's log",
 	}},
 	{likely, signal(4), Rule{
-		Action: Stop, Cause: "illegal-instruction", Title: "built for another CPU", Origin: "signal(7)",
+		Action: report.ActionStop, Cause: "illegal-instruction", Title: "built for another CPU", Origin: "signal(7)",
 		Remedy: "install a build for this CPU",
 	}},
 	{likely, signal(9), Rule{
-		Action: Restart, Cause: "killed", Title: "somebody killed it, as far as is known not for want of memory",
+		Action: report.ActionRestart, Cause: "killed", Title: "somebody killed it, as far as is known not for want of memory",
 		Origin: "signal(7)",
 		Remedy: "look for who did: the scheduler, a limit, an administrator; dmesg tells of the kernel",
 	}},
 	{likely, signal(15, 2, 1, 3), Rule{
-		Action: Restart, Cause: "terminated", Title: "somebody told it to end", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "terminated", Title: "somebody told it to end", Origin: "signal(7)",
 		Remedy: "look for who did: the scheduler, an administrator, the program itself",
 	}},
 }
@@ -64,14 +64,14 @@ func signal(numbers ...int) func(report.Exit) bool {
 	}
 }
 
-func fromExit(x report.Exit, when certainty) (Verdict, bool) {
+func fromExit(x report.Exit, when certainty) (report.Verdict, bool) {
 	for _, e := range exits {
 		if e.when == when && e.meant(x) {
 			r := e.rule
-			return Verdict{
-				Action: r.Action, Cause: r.Cause, Title: r.Title, Remedy: r.Remedy, From: FromExit, Quote: quote(x.Spawn),
+			return report.Verdict{
+				Action: r.Action, Cause: r.Cause, Title: r.Title, Remedy: r.Remedy, From: report.FromExit, Quote: quote(x.Spawn),
 			}, true
 		}
 	}
-	return Verdict{}, false
+	return report.Verdict{}, false
 }

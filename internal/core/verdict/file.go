@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Bounds of a file with rules, in bytes and lines.
@@ -57,10 +59,10 @@ func Parse(file, data string) ([]Rule, error) {
 func parseRule(line string) (Rule, error) {
 	action, rest, _ := strings.Cut(line, " ")
 	code, rest, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	rule := Rule{Action: Action(action)}
+	rule := Rule{Action: report.Action(action)}
 	rule.Cause, rule.Victim = strings.CutPrefix(code, "victim:")
 	switch {
-	case !rule.Action.valid():
+	case !valid(rule.Action):
 		return Rule{}, fmt.Errorf("action %q: restart, replace, stop or wait", action)
 	case !causeCode().MatchString(rule.Cause):
 		return Rule{}, fmt.Errorf("code %q: up to 40 lower case letters, digits and '-'", code)
@@ -84,7 +86,9 @@ func parseRule(line string) (Rule, error) {
 	return rule, nil
 }
 
-func (a Action) valid() bool { return a == Restart || a == Replace || a == Stop || a == Wait }
+func valid(a report.Action) bool {
+	return a == report.ActionRestart || a == report.ActionReplace || a == report.ActionStop || a == report.ActionWait
+}
 
 // cutPattern takes /REGEXP/ from the front of a line.
 func cutPattern(text string) (pattern, rest string, err error) {

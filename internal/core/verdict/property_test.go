@@ -69,15 +69,15 @@ func FuzzJudge(f *testing.F) {
 		e := Evidence{Exit: report.Exit{Code: code, Signal: signal}, Tail: tail, Traceback: trace, Kernel: kernel}
 		v := Judge(e)
 		if e.Exit == (report.Exit{}) {
-			if v != (Verdict{}) {
+			if v != (report.Verdict{}) {
 				t.Fatalf("a verdict on success: %+v", v)
 			}
 			return
 		}
-		if !v.Action.valid() || v.Cause == "" || v.Remedy == "" || v.Title == "" || v != Judge(e) {
+		if !valid(v.Action) || v.Cause == "" || v.Remedy == "" || v.Title == "" || v != Judge(e) {
 			t.Fatalf("%+v", v)
 		}
-		if !utf8.ValidString(v.Quote) || len(v.Quote) > maxQuote+3 || strings.Contains(v.Quote, "\n") || (v.Line == 0) != (v.From == FromExit) {
+		if !utf8.ValidString(v.Quote) || len(v.Quote) > maxQuote+3 || strings.Contains(v.Quote, "\n") || (v.Line == 0) != (v.From == report.FromExit) {
 			t.Fatalf("%+v", v)
 		}
 		if s := Signature(e); len(s) > maxSignature || !utf8.ValidString(s) {
@@ -98,7 +98,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, r := range rules {
-			if !r.Action.valid() || r.Cause == "" || r.Remedy == "" || len(r.patterns) != 1 {
+			if !valid(r.Action) || r.Cause == "" || r.Remedy == "" || len(r.patterns) != 1 {
 				t.Fatalf("%+v", r)
 			}
 		}

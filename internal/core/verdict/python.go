@@ -3,6 +3,8 @@ package verdict
 import (
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Python writes a traceback as a heading, indented frames, and the exception at the margin, whose message may have more lines
@@ -27,13 +29,13 @@ var mark = later(`^(?:\[[^\[\]]{1,40}\]:? ?)+`)
 
 // raised is an exception that no other rule knows.
 var raised = Rule{
-	Action: Restart, Cause: "python-error", Title: "a Python exception", Origin: "Python",
+	Action: report.ActionRestart, Cause: "python-error", Title: "a Python exception", Origin: "Python",
 	Remedy: "read the traceback; when it comes again at the same place it is a bug in the program",
 }
 
 // threw is a C++ exception that no other rule knows.
 var threw = Rule{
-	Action: Restart, Cause: "cpp-error", Title: "a C++ exception", Origin: "libstdc++",
+	Action: report.ActionRestart, Cause: "cpp-error", Title: "a C++ exception", Origin: "libstdc++",
 	Remedy: "read the lines around it; when it comes again it is a bug in the program",
 }
 
@@ -103,7 +105,7 @@ func unmarked(line string) string {
 
 // raise is the verdict on a chain of exceptions: the most special that a rule knows; else one that was handled and is never a mere
 // warning; an echo only if nothing else is known; and else the last one for what it is.
-func raise(chain, handled []text) Verdict {
+func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v
 	}

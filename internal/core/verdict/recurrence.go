@@ -3,6 +3,8 @@ package verdict
 import (
 	"fmt"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -28,10 +30,10 @@ type Recurrence struct {
 // that is the same at the same progress, and from Stop into Restart when the attempt made progress before the first two. A node or
 // anything outside of the job that fails, the echo of another failure, and what is not recognised, says nothing on stderr and has not ended at once, neither
 // count nor end a row.
-func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
+func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(e, own...)
 	silent := v.Cause == Unknown && e.lastWords() == ""
-	if v.Cause == "" || silent && (e.Lived <= 0 || e.Lived >= Brief) || v.Victim || v.Action == Replace || v.Action == Wait {
+	if v.Cause == "" || silent && (e.Lived <= 0 || e.Lived >= Brief) || v.Victim || v.Action == report.ActionReplace || v.Action == report.ActionWait {
 		return r, v
 	}
 	sig := Signature(e, own...)
@@ -41,11 +43,11 @@ func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	r.Count++
 	r.Step = max(r.Step, e.Step)
 	switch {
-	case r.Count >= Repeats && v.Action == Restart:
-		v.Action = Stop
+	case r.Count >= Repeats && v.Action == report.ActionRestart:
+		v.Action = report.ActionStop
 		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress: a restart does not mend it; %s", r.Count, v.Remedy)
-	case r.Count < Repeats && v.Action == Stop && e.Lived >= Progress && v.Cause != Quit:
-		v.Action = Restart
+	case r.Count < Repeats && v.Action == report.ActionStop && e.Lived >= Progress && v.Cause != Quit:
+		v.Action = report.ActionRestart
 	}
 	return r, v
 }

@@ -4,11 +4,13 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Rule says what a line means.
 type Rule struct {
-	Action Action
+	Action report.Action
 	// Cause is a stable code, Title the same in words, Remedy what a person can do, and Origin who writes such lines.
 	Cause, Title, Remedy, Origin string
 	// Victim marks what is written when another rank has failed.
@@ -36,7 +38,7 @@ func later(pattern string) func() *regexp.Regexp {
 
 // row is a rule as the tables have it. Its patterns are one on each line.
 type row struct {
-	action          Action
+	action          report.Action
 	cause, title    string
 	patterns        string
 	remedy, origin  string
@@ -54,24 +56,24 @@ func (r row) rule() Rule {
 }
 
 // hardware is broken wherever such a line stands, and fatal lines are never a mere warning and no echo.
-func (r Rule) hardware() bool { return r.Action == Replace && !r.loose }
+func (r Rule) hardware() bool { return r.Action == report.ActionReplace && !r.loose }
 func (r Rule) fatal() bool    { return !r.loose && !r.Victim }
 func every(Rule) bool         { return true }
 
 // text is a part of the evidence; skipped counts the lines before the part of it that is read.
 type text struct {
-	from    Source
+	from    report.Source
 	body    string
 	skipped int
 }
 
-func read(from Source, body string) text {
+func read(from report.Source, body string) text {
 	cut := max(0, len(body)-maxText)
 	return text{from, body[cut:], strings.Count(body[:cut], "\n")}
 }
 
 // first is the verdict of the first rule that matches; of each text, the earliest line, because what follows is fallout.
-func first(rules []Rule, texts []text, which func(Rule) bool) (Verdict, bool) {
+func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, bool) {
 	for _, r := range rules {
 		if !which(r) {
 			continue
@@ -82,7 +84,7 @@ func first(rules []Rule, texts []text, which func(Rule) bool) (Verdict, bool) {
 			}
 		}
 	}
-	return Verdict{}, false
+	return report.Verdict{}, false
 }
 
 // find is where the earliest line that matches does so, or -1.
@@ -96,10 +98,10 @@ func (r Rule) find(body string) int {
 	return best
 }
 
-func (t text) verdict(r Rule, at int) Verdict {
+func (t text) verdict(r Rule, at int) report.Verdict {
 	begin := strings.LastIndexByte(t.body[:at], '\n') + 1
 	line, _, _ := strings.Cut(t.body[begin:], "\n")
-	return Verdict{
+	return report.Verdict{
 		Action: r.Action, Cause: r.Cause, Title: r.Title, Victim: r.Victim, Remedy: r.Remedy,
 		Quote: quote(line), From: t.from, Line: t.skipped + strings.Count(t.body[:begin], "\n") + 1,
 	}

@@ -85,7 +85,7 @@ func TestEveryRuleHasARealSample(t *testing.T) {
 			t.Fatalf("rule %d (%s) has no sample at its place", i, r.Cause)
 		}
 		s := samples[i]
-		if s.seen == "" || r.Origin == "" || r.Remedy == "" || r.Title == "" || !r.Action.valid() {
+		if s.seen == "" || r.Origin == "" || r.Remedy == "" || r.Title == "" || !valid(r.Action) {
 			t.Errorf("%s: something is missing: %+v", r.Cause, r)
 		}
 		if r.find(s.line) < 0 || r.find(s.miss) >= 0 {

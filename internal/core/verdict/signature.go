@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // varying is what differs between ranks, nodes and attempts that fail in the same way: addresses, UUIDs and hashes, the random
@@ -58,8 +60,8 @@ var routine = sync.OnceValue(func() *regexp.Regexp {
 
 // line is the whole of the line that decided, because where a quote is cut depends on the numbers before; of a very long one, the
 // beginning.
-func (e Evidence) line(v Verdict) string {
-	from := map[Source]string{FromTail: e.Tail, FromTraceback: e.Traceback, FromKernel: e.Kernel}
+func (e Evidence) line(v report.Verdict) string {
+	from := map[report.Source]string{report.FromTail: e.Tail, report.FromTraceback: e.Traceback, report.FromKernel: e.Kernel}
 	body, ok := from[v.From]
 	if !ok {
 		return v.Quote
@@ -75,7 +77,7 @@ func (e Evidence) line(v Verdict) string {
 
 // place is the innermost frame of the last traceback, such as train.py:12:step. Its folder may differ between nodes.
 func place(e Evidence) string {
-	for _, t := range []text{read(FromTraceback, e.Traceback), read(FromTail, e.Tail)} {
+	for _, t := range []text{read(report.FromTraceback, e.Traceback), read(report.FromTail, e.Tail)} {
 		begin := strings.LastIndex(t.body, heading)
 		if begin < 0 {
 			continue

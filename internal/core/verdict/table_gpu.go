@@ -1,12 +1,16 @@
 package verdict
 
+import (
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
 // The tables are in the order in which rules are tried: the more special before the more general.
 
 // hardware are faults of a GPU, its links or its node. Which Xids are such is NVIDIA's word; 13, 31, 43, 45, 68 and 109 are the
 // program's or follow a job's end (k8s-device-plugin ignores them too), 63 and 94 have been contained.
 var hardware = []row{
 	{
-		action: Replace, cause: "gpu-lost", title: "a GPU is gone from the bus",
+		action: report.ActionReplace, cause: "gpu-lost", title: "a GPU is gone from the bus",
 		patterns: `
 			NVRM: Xid \(PCI:[^)\n]{1,20}\): 79\b
 			GPU has fallen off the bus
@@ -14,14 +18,14 @@ var hardware = []row{
 		remedy: "drain the node; it needs a reboot, and a repair when it comes again",
 		origin: "NVIDIA driver; docs.nvidia.com/deploy/xid-errors",
 	}, {
-		action: Replace, cause: "ecc-uncorrectable", title: "GPU memory has an error that ECC cannot correct",
+		action: report.ActionReplace, cause: "ecc-uncorrectable", title: "GPU memory has an error that ECC cannot correct",
 		patterns: `
 			NVRM: Xid \(PCI:[^)\n]{1,20}\): (48|64|95|140)\b
 			uncorrectable ECC error encountered`,
 		remedy: "reset the GPU; nvidia-smi -q -d ROW_REMAPPER,ECC says whether it must be replaced",
 		origin: "NVIDIA driver; CUDA cudaErrorECCUncorrectable; docs.nvidia.com/deploy/xid-errors",
 	}, {
-		action: Replace, cause: "nvlink-error", title: "NVLink, or the memory behind it, fails",
+		action: report.ActionReplace, cause: "nvlink-error", title: "NVLink, or the memory behind it, fails",
 		patterns: `
 			NVRM: Xid \(PCI:[^)\n]{1,20}\): 74\b
 			Invalid access of peer GPU memory over nvlink or a hardware error
@@ -29,19 +33,19 @@ var hardware = []row{
 		remedy: "nvidia-smi nvlink -s shows the links of the node; reset its GPUs",
 		origin: "NVIDIA driver; CUDA runtime; docs.nvidia.com/deploy/xid-errors",
 	}, {
-		action: Replace, cause: "gpu-fault", title: "a GPU or its firmware has stopped",
+		action: report.ActionReplace, cause: "gpu-fault", title: "a GPU or its firmware has stopped",
 		patterns: `NVRM: Xid \(PCI:[^)\n]{1,20}\): (46|62|119|120)\b`,
 		remedy:   "drain the node and reset the GPU",
 		origin:   "NVIDIA driver; docs.nvidia.com/deploy/xid-errors",
 	}, {
-		action: Replace, cause: "gpu-fabric-down", title: "the node's NVSwitch fabric is not up",
+		action: report.ActionReplace, cause: "gpu-fabric-down", title: "the node's NVSwitch fabric is not up",
 		patterns: `
 			Error 802: system not yet initialized
 			CUDA error: system not yet initialized`,
 		remedy: "systemctl status nvidia-fabricmanager on the node; its version must be the driver's",
 		origin: "CUDA error 802, cudaErrorSystemNotReady",
 	}, {
-		action: Replace, cause: "node-failure", title: "the scheduler has lost the node",
+		action: report.ActionReplace, cause: "node-failure", title: "the scheduler has lost the node",
 		patterns: `DUE TO NODE FAILURE, SEE SLURMCTLD LOG`,
 		remedy:   "nothing, if a spare is there",
 		origin:   "Slurm slurmstepd",
@@ -51,7 +55,7 @@ var hardware = []row{
 // gpu are failures of CUDA that are not known to be the hardware's.
 var gpu = []row{
 	{
-		action: Stop, cause: "cuda-oom", title: "the GPU's memory is full",
+		action: report.ActionStop, cause: "cuda-oom", title: "the GPU's memory is full",
 		patterns: `
 			CUDA out of memory
 			CUDA error: out of memory
@@ -63,54 +67,54 @@ var gpu = []row{
 		remedy: "use a smaller batch or sequence, shard or recompute more; nvidia-smi shows whether another process holds memory",
 		origin: "torch CUDACachingAllocator.cpp; cuBLAS; NCCL alloc.h; XLA",
 	}, {
-		action: Wait, cause: "gpu-busy", title: "another process has the GPU for itself",
+		action: report.ActionWait, cause: "gpu-busy", title: "another process has the GPU for itself",
 		patterns: `
 			CUDA-capable device\(s\) is/are busy or unavailable
 			all CUDA-capable devices are busy or unavailable`,
 		remedy: "nvidia-smi shows who holds it, and whether its compute mode is exclusive",
 		origin: "CUDA cudaErrorDevicesUnavailable",
 	}, {
-		action: Stop, cause: "driver-too-old", title: "the driver is older than the program's CUDA",
+		action: report.ActionStop, cause: "driver-too-old", title: "the driver is older than the program's CUDA",
 		patterns: `
 			CUDA driver version is insufficient for CUDA runtime version
 			The NVIDIA driver on your system is too old`,
 		remedy: "install a newer driver, or a torch that is built for this one",
 		origin: "CUDA cudaErrorInsufficientDriver; torch/cuda",
 	}, {
-		action: Stop, cause: "gpu-unsupported", title: "nothing in the program is built for this GPU",
+		action: report.ActionStop, cause: "gpu-unsupported", title: "nothing in the program is built for this GPU",
 		patterns: `
 			no kernel image is available for execution on the device
 			Torch not compiled with CUDA enabled`,
 		remedy: "install a torch that is built with CUDA for this GPU",
 		origin: "CUDA cudaErrorNoKernelImageForDevice; torch/cuda",
 	}, {
-		action: Stop, cause: "gpu-index", title: "the program takes a GPU that it does not have, or one twice",
+		action: report.ActionStop, cause: "gpu-index", title: "the program takes a GPU that it does not have, or one twice",
 		patterns: `
 			CUDA error: invalid device ordinal
 			Duplicate GPU detected : rank`,
 		remedy: "use cuda:LOCAL_RANK; with --gpu-visibility own it is cuda:0",
 		origin: "CUDA cudaErrorInvalidDevice; NCCL init.cc",
 	}, {
-		action: Restart, cause: "no-gpu", title: "the program sees no GPU",
+		action: report.ActionRestart, cause: "no-gpu", title: "the program sees no GPU",
 		patterns: `
 			No CUDA GPUs are available
 			no CUDA-capable device is detected`,
 		remedy: "look at CUDA_VISIBLE_DEVICES and at nvidia-smi on the node", passing: true,
 		origin: "torch/csrc/cuda; CUDA cudaErrorNoDevice",
 	}, {
-		action: Restart, cause: "device-assert", title: "an assertion in a GPU kernel failed, often an index out of range",
+		action: report.ActionRestart, cause: "device-assert", title: "an assertion in a GPU kernel failed, often an index out of range",
 		patterns: `CUDA error: device-side assert triggered`,
 		remedy:   "run once with CUDA_LAUNCH_BLOCKING=1 to see which; check token ids and labels",
 		origin:   "CUDA cudaErrorAssert",
 	}, {
-		action: Restart, cause: "illegal-memory-access", title: "a GPU kernel used memory that is not its own",
+		action: report.ActionRestart, cause: "illegal-memory-access", title: "a GPU kernel used memory that is not its own",
 		patterns: `
 			an illegal memory access was encountered
 			CUDA error: misaligned address`,
 		remedy: "compute-sanitizer finds the kernel; on one node alone, suspect its GPU",
 		origin: "CUDA cudaErrorIllegalAddress",
 	}, {
-		action: Restart, cause: "cuda-error", title: "CUDA failed",
+		action: report.ActionRestart, cause: "cuda-error", title: "CUDA failed",
 		patterns: `
 			CUDA error: unspecified launch failure
 			CUDA error: unknown error
@@ -120,7 +124,7 @@ var gpu = []row{
 		remedy: "look for Xid in the kernel's log of the node; run once with CUDA_LAUNCH_BLOCKING=1",
 		origin: "CUDA runtime; cuBLAS; cuDNN; torch NCCLUtils.cpp",
 	}, {
-		action: Stop, cause: "nan-loss", title: "the loss or a gradient is not a number",
+		action: report.ActionStop, cause: "nan-loss", title: "the loss or a gradient is not a number",
 		patterns: `
 			found NaN in local grad norm
 			found Inf in local grad norm

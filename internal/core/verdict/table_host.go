@@ -1,5 +1,9 @@
 package verdict
 
+import (
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
 const (
 	hostMemory   = "give the job more memory, or take fewer DataLoader workers and less prefetching"
 	sharedMemory = "make /dev/shm larger (docker --shm-size or --ipc=host, a memory emptyDir), or take fewer DataLoader workers"
@@ -12,17 +16,17 @@ const sharedMemoryFull = "shm-full"
 // host are failures of the machine's memory, files and limits, and what a scheduler does.
 var host = []row{
 	{
-		action: Wait, cause: "preempted", title: "the scheduler took the nodes for another job",
+		action: report.ActionWait, cause: "preempted", title: "the scheduler took the nodes for another job",
 		patterns: `DUE TO PREEMPTION \*\*\*`,
 		remedy:   "requeue it (sbatch --requeue)",
 		origin:   "Slurm slurmstepd",
 	}, {
-		action: Wait, cause: "time-limit", title: "the scheduler's time limit is over",
+		action: report.ActionWait, cause: "time-limit", title: "the scheduler's time limit is over",
 		patterns: `DUE TO TIME LIMIT \*\*\*`,
 		remedy:   "ask for more time (--time), or requeue it",
 		origin:   "Slurm slurmstepd",
 	}, {
-		action: Restart, cause: "bus-error", title: "mapped memory that is not there, often /dev/shm full",
+		action: report.ActionRestart, cause: "bus-error", title: "mapped memory that is not there, often /dev/shm full",
 		patterns: `
 			ERROR: Unexpected bus error encountered in worker
 			is killed by signal: Bus error
@@ -30,7 +34,7 @@ var host = []row{
 		remedy: sharedMemory,
 		origin: "torch/csrc/DataLoader.cpp; Python faulthandler",
 	}, {
-		action: Restart, cause: "host-oom", title: "the machine's memory, or the job's share of it, is used up",
+		action: report.ActionRestart, cause: "host-oom", title: "the machine's memory, or the job's share of it, is used up",
 		patterns: `
 			Detected \d+ oom[_-]kill event
 			Out of memory: Killed process
@@ -41,19 +45,19 @@ var host = []row{
 		remedy: hostMemory,
 		origin: "Slurm slurmstepd; Linux mm/oom_kill.c; torch alloc_cpu.cpp; libstdc++",
 	}, {
-		action: Restart, cause: "dataloader-worker-killed", title: "a DataLoader worker died, often for want of memory",
+		action: report.ActionRestart, cause: "dataloader-worker-killed", title: "a DataLoader worker died, often for want of memory",
 		patterns: `DataLoader worker \(pid(\(s\))? [0-9, ]+\) (is killed by signal|exited unexpectedly)`,
 		remedy:   hostMemory,
 		origin:   "torch/utils/data/dataloader.py; torch/csrc/DataLoader.cpp",
 	}, {
-		action: Restart, cause: "segfault", title: "invalid memory access in native code",
+		action: report.ActionRestart, cause: "segfault", title: "invalid memory access in native code",
 		patterns: `
 			Fatal Python error: Segmentation fault
 			ERROR: Unexpected segmentation fault encountered in worker`,
 		remedy: "the Python stack below it says where; look for mixed library versions",
 		origin: "Python faulthandler; torch/csrc/DataLoader.cpp",
 	}, {
-		action: Restart, cause: sharedMemoryFull, title: "shared memory (/dev/shm) is full",
+		action: report.ActionRestart, cause: sharedMemoryFull, title: "shared memory (/dev/shm) is full",
 		patterns: `
 			/dev/shm/[^\n]{0,200}No space left on device
 			No space left on device[^\n]{0,80}/dev/shm
@@ -62,7 +66,7 @@ var host = []row{
 		remedy: sharedMemory, passing: true,
 		origin: "ENOSPC below /dev/shm: Python; torch MapAllocator.cpp; NCCL shmutils.cc",
 	}, {
-		action: Wait, cause: "disk-full", title: "a disk or a quota is full",
+		action: report.ActionWait, cause: "disk-full", title: "a disk or a quota is full",
 		patterns: `
 			No space left on device
 			Disk quota exceeded
@@ -70,7 +74,7 @@ var host = []row{
 		remedy: "free some of it, keep fewer checkpoints, or give temporary files another place (TMPDIR)", passing: true,
 		origin: "ENOSPC and EDQUOT, errno(3); Python tempfile",
 	}, {
-		action: Wait, cause: "storage-error", title: "a file system fails",
+		action: report.ActionWait, cause: "storage-error", title: "a file system fails",
 		patterns: `
 			Stale file handle
 			Input/output error
@@ -79,7 +83,7 @@ var host = []row{
 		remedy: "look at the mount on that node and at its server", passing: true,
 		origin: "ESTALE, EIO, ENOTCONN and EROFS, errno(3)",
 	}, {
-		action: Restart, cause: "limits", title: "a limit on files, threads or processes is reached",
+		action: report.ActionRestart, cause: "limits", title: "a limit on files, threads or processes is reached",
 		patterns: `
 			Too many open files
 			received 0 items of ancdata
@@ -87,7 +91,7 @@ var host = []row{
 		remedy: "raise ulimit -n or -u, or torch.multiprocessing.set_sharing_strategy('file_system')", passing: true,
 		origin: "EMFILE, errno(3); Python multiprocessing and threading",
 	}, {
-		action: Restart, cause: "host-oom", title: "the machine's memory, or the job's share of it, is used up",
+		action: report.ActionRestart, cause: "host-oom", title: "the machine's memory, or the job's share of it, is used up",
 		patterns: `
 			MemoryError\b
 			Cannot allocate memory`,
@@ -99,17 +103,17 @@ var host = []row{
 // fabric are what ranks write when the connection to another one fails: mostly because that one has failed.
 var fabric = []row{
 	{
-		action: Stop, cause: "nccl-no-interface", title: "NCCL finds no network interface to use",
+		action: report.ActionStop, cause: "nccl-no-interface", title: "NCCL finds no network interface to use",
 		patterns: `Bootstrap : no socket interface found`,
 		remedy:   "set NCCL_SOCKET_IFNAME; golaunch plan --explain shows what it is set to",
 		origin:   "NCCL bootstrap.cc",
 	}, {
-		action: Restart, cause: "nccl-watchdog-stuck", title: "NCCL's watchdog thread itself did not move",
+		action: report.ActionRestart, cause: "nccl-watchdog-stuck", title: "NCCL's watchdog thread itself did not move",
 		patterns: `Heartbeat monitor timed out!`,
 		remedy:   "look for a CUDA call or the GIL that hangs on this rank; TORCH_NCCL_TRACE_BUFFER_SIZE records the last collectives",
 		origin:   "torch ProcessGroupNCCL.cpp",
 	}, {
-		action: Restart, cause: "nccl-timeout", title: "a collective did not end in time: another rank never came to it",
+		action: report.ActionRestart, cause: "nccl-timeout", title: "a collective did not end in time: another rank never came to it",
 		patterns: `
 			Watchdog caught collective operation timeout
 			Received a dump signal due to a collective timeout
@@ -117,12 +121,12 @@ var fabric = []row{
 		remedy: "look for the rank that is missing in the collective: it failed, hangs, or took another path", victim: true,
 		origin: "torch ProcessGroupNCCL.cpp",
 	}, {
-		action: Restart, cause: "ib-error", title: "a transfer over InfiniBand or RoCE failed: the link, or the rank at its other end",
+		action: report.ActionRestart, cause: "ib-error", title: "a transfer over InfiniBand or RoCE failed: the link, or the rank at its other end",
 		patterns: `NET/IB : Got completion from peer`,
 		remedy:   "if no other rank has failed: ibstat, and the port's error counters, on both nodes", victim: true,
 		origin: "NCCL net_ib.cc",
 	}, {
-		action: Restart, cause: "nccl-remote-error", title: "NCCL lost the connection to another rank",
+		action: report.ActionRestart, cause: "nccl-remote-error", title: "NCCL lost the connection to another rank",
 		patterns: `
 			ncclRemoteError: A call failed
 			remote process exited or there was a network error
@@ -130,7 +134,7 @@ var fabric = []row{
 		remedy: "look at the rank at the other end; if it did not fail, at the network between them", victim: true,
 		origin: "torch NCCLUtils.cpp; NCCL socket.cc",
 	}, {
-		action: Restart, cause: "gloo-peer-lost", title: "gloo lost the connection to another rank",
+		action: report.ActionRestart, cause: "gloo-peer-lost", title: "gloo lost the connection to another rank",
 		patterns: `
 			Connection closed by peer \[
 			Read error \[[^\]\n]*\]:\d+: Connection reset by peer
@@ -138,7 +142,7 @@ var fabric = []row{
 		remedy: "look at the rank at the other end", victim: true,
 		origin: "gloo transport/tcp/pair.cc",
 	}, {
-		action: Restart, cause: "store-lost", title: "torch's store, or the rank that should have written to it, is not there",
+		action: report.ActionRestart, cause: "store-lost", title: "torch's store, or the rank that should have written to it, is not there",
 		patterns: `
 			is setting up NCCL communicator and retrieving ncclUniqueId
 			The client socket has timed out after
@@ -147,7 +151,7 @@ var fabric = []row{
 		remedy: "look at rank 0, and at what serves MASTER_ADDR:MASTER_PORT", victim: true,
 		origin: "torch ProcessGroupNCCL.cpp, socket.cpp and TCPStore",
 	}, {
-		action: Restart, cause: "nccl-error", title: "NCCL failed",
+		action: report.ActionRestart, cause: "nccl-error", title: "NCCL failed",
 		patterns: `
 			ncclSystemError: System call
 			ncclInternalError: Internal check failed
@@ -155,24 +159,24 @@ var fabric = []row{
 		remedy: "run once with NCCL_DEBUG=INFO and read its lines", passing: true,
 		origin: "torch NCCLUtils.cpp",
 	}, {
-		action: Restart, cause: "address-in-use", title: "another process has the port",
+		action: report.ActionRestart, cause: "address-in-use", title: "another process has the port",
 		patterns: `
 			EADDRINUSE
 			Address already in use`,
 		remedy: "let the program take MASTER_PORT, or port 0; ss -ltnp shows who has it", passing: true,
 		origin: "EADDRINUSE, errno(3); torch socket.cpp",
 	}, {
-		action: Restart, cause: "connection-refused", title: "nobody listens where the program connects to",
+		action: report.ActionRestart, cause: "connection-refused", title: "nobody listens where the program connects to",
 		patterns: `Connection refused`,
 		remedy:   "look at the service at that address", passing: true,
 		origin: "ECONNREFUSED, errno(3)",
 	}, {
-		action: Wait, cause: "name-resolution", title: "a name could not be resolved for now",
+		action: report.ActionWait, cause: "name-resolution", title: "a name could not be resolved for now",
 		patterns: `Temporary failure in name resolution`,
 		remedy:   "look at /etc/resolv.conf and at the name server", passing: true,
 		origin: "EAI_AGAIN, gai_strerror(3)",
 	}, {
-		action: Wait, cause: "hub-busy", title: "a server of models or data refuses for now",
+		action: report.ActionWait, cause: "hub-busy", title: "a server of models or data refuses for now",
 		patterns: `
 			Client Error: Too Many Requests for url
 			Server Error: [A-Za-z ]{1,40} for url`,

@@ -34,7 +34,7 @@ func (e *InputError) Unwrap() error { return e.err }
 
 // Judged is the verdict on one rank.
 type Judged struct {
-	verdict.Verdict
+	report.Verdict
 	// Rank is NoRank, and Node empty, when they are not known. Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
@@ -140,7 +140,7 @@ func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) 
 		if j.Cause != "" && (v.Cause == verdict.Unknown || v.Quote == "") {
 			continue
 		}
-		if j.Verdict, j.File = v, ""; v.From == verdict.FromTail {
+		if j.Verdict, j.File = v, ""; v.From == report.FromTail {
 			j.File, j.Line = file, v.Line+skipped
 		}
 		if v.Quote != "" {
@@ -211,7 +211,7 @@ func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 		all = append(all, j)
 	}
 	for _, x := range r.failed {
-		if r.decided != nil && x.Rank == r.decided.Rank {
+		if r.decided != nil && x.Rank == r.decided.rank() {
 			continue
 		}
 		j, err := judge(x, rules, logsOf(dir, x.Attempt, x.Rank)...)
@@ -236,14 +236,14 @@ func logsOf(dir string, attempt, rank int) []string {
 
 // decided is what the coordinator took for the root cause, with the place in the logs of the line
 // that decided.
-func decided(dir string, f job.Failure) (Judged, error) {
+func decided(dir string, f cause) (Judged, error) {
 	j := Judged{
-		Verdict: f.Verdict, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),
+		Verdict: f.Verdict, Node: f.Node, Rank: f.rank(), Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),
 	}
-	if f.Verdict.From != verdict.FromTail {
+	if f.Verdict.From != report.FromTail {
 		return j, nil
 	}
-	for _, file := range logsOf(dir, f.Attempt, f.Rank) {
+	for _, file := range logsOf(dir, f.Attempt, f.rank()) {
 		tail, skipped, err := lastOf(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // write makes files below a directory and returns it.
@@ -142,7 +143,7 @@ func TestJudgeKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j := all[0]; j.Cause != "gpu-lost" || j.Action != verdict.Replace || j.Quote != lost || j.Decided || j.File != "" {
+	if j := all[0]; j.Cause != "gpu-lost" || j.Action != report.ActionReplace || j.Quote != lost || j.Decided || j.File != "" {
 		t.Errorf("%+v", j)
 	}
 }
@@ -162,7 +163,7 @@ func TestDecided(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	log := filepath.Join(dir, "attempt-1/rank-1.stderr.log")
-	if j := all[0]; !j.Decided || j.Cause != "licence" || j.Action != verdict.Stop || j.Rank != 1 || j.File != log || j.Line != 2 || j.Words != "no seat\nbye" {
+	if j := all[0]; !j.Decided || j.Cause != "licence" || j.Action != report.ActionStop || j.Rank != 1 || j.File != log || j.Line != 2 || j.Words != "no seat\nbye" {
 		t.Errorf("%+v", j)
 	}
 	if j := all[1]; j.Decided || j.Rank != 0 || j.Cause != "cuda-oom" {

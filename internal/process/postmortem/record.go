@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,26 @@ type record struct {
 	unable *job.Exited
 	// decided is the root cause with the coordinator's verdict; nil where the job has not ended
 	// yet, or did so when the record had none.
-	decided *job.Failure
+	decided *cause
+}
+
+// cause is what the record of a job has of its root cause.
+type cause struct {
+	Node      string         `json:"node"`
+	Rank      *int           `json:"rank"`
+	Attempt   int            `json:"attempt"`
+	Exit      report.Exit    `json:"exit"`
+	At        time.Time      `json:"at"`
+	Tail      string         `json:"tail"`
+	Traceback string         `json:"traceback"`
+	Verdict   report.Verdict `json:"verdict"`
+}
+
+func (c *cause) rank() int {
+	if c.Rank == nil {
+		return NoRank
+	}
+	return *c.Rank
 }
 
 // desert has an early exit be the cause of what is an echo, if nothing else is known.
@@ -123,7 +143,7 @@ func (r *record) take(event string, detail json.RawMessage) error {
 			r.failed = later(r.failed, x)
 		}
 	case "result":
-		var d struct{ Cause *job.Failure }
+		var d struct{ Cause *cause }
 		if err := json.Unmarshal(detail, &d); err != nil {
 			return err
 		}
@@ -133,13 +153,13 @@ func (r *record) take(event string, detail json.RawMessage) error {
 }
 
 // end takes the root cause of the job: with the coordinator's verdict, or at least with whose it is.
-func (r *record) end(f *job.Failure) {
+func (r *record) end(f *cause) {
 	switch {
 	case f == nil:
 	case f.Verdict.Cause != "":
 		r.decided = f
 	case r.unable != nil:
-		r.unable.Node, r.unable.Rank, r.unable.Attempt, r.unable.Exit, r.unable.At = f.Node, f.Rank, f.Attempt, f.Exit, f.At
+		r.unable.Node, r.unable.Rank, r.unable.Attempt, r.unable.Exit, r.unable.At = f.Node, f.rank(), f.Attempt, f.Exit, f.At
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
 func TestUpdatesArrive(t *testing.T) {
-	d, p, r := wiretest.Filled[wire.Decision](), wiretest.Filled[placement.Plan](), wiretest.Filled[job.Result]()
+	d, p, r := wiretest.Filled[wire.Decision](), wiretest.Filled[placement.Plan](), wiretest.Filled[report.Result]()
 	d.Event = nil
 	for _, u := range []wire.Update{{Decision: &d}, {Granted: &p}, {Result: &r}} {
 		var w Watch

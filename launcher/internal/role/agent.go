@@ -3,14 +3,14 @@ package role
 import (
 	"context"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // RunAgent runs this node's agent, which obeys n, and returns the job's result as the coordinator
 // told it.
-func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (job.Result, error) {
+func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (report.Result, error) {
 	a := p.Agent
 	a.Join = m.Options
 	a.Join.Facts, a.Join.Lease = p.Coordinator.Facts, p.Coordinator.Lease

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
@@ -76,11 +75,11 @@ type role struct {
 	// nodes runs this process's agent, or those that it starts elsewhere, until the job or ctx has
 	// ended. It returns what the coordinator said. An error means that the job cannot go on with
 	// this process.
-	nodes func(context.Context) (job.Result, error)
+	nodes func(context.Context) (report.Result, error)
 }
 
 // Begin is the role of the node that begins the job, and takes the others in at a listener.
-func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (job.Result, error) {
+func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
 		own := rendezvous.NewOwn(m.Node)
 		m.Began = own.Began
@@ -92,14 +91,14 @@ func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config,
 
 // BeginRemote is the role of a process that begins the job and has nodes start the agents in other
 // processes. What they fail of after the end of the job does not matter.
-func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (job.Result, error) {
+func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (report.Result, error) {
 	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
-		return role{listener: l, tls: server, nodes: func(ctx context.Context) (job.Result, error) {
+		return role{listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {
 			err := nodes(ctx)
 			if ctx.Err() != nil {
 				err = nil
 			}
-			return job.Result{}, err
+			return report.Result{}, err
 		}}, nil
 	})
 }
@@ -111,7 +110,7 @@ var ErrLate = errors.New("no coordinator came in time, see --placement-timeout")
 // join. A stop makes this node leave the job in order, with the exit code of the signal.
 func (p *Process) Join(
 	ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (Member, error),
-) (job.Result, error) {
+) (report.Result, error) {
 	var late *time.Timer
 	return p.run(ctx, func(ctx context.Context, n *signals.Node) (role, error) {
 		if late == nil {
@@ -140,13 +139,13 @@ func orForever(d time.Duration) time.Duration {
 
 // node is the role of a node alone, whose agent is in this process.
 func (p *Process) node(m Member, n *signals.Node) role {
-	return role{name: m.Node.Name, candidate: m.Candidate, nodes: func(ctx context.Context) (job.Result, error) {
+	return role{name: m.Node.Name, candidate: m.Candidate, nodes: func(ctx context.Context) (report.Result, error) {
 		return p.RunAgent(ctx, m, n)
 	}}
 }
 
 // run meets the others, as enter says, takes part, and leaves. It hears signals from the beginning.
-func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.Node) (role, error)) (result job.Result, err error) {
+func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.Node) (role, error)) (result report.Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n := signals.NewNode(cancel)
@@ -184,13 +183,13 @@ func (p *Process) rename(err error) bool {
 var errEnded = errors.New("the job is over")
 
 type outcome struct {
-	result job.Result
+	result report.Result
 	err    error
 }
 
 // work runs the nodes of this process, and coordinates the job in each of its terms. The result is
 // that of the coordinator here, or what another one told the nodes.
-func (p *Process) work(ctx context.Context, r role) (result job.Result, err error) {
+func (p *Process) work(ctx context.Context, r role) (result report.Result, err error) {
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	var first *term
@@ -251,7 +250,7 @@ func (p *Process) work(ctx context.Context, r role) (result job.Result, err erro
 			p.Agent.Say(r.name + " leads the job from now on")
 			if t, err = p.newTerm(r, &next); err != nil {
 				end(err)
-				return job.Result{}, errors.Join(err, (<-left).err)
+				return report.Result{}, errors.Join(err, (<-left).err)
 			}
 		case <-stop:
 			end(context.Cause(ctx))

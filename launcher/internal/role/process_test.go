@@ -24,10 +24,10 @@ func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
 	pipe, _ := session.Pipe()
 	for name, r := range map[string]role{
-		"its agents fail": {listener: pipe, nodes: func(context.Context) (job.Result, error) { return job.Result{}, boom }},
-		"its listener fails": {listener: deafListener{boom}, nodes: func(ctx context.Context) (job.Result, error) {
+		"its agents fail": {listener: pipe, nodes: func(context.Context) (report.Result, error) { return report.Result{}, boom }},
+		"its listener fails": {listener: deafListener{boom}, nodes: func(ctx context.Context) (report.Result, error) {
 			<-ctx.Done()
-			return job.Result{}, nil
+			return report.Result{}, nil
 		}},
 	} {
 		s := replica.Submission{Spec: cluster.Spec{Job: job.Spec{

@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -85,7 +84,7 @@ func (t *term) serve(r role) error {
 }
 
 // run coordinates until the term or the job ends.
-func (t *term) run(ctx context.Context) (job.Result, error) {
+func (t *term) run(ctx context.Context) (report.Result, error) {
 	p := t.process
 	result, err := t.coordinator.Run(ctx)
 	t.roster.end()

@@ -97,7 +97,7 @@ func TestWrong(t *testing.T) {
 	job := func(id, phase string, ending report.Ending) *view.Job {
 		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase}}
 		if ending != "" {
-			j.Result = &launcher.Result{Ending: ending}
+			j.Result = &report.Result{Ending: ending}
 		}
 		return j
 	}
@@ -149,9 +149,9 @@ func TestSaid(t *testing.T) {
 		state, why string
 	}{
 		{launcher.JobStatus{Phase: "gathering", Waits: "2 nodes"}, Warn, "gathering", "waits: 2 nodes"},
-		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &launcher.Result{Ending: report.EndSuccess}}, Fine, "success", "done"},
-		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &launcher.Result{Ending: report.EndBudget}}, Bad, "failed", "no more"},
-		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &launcher.Result{Ending: report.EndCancelled}}, Note, "cancelled", cancelled},
+		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &report.Result{Ending: report.EndSuccess}}, Fine, "success", "done"},
+		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &report.Result{Ending: report.EndBudget}}, Bad, "failed", "no more"},
+		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &report.Result{Ending: report.EndCancelled}}, Note, "cancelled", cancelled},
 		{launcher.JobStatus{Phase: "finished", Waits: "nobody tells"}, Note, "gone", "nobody tells"},
 		{launcher.JobStatus{
 			Phase: "stopping", Waits: cancelled + "; 2 ranks to end", History: []launcher.Moment{{To: "stopping", Reason: cancelled + "; 2 ranks to end"}},

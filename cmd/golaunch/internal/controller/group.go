@@ -8,6 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -151,10 +152,10 @@ type told struct {
 	News   bool   `json:"news,omitempty"`
 	// Cause and Verdict, in a line, are the coordinator's verdict on the Failure; empty where there
 	// is none.
-	Cause   string            `json:"cause,omitempty"`
-	Verdict string            `json:"verdict,omitempty"`
-	Failure *launcher.Failure `json:"failure,omitempty"`
-	Result  *launcher.Result  `json:"result,omitempty"`
+	Cause   string          `json:"cause,omitempty"`
+	Verdict string          `json:"verdict,omitempty"`
+	Failure *report.Failure `json:"failure,omitempty"`
+	Result  *report.Result  `json:"result,omitempty"`
 }
 
 func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {

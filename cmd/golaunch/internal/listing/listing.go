@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // What status and jobs print as JSON; docs/json.md is its contract.
@@ -56,25 +57,25 @@ type (
 		GPUs []int  `json:"gpus"`
 	}
 	Job struct {
-		ID          string           `json:"id"`
-		Phase       string           `json:"phase"`
-		Waits       string           `json:"waits,omitempty"`
-		Command     string           `json:"command"`
-		Submitted   time.Time        `json:"submitted"`
-		Finished    time.Time        `json:"finished"`
-		Detached    bool             `json:"detached"`
-		Submitter   *uint32          `json:"submitter_uid,omitempty"`
-		Reservation bool             `json:"reservation"`
-		Within      string           `json:"within,omitempty"`
-		Attempt     int              `json:"attempt"`
-		Restarts    int              `json:"restarts"`
-		MaxRestarts int              `json:"max_restarts"`
-		Nodes       []string         `json:"nodes"`
-		Ranks       int              `json:"ranks"`
-		GPUs        int              `json:"gpus"`
-		Result      *launcher.Result `json:"result,omitempty"`
+		ID          string         `json:"id"`
+		Phase       string         `json:"phase"`
+		Waits       string         `json:"waits,omitempty"`
+		Command     string         `json:"command"`
+		Submitted   time.Time      `json:"submitted"`
+		Finished    time.Time      `json:"finished"`
+		Detached    bool           `json:"detached"`
+		Submitter   *uint32        `json:"submitter_uid,omitempty"`
+		Reservation bool           `json:"reservation"`
+		Within      string         `json:"within,omitempty"`
+		Attempt     int            `json:"attempt"`
+		Restarts    int            `json:"restarts"`
+		MaxRestarts int            `json:"max_restarts"`
+		Nodes       []string       `json:"nodes"`
+		Ranks       int            `json:"ranks"`
+		GPUs        int            `json:"gpus"`
+		Result      *report.Result `json:"result,omitempty"`
 		// Goodput is that of the result when there is one.
-		Goodput *launcher.Goodput `json:"goodput,omitempty"`
+		Goodput *report.Goodput `json:"goodput,omitempty"`
 		// RAS is what its NCCL says, if it was asked.
 		RAS *launcher.RAS `json:"ras,omitempty"`
 		// Progress, Stragglers and Processes are of the job that was named, while it runs.

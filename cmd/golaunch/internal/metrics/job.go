@@ -6,6 +6,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // phases are the states of a job.
@@ -176,7 +177,7 @@ func (s sheet) sums(j *job, t *tally, once bool) {
 		} {
 			s.set(goodputSeconds, of.floor(state, hours*hour), j.id, state)
 		}
-		for cause, hours := range costs(g, func(c launcher.Cost) float64 { return c.Hours }) {
+		for cause, hours := range costs(g, func(c report.Cost) float64 { return c.Hours }) {
 			s.set(interruptedTime, of.floor("cost "+cause, hours*hour), j.id, clean(cause, maxName))
 		}
 	}
@@ -190,7 +191,7 @@ func (s sheet) sums(j *job, t *tally, once bool) {
 }
 
 // ledger is what the time of a job went into; nil when that is not known.
-func (j *job) ledger() *launcher.Goodput {
+func (j *job) ledger() *report.Goodput {
 	if j.Goodput == nil && j.Result != nil {
 		return j.Result.Goodput
 	}
@@ -212,13 +213,13 @@ func startsOf(j *job) map[string]float64 {
 		}
 		return n
 	}
-	n := costs(g, func(c launcher.Cost) float64 { return float64(c.Interruptions) })
+	n := costs(g, func(c report.Cost) float64 { return float64(c.Interruptions) })
 	n["start"] = 1
 	return n
 }
 
 // costs adds up by cause what nodes have cost.
-func costs(g *launcher.Goodput, value func(launcher.Cost) float64) map[string]float64 {
+func costs(g *report.Goodput, value func(report.Cost) float64) map[string]float64 {
 	all := map[string]float64{}
 	for _, c := range g.Costs {
 		all[clean(c.Cause, maxName)] += value(c)

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -275,7 +276,7 @@ func TestBounds(t *testing.T) {
 	for i := range 50 {
 		at := now.Add(time.Duration(i) * time.Second)
 		s.Jobs = append(s.Jobs, &view.Job{JobStatus: launcher.JobStatus{
-			ID: fmt.Sprintf("over-%02d", i), Phase: "finished", Submitted: at, Finished: at, Result: &launcher.Result{Ending: "success"},
+			ID: fmt.Sprintf("over-%02d", i), Phase: "finished", Submitted: at, Finished: at, Result: &report.Result{Ending: "success"},
 		}})
 	}
 	nasty := "\x1b[31m\xff\x00\n\"\\" + strings.Repeat("ä", 300)

@@ -190,7 +190,7 @@ func failing(t *testing.T) *target {
 			j.Restarts, j.Ranks[3].Now.Xids = 4, 2
 		}
 		over := s.Job("tokenize")
-		over.Finished, over.Result = s.At, &launcher.Result{Code: 137, Ending: report.EndProgram}
+		over.Finished, over.Result = s.At, &report.Result{Code: 137, Ending: report.EndProgram}
 	}}
 }
 

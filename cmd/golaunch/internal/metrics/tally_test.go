@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // world is a job whose ranks write, restart, move and go away.
@@ -138,12 +139,12 @@ func TestSteps(t *testing.T) {
 
 // TestLedgerCounters: what a job's ledger corrects later makes no counter fall.
 func TestLedgerCounters(t *testing.T) {
-	g := &launcher.Goodput{Unit: "GPU", Training: 10, Starting: 2, Costs: []launcher.Cost{{Cause: "oom", Node: "a", Interruptions: 2, Hours: 1}}}
+	g := &report.Goodput{Unit: "GPU", Training: 10, Starting: 2, Costs: []report.Cost{{Cause: "oom", Node: "a", Interruptions: 2, Hours: 1}}}
 	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Jobs: []*view.Job{{JobStatus: launcher.JobStatus{ID: "x", Phase: "running", Goodput: g}}}}
 	c := New(Jobs, &pinned{s})
 	has(t, text(t, c), `golaunch_goodput_seconds_total{job="x",state="training"} 36000`, `golaunch_goodput_seconds_total{job="x",state="starting"} 7200`,
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_attempts_total{cause="start",job="x"} 1`)
-	*g = launcher.Goodput{Unit: "GPU", Training: 7, Lost: 3, Starting: 1.5, Importing: 0.5, Costs: []launcher.Cost{{Cause: "oom", Node: "b", Interruptions: 1, Hours: 0.5}}}
+	*g = report.Goodput{Unit: "GPU", Training: 7, Lost: 3, Starting: 1.5, Importing: 0.5, Costs: []report.Cost{{Cause: "oom", Node: "b", Interruptions: 1, Hours: 0.5}}}
 	has(t, text(t, c), `golaunch_goodput_seconds_total{job="x",state="training"} 36000`, `golaunch_goodput_seconds_total{job="x",state="starting"} 7200`,
 		`golaunch_goodput_lost_seconds_total{job="x"} 10800`, `golaunch_goodput_importing_seconds_total{job="x"} 1800`,
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_interruption_seconds_total{cause="oom",job="x"} 3600`)

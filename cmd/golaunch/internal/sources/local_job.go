@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // localJob is a job of this machine with a coordinator of its own, which ends with it: what was known of it then is what there is to say
@@ -25,7 +26,7 @@ type LocalJob struct {
 	last launcher.Status
 	// over is closed when it is told how the job ends, or that nobody tells; nil when nobody waits for that.
 	over   chan struct{}
-	result *launcher.Result
+	result *report.Result
 	ended  time.Time
 	closed bool
 }

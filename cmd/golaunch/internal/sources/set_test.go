@@ -16,7 +16,7 @@ import (
 // unless it was told how the job ended.
 func TestMetricsOfAJobThatVanished(t *testing.T) {
 	known := launcher.Status{Version: "v1", Since: time.Now(), Jobs: []launcher.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
-	for _, result := range []*launcher.Result{nil, {Ending: report.EndSuccess}} {
+	for _, result := range []*report.Result{nil, {Ending: report.EndSuccess}} {
 		said := 0
 		job := &LocalJob{job: "x", last: known, result: result, lost: func() { said++ }}
 		for range 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // longest is the room for names in a table.
@@ -89,7 +90,7 @@ func (p *Picture) jobRow(j *Job) row {
 	}}
 }
 
-func goodput(g *launcher.Goodput) string {
+func goodput(g *report.Goodput) string {
 	if g == nil {
 		return units.Unknown
 	}

@@ -347,7 +347,7 @@ func BenchmarkPicture(b *testing.B) {
 func TestLastAttempt(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: launcher.JobStatus{
-		ID: "a", Phase: "finished", Finished: now, Result: &launcher.Result{Ending: report.EndBudget, Reason: "rank 0 exited with code 3"},
+		ID: "a", Phase: "finished", Finished: now, Result: &report.Result{Ending: report.EndBudget, Reason: "rank 0 exited with code 3"},
 		History: []launcher.Moment{{At: now.Add(-time.Minute), To: "starting", Reason: "attempt 0 starts"}},
 	}}
 	s := pictured(NewPicture(&view.State{At: now, Jobs: []*view.Job{j}}), "a")

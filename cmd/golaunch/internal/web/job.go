@@ -8,7 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // detail is a job alone.
@@ -141,19 +141,19 @@ func detailOf(j *alert.Job, now time.Time) detail {
 	return d
 }
 
-func causeOf(f *launcher.Failure) *cause {
+func causeOf(f *report.Failure) *cause {
 	if f == nil {
 		return nil
 	}
 	return &cause{
 		text(f.Why, maxReason), text(f.Node, maxName), f.Rank, f.Attempt, when(f.At), real(f.Lived.Seconds()), f.Step, f.Further, f.Hung,
 		paragraph(f.Tail, maxTail), paragraph(f.Traceback, maxTail), paragraph(f.Kernel, maxTail),
-		text(f.Verdict.Cause, maxName), text(f.Verdict.Title, maxReason), text(f.Verdict.Quote, maxReason), text(f.Verdict.Action, maxName),
+		text(f.Verdict.Cause, maxName), text(f.Verdict.Title, maxReason), text(f.Verdict.Quote, maxReason), text(string(f.Verdict.Action), maxName),
 		text(f.Verdict.Remedy, maxReason),
 	}
 }
 
-func ledgerOf(g *launcher.Goodput) *ledger {
+func ledgerOf(g *report.Goodput) *ledger {
 	if g == nil {
 		return nil
 	}

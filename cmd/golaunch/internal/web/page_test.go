@@ -101,10 +101,10 @@ func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, e
 			{At: b.Began, To: "training", Reason: bad},
 			{At: b.Began.Add(30 * time.Second), Attempt: 3, To: "stopping", Cause: bad, Node: bad, Reason: bad},
 		},
-		Result: &launcher.Result{Code: 1, Ending: report.EndProgram, Reason: bad, Attempts: 4, Cause: &launcher.Failure{
+		Result: &report.Result{Code: 1, Ending: report.EndProgram, Reason: bad, Attempts: 4, Cause: &report.Failure{
 			Why: bad, Node: bad, Rank: 3, Attempt: 3, At: b.Began, Lived: time.Minute, Further: 7, Step: -1,
 			Tail: strings.Repeat(bad+"\n", 100), Traceback: "Traceback (most recent call last):\n  " + bad, Kernel: "NVRM: Xid 79 " + bad,
-			Verdict: launcher.Verdict{Action: "replace", Cause: "gpu-lost", Title: "a GPU is gone from the bus", Quote: bad, Remedy: "see to it"},
+			Verdict: report.Verdict{Action: "replace", Cause: "gpu-lost", Title: "a GPU is gone from the bus", Quote: bad, Remedy: "see to it"},
 		}},
 	})
 	return s, err
@@ -276,7 +276,7 @@ type over struct{ *viewtest.Cluster }
 func (o over) Query(context.Context, launcher.Query) (launcher.Status, error) {
 	return launcher.Status{Version: "v0.9.0", Since: o.Began, Jobs: []launcher.JobStatus{{
 		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
-		Result: &launcher.Result{Code: 1, Ending: report.EndProgram, Reason: "stood still", Cause: &launcher.Failure{
+		Result: &report.Result{Code: 1, Ending: report.EndProgram, Reason: "stood still", Cause: &report.Failure{
 			Why: "rank 3 lags behind", Rank: 3, Attempt: 2, Step: 1200, Hung: true,
 		}},
 	}}}, nil

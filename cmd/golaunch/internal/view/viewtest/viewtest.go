@@ -107,9 +107,9 @@ func (c *Cluster) jobs() []launcher.JobStatus {
 	jobs := []launcher.JobStatus{{
 		ID: "llama-70b", Title: "python train.py --config 70b.yaml", Phase: "running", Waits: fmt.Sprintf("%d ranks to end", ranks),
 		Submitted: c.Began, Attempt: 1, Restarts: 1, MaxRestarts: 3, Nodes: first, Ranks: ranks, GPUs: ranks,
-		Goodput: &launcher.Goodput{
+		Goodput: &report.Goodput{
 			Unit: "GPU", Goodput: 0.971, Hours: 512, Training: 497.1, Lost: 5.2, Starting: 4.1, Stopping: 0.6, Backoff: 0.2, Waiting: 4.8,
-			Interruptions: 1, Costs: []launcher.Cost{{Cause: "gpu-lost", Node: c.node(0), Interruptions: 1, Hours: 9.7, Lost: 5.2}},
+			Interruptions: 1, Costs: []report.Cost{{Cause: "gpu-lost", Node: c.node(0), Interruptions: 1, Hours: 9.7, Lost: 5.2}},
 		},
 		History: []launcher.Moment{
 			{At: at(0), Attempt: 0, To: "starting", Reason: fmt.Sprintf("attempt 0 starts on %d nodes", len(first))},
@@ -135,7 +135,7 @@ func (c *Cluster) jobs() []launcher.JobStatus {
 		Submitted: at(5), Detached: true, MaxRestarts: 3,
 	}, launcher.JobStatus{
 		ID: "tokenize", Title: "python tokenize.py <script>alert(1)</script> \x1b[31mred", Phase: "finished", Waits: "all ranks exited with code 0", Submitted: at(1), Finished: at(4),
-		Nodes: first[:1], Result: &launcher.Result{Ending: report.EndSuccess, Reason: "all ranks exited with code 0", Attempts: 1},
+		Nodes: first[:1], Result: &report.Result{Ending: report.EndSuccess, Reason: "all ranks exited with code 0", Attempts: 1},
 	})
 }
 

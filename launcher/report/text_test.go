@@ -1,10 +1,8 @@
-package launcher
+package report
 
 import (
 	"strings"
 	"testing"
-
-	"github.com/golaunch/golaunch/launcher/report"
 )
 
 func TestReport(t *testing.T) {
@@ -29,7 +27,7 @@ func TestReport(t *testing.T) {
 		want   string
 	}{
 		{"success", Result{Reason: "job succeeded: 4 ranks exited 0"}, "/logs", "job succeeded: 4 ranks exited 0"},
-		{"silence", Result{Code: 137, Ending: report.EndBudget, Reason: "job failed: " + rank.Why, Cause: &rank}, "/logs", `job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
+		{"silence", Result{Code: 137, Ending: EndBudget, Reason: "job failed: " + rank.Why, Cause: &rank}, "/logs", `job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   ending    budget: it has failed more often than it may (exit code 137)
   logs      /logs`},
 		{"last words", Result{Code: 1, Reason: "job failed: x", Cause: &words}, "/logs", `  | 2
@@ -45,7 +43,7 @@ job failed: x
   |   boom
 job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   ending    exit code 1`},
-		{"what it means", Result{Code: 1, Ending: report.EndProgram, Reason: "job failed: " + rank.Why, Cause: &meant, Goodput: goodput}, "/logs", "  | " + strings.Repeat("é", 150) + `...
+		{"what it means", Result{Code: 1, Ending: EndProgram, Reason: "job failed: " + rank.Why, Cause: &meant, Goodput: goodput}, "/logs", "  | " + strings.Repeat("é", 150) + `...
   | ModuleNotFoundError: No module named 'x'
 job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   cause     licence: a rule of your own
@@ -53,7 +51,7 @@ job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   advice    wait: ask for a seat
   ending    program: it would fail again (exit code 1); goodput 75.0 % of 2.0 GPU-hours
   logs      /logs`},
-		{"what could not be started", Result{Code: 127, Ending: report.EndProgram, Reason: "job failed: " + rank.Why + " not there", Cause: &unable}, "", `job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory) not there
+		{"what could not be started", Result{Code: 127, Ending: EndProgram, Reason: "job failed: " + rank.Why + " not there", Cause: &unable}, "", `job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory) not there
   cause     not-started: it could not
   advice    stop: mend it
   ending    program: it would fail again (exit code 127)`},
@@ -65,7 +63,7 @@ job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   goodput   75.0 % of 2.0 GPU-hours; 1 interruption cost 0.500: 0.500 gpu-lost (n1)`,
 		},
 		{"a short job", Result{Reason: "job succeeded: 1 rank exited 0", Goodput: &Goodput{Unit: "GPU", Hours: 0.1}}, "/logs", "job succeeded: 1 rank exited 0"},
-		{"cancelled", Result{Code: 130, Ending: report.EndCancelled, Reason: "job cancelled: got SIGINT"}, "/logs", `job cancelled: got SIGINT
+		{"cancelled", Result{Code: 130, Ending: EndCancelled, Reason: "job cancelled: got SIGINT"}, "/logs", `job cancelled: got SIGINT
   ending    cancelled (exit code 130)
   logs      /logs`},
 	} {

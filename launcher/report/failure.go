@@ -1,0 +1,124 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+)
+
+// Failure is the first failure of an attempt; the failures that follow are its echoes.
+type Failure struct {
+	// Node and Rank say where; Rank is -1 for a failure of no one rank, such as a lost node.
+	Node string
+	Rank int
+	// GPU is the rank's; nil for a CPU rank.
+	GPU     *GPU
+	Attempt int
+	// Exit is how the rank ended, at a time of the coordinator's clock, after it had Lived so long.
+	// Step is the newest step that it told, 0 if it tells none.
+	Exit  Exit
+	At    time.Time
+	Lived time.Duration
+	Step  int64
+	// Further is how many other ranks of the attempt failed before they were told to stop.
+	Further int
+	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
+	Why string
+	// Tail is the end of what the rank wrote, Traceback that of its exception, and Kernel what the
+	// kernel of its node said of its GPUs.
+	Tail, Traceback, Kernel string
+	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
+	Hung bool
+	// Verdict is what the failure means, as the coordinator decided by all the evidence and the job's
+	// failure rules.
+	Verdict Verdict
+}
+
+// GPU is one device of a node.
+type GPU struct {
+	// Index is its place in PCI bus order, from 0.
+	Index int
+	// UUID is the driver's name for it, "GPU-..." or "MIG-..."; empty for a declared GPU.
+	UUID string
+}
+
+// failureJSON is a Failure as docs/json.md has it: what does not apply is left out.
+type failureJSON struct {
+	Node      string   `json:"node"`
+	Rank      *int     `json:"rank,omitempty"`
+	GPU       *int     `json:"gpu,omitempty"`
+	GPUUUID   string   `json:"gpu_uuid,omitempty"`
+	Attempt   int      `json:"attempt"`
+	Exit      *Exit    `json:"exit,omitempty"`
+	At        string   `json:"at,omitempty"`
+	Lived     float64  `json:"lived_seconds"`
+	Step      int64    `json:"step,omitempty"`
+	Further   int      `json:"further"`
+	Why       string   `json:"why"`
+	Tail      string   `json:"tail,omitempty"`
+	Traceback string   `json:"traceback,omitempty"`
+	Kernel    string   `json:"kernel,omitempty"`
+	Hung      bool     `json:"hung"`
+	Verdict   *Verdict `json:"verdict,omitempty"`
+}
+
+// MarshalJSON writes the failure as docs/json.md says.
+func (f Failure) MarshalJSON() ([]byte, error) {
+	j := failureJSON{
+		Node: f.Node, Attempt: f.Attempt, At: timeText(f.At), Lived: f.Lived.Seconds(), Step: f.Step, Further: f.Further,
+		Why: f.Why, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Hung: f.Hung,
+	}
+	if f.Rank >= 0 {
+		j.Rank = &f.Rank
+	}
+	if f.GPU != nil {
+		j.GPU, j.GPUUUID = &f.GPU.Index, f.GPU.UUID
+	}
+	if f.Exit != (Exit{}) {
+		j.Exit = &f.Exit
+	}
+	if f.Verdict != (Verdict{}) {
+		j.Verdict = &f.Verdict
+	}
+	return marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *Failure) UnmarshalJSON(text []byte) error {
+	j := failureJSON{Rank: new(-1), Exit: new(Exit), Verdict: new(Verdict)}
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	*f = Failure{
+		Node: j.Node, Rank: *j.Rank, Attempt: j.Attempt, Exit: *j.Exit, Lived: time.Duration(j.Lived * float64(time.Second)),
+		Step: j.Step, Further: j.Further, Why: j.Why, Tail: j.Tail, Traceback: j.Traceback, Kernel: j.Kernel, Hung: j.Hung,
+		Verdict: *j.Verdict,
+	}
+	if j.GPU != nil {
+		f.GPU = &GPU{Index: *j.GPU, UUID: j.GPUUUID}
+	}
+	if j.At == "" {
+		return nil
+	}
+	var err error
+	f.At, err = time.Parse(time.RFC3339Nano, j.At)
+	return err
+}
+
+// timeText returns a time as docs/json.md has it: in UTC, with microseconds. It is empty for the zero
+// time.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+// marshal writes a value with <, > and & as they are.
+func marshal(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'}), err
+}

@@ -1,0 +1,97 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Report is the end of the job in words. That of a job that failed has at most five lines of the
+// failed rank's last words, and then six: the rank, its node and how it ended; the cause; the line
+// that shows it; what to do; the ending, with the exit code; and where the logs are, as logs says.
+// That of a job that succeeded has the goodput, if it is worth a line.
+func (r Result) Report(logs string) string {
+	var b strings.Builder
+	if f := r.Cause; f != nil && r.Code != 0 {
+		for _, line := range f.lastWords() {
+			fmt.Fprintf(&b, "  | %s\n", line)
+		}
+	}
+	b.WriteString(r.Reason)
+	add := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "\n  %-9s %s", what, text)
+		}
+	}
+	if r.Code == 0 {
+		if r.Goodput.Notable() {
+			add("goodput", r.Goodput.String())
+		}
+		return b.String()
+	}
+	if f := r.Cause; f != nil {
+		if !strings.Contains(r.Reason, f.Why) {
+			add("failed", f.Why)
+		}
+		v := f.Verdict
+		if v.Cause != "" {
+			add("cause", v.Cause+": "+v.Title)
+		}
+		if f.Exit.Spawn == "" { // which the reason has
+			add("evidence", v.Quote)
+		}
+		if v.Cause != "" {
+			add("advice", string(v.Action)+": "+v.Remedy)
+		}
+	}
+	add("ending", r.ending())
+	add("logs", logs)
+	return b.String()
+}
+
+// ending is how the job ended, and the goodput of one that had an hour.
+func (r Result) ending() string {
+	text := fmt.Sprintf("exit code %d", r.Code)
+	if r.Ending != "" {
+		text = string(r.Ending)
+		if advice := again[r.Ending]; advice != "" {
+			text += ": " + advice
+		}
+		text += fmt.Sprintf(" (exit code %d)", r.Code)
+	}
+	if g := r.Goodput; g != nil && g.Hours >= 1 {
+		goodput, _, _ := strings.Cut(g.String(), ";") // status has what cost how much
+		text += "; goodput " + goodput
+	}
+	return text
+}
+
+// again is whether to submit a job again that ended so.
+var again = map[Ending]string{
+	EndProgram:        "it would fail again",
+	EndBudget:         "it has failed more often than it may",
+	EndInfrastructure: "submit it again",
+	EndPreempted:      "submit it again",
+}
+
+// Bounds of the last words in a report: lines, and bytes of each.
+const (
+	maxLastWords = 5
+	maxLastWord  = 300
+)
+
+// lastWords are the last lines that say anything of the exception of the rank, or of what it wrote.
+func (f *Failure) lastWords() (lines []string) {
+	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
+		line = strings.TrimRightFunc(line, unicode.IsSpace)
+		if strings.Trim(line, " ^~") == "" { // Python marks a place by such a line
+			continue
+		}
+		if len(line) > maxLastWord {
+			line = strings.ToValidUTF8(line[:maxLastWord], "") + "..."
+		}
+		lines = append(lines, line)
+	}
+	return lines[max(0, len(lines)-maxLastWords):]
+}

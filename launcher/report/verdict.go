@@ -1,0 +1,60 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Action is what a verdict advises.
+type Action string
+
+const (
+	// ActionRestart starts the ranks again on the same nodes.
+	ActionRestart Action = "restart"
+	// ActionReplace starts them again without the node that failed.
+	ActionReplace Action = "replace"
+	// ActionStop ends the job: the same program would fail in the same way.
+	ActionStop Action = "stop"
+	// ActionWait starts them again once something outside the job, such as a full disk, is repaired.
+	ActionWait Action = "wait"
+)
+
+// Source names a part of the evidence.
+type Source string
+
+// The parts of the evidence, as [Verdict].From names them: the exit, the rank's last lines, its
+// traceback, the kernel's log and a check of the node.
+const (
+	FromExit      Source = "exit"
+	FromTail      Source = "tail"
+	FromTraceback Source = "traceback"
+	FromKernel    Source = "kernel"
+	FromHealth    Source = "health"
+)
+
+// Verdict is what a failure means. It is zero where the job ended before anything could fail.
+type Verdict struct {
+	Action Action `json:"action"`
+	// Cause is a stable code, such as cuda-oom: one of docs/failures.md, or of the job's failure
+	// rules. Title says it in words.
+	Cause string `json:"cause"`
+	Title string `json:"title"`
+	// Quote is the line that decided, cut to 300 bytes, and empty when the exit alone did. From is
+	// the text that has it, and Line its number there, from 1; both are zero where it is in none.
+	Quote string `json:"quote,omitempty"`
+	From  Source `json:"from,omitempty"`
+	Line  int    `json:"line,omitempty"`
+	// Victim says that this is the echo of another rank's failure.
+	Victim bool `json:"victim"`
+	// Remedy is what a person can do.
+	Remedy string `json:"remedy"`
+}
+
+// String returns the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory.
+// (stop: use a smaller batch)". It is empty for the zero Verdict.
+func (v Verdict) String() string {
+	if v.Cause == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s (%s: %s)", v.Cause, cmp.Or(v.Quote, v.Title), v.Action, v.Remedy)
+}
