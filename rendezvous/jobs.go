@@ -131,7 +131,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Wait, job.Alarm: // the state has the deadline
 	case job.Quarantine:
 		if !r.Sole {
-			c.note("node %s is passed over for %v while others are free: %s", a.Node, r.Job.ExcludeFor, c.state.Cluster.Shunned(a.Node))
+			c.note("node %s is passed over for %v while others are free: %s", a.Node, r.Job.ExcludeFor, c.state.Cluster.Avoided(a.Node))
 		}
 	case job.Finish:
 		if r.Sole {

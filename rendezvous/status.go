@@ -78,7 +78,7 @@ func (c *Coordinator) nodeStatus(n cluster.NodeStatus) wire.NodeStatus {
 		s.Silent = time.Since(m.since())
 	}
 	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
-		s.Excluded = append(s.Excluded, wire.Exclusion{Why: c.state.Cluster.Shunned(n.Node.Name), Until: until})
+		s.Excluded = append(s.Excluded, wire.Exclusion{Why: c.state.Cluster.Avoided(n.Node.Name), Until: until})
 	}
 	for _, x := range n.Excluded {
 		s.Excluded = append(s.Excluded, wire.Exclusion{Job: x.Job, Why: x.Why, Until: c.runs[x.Job].Readmits})

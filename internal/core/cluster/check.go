@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Check says why a submission makes no sense now; it is nil for a sound one. Each [Submitted] must have passed it.
+// Check says why a submission is not possible now. Every [Submitted] must have passed it.
 func (s *State) Check(spec Spec) error {
 	r := spec.Job.Request
 	switch {
@@ -13,7 +13,7 @@ func (s *State) Check(spec Spec) error {
 		return errors.New("a job needs an id")
 	case s.jobs[spec.Job.ID] != nil:
 		return fmt.Errorf("there is a job %s already; give this one another id", spec.Job.ID)
-	case s.sole != nil, spec.Sole && len(s.jobs) > 0:
+	case s.onlyJob != nil, spec.Sole && len(s.jobs) > 0:
 		return errors.New("this coordinator exists for one job, and has other jobs; start one with `golaunch coordinator`")
 	case spec.Sole && (spec.Within != "" || spec.Reserve || spec.Backfill || spec.GPUs != nil):
 		return errors.New("the one job of a coordinator has all nodes; it takes no reservation, no backfill and no choice of GPUs")

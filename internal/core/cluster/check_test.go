@@ -36,7 +36,7 @@ func (w *world) check(out Outcome) error {
 		}
 	}
 	w.waited = waiting
-	if len(w.state.shunned) > 0 {
+	if len(w.state.avoided) > 0 {
 		w.seen["shunned"] = true
 	}
 	if len(out.Leave) > 0 {
@@ -64,16 +64,16 @@ func (w *world) checkJob(j JobStatus) error {
 	_, whole, wants := e.state.Wants()
 	switch {
 	case r.result != nil:
-		if !e.done || len(e.held) > 0 || e.waits || j.Summary.Phase != job.Finished {
+		if !e.done || len(e.held) > 0 || e.wait.queued || j.Summary.Phase != job.Finished {
 			return fmt.Errorf("ended, but %+v", j)
 		}
 		w.seen[map[bool]string{true: "success", false: "failure"}[r.result.Code == 0]] = true
 		return nil
 	case j.Summary.Waits == "":
 		return fmt.Errorf("does not know what it waits for")
-	case e.waits && (!wants || e.told == "" || r.told != e.told):
-		return fmt.Errorf("waits in the queue, wants %v, was told %q, thinks %q", wants, r.told, e.told)
-	case !e.waits && wants && (!whole || j.Summary.Phase == job.Gathering) && !e.ended:
+	case e.wait.queued && (!wants || e.wait.told == "" || r.told != e.wait.told):
+		return fmt.Errorf("waits in the queue, wants %v, was told %q, thinks %q", wants, r.told, e.wait.told)
+	case !e.wait.queued && wants && (!whole || j.Summary.Phase == job.Gathering) && !e.ended:
 		return fmt.Errorf("lacks nodes (%s) and is not in the queue", j.Summary.Waits)
 	}
 	if r.granted != nil {
@@ -230,7 +230,7 @@ func (w *world) checkFeasible(waiting map[string][]string) error {
 				}
 			}
 			if err := w.infeasible(e, kept); err != nil {
-				return fmt.Errorf("job %s waits (%s): %w", id, e.told, err)
+				return fmt.Errorf("job %s waits (%s): %w", id, e.wait.told, err)
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// hold gives a job a node, of which it may use what is in share.
+// hold gives a job a node, of which it may use the share.
 func (s *State) hold(e *entry, share placement.Node) {
 	n := s.nodes[share.Name]
 	e.held[share.Name] = share
@@ -15,11 +15,11 @@ func (s *State) hold(e *entry, share placement.Node) {
 }
 
 // drop takes a node from a job.
-func (s *State) drop(e *entry, n *node) {
+func (s *State) drop(e *entry, n *clusterNode) {
 	delete(e.held, n.facts.Name)
 	n.holders = remove(n.holders, e, bySubmission)
 	s.refresh(n)
-	s.dismiss(n)
+	s.letLeave(n)
 }
 
 // release takes all nodes from a job that has ended.
@@ -31,35 +31,31 @@ func (s *State) release(e *entry) {
 }
 
 // forget takes a node out of the cluster.
-func (s *State) forget(n *node) {
+func (s *State) forget(n *clusterNode) {
 	n.drained = true
 	s.refresh(n)
 	delete(s.nodes, n.facts.Name)
 }
 
 // refresh counts anew what is free on a node.
-func (s *State) refresh(n *node) {
-	s.free -= n.spare
+func (s *State) refresh(n *clusterNode) {
+	s.free -= n.freeGPUs
 	if n.counts {
 		s.usable--
 	}
 	n.free = n.offer(n.facts, nil, 1)
-	n.spare, n.counts = 0, !n.drained
+	n.freeGPUs, n.counts = 0, !n.drained
 	if !n.counts {
 		return
 	}
 	s.usable++
-	for _, g := range n.free.GPUs {
-		if g.HeldBy == "" {
-			n.spare++
-		}
-	}
-	s.free += n.spare
+	n.freeGPUs = free(n.free)
+	s.free += n.freeGPUs
 }
 
-// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for that, of which sharing may
-// hold one GPU. Jobs that take turns on GPUs do so on CPUs too.
-func (n *node) offer(whole placement.Node, reservation *entry, sharing int) placement.Node {
+// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for that. Up to
+// sharing of them may hold one GPU; jobs that take turns on GPUs do so on CPUs too.
+func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
 	times := reservation.colocated()
@@ -84,12 +80,13 @@ func (n *node) offer(whole placement.Node, reservation *entry, sharing int) plac
 			}
 		}
 	}
-	left.CPUs, left.Memory = none(whole.CPUs, cpus), none(whole.Memory, memory)
+	left.CPUs, left.Memory = remaining(whole.CPUs, cpus), remaining(whole.Memory, memory)
 	return left
 }
 
-// none is what is left of an amount as placement wants it: 0 stays unknown, and what is used up is less than 0.
-func none[T int | int64](whole, left T) T {
+// remaining writes an amount as placement wants it: 0 stays unknown, and an amount that is used up is less
+// than 0.
+func remaining[T int | int64](whole, left T) T {
 	switch {
 	case whole == 0:
 		return 0
@@ -101,17 +98,17 @@ func none[T int | int64](whole, left T) T {
 
 // share is the part of a node that a group of a job takes.
 func (s *State) share(e *entry, g placement.Group) placement.Node {
-	n := s.nodes[g.Node.Name].facts
+	n, r := s.nodes[g.Node.Name].facts, e.Job.Request
 	n.GPUs = nil
 	for _, b := range g.Bundles {
 		if b.GPU != nil {
 			n.GPUs = append(n.GPUs, *b.GPU)
 		}
 	}
-	if r := e.Job.Request; r.CPUs > 0 && n.CPUs != 0 {
+	if r.CPUs > 0 && n.CPUs != 0 {
 		n.CPUs = r.CPUs * len(g.Bundles)
 	}
-	if r := e.Job.Request; r.Memory > 0 && n.Memory != 0 {
+	if r.Memory > 0 && n.Memory != 0 {
 		n.Memory = r.Memory * int64(len(g.Bundles))
 	}
 	return n
@@ -119,6 +116,17 @@ func (s *State) share(e *entry, g placement.Group) placement.Node {
 
 func has(gpus []placement.GPU, index int) bool {
 	return slices.ContainsFunc(gpus, func(g placement.GPU) bool { return g.Index == index })
+}
+
+// free counts the free GPUs of a node.
+func free(n placement.Node) int {
+	free := 0
+	for _, g := range n.GPUs {
+		if g.HeldBy == "" {
+			free++
+		}
+	}
+	return free
 }
 
 // colocated is how many jobs may hold one GPU of a reservation, or of the cluster (nil), at a time.

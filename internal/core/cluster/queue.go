@@ -8,23 +8,21 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enter puts a job into the queue, anew if it is there.
+// enter puts a job into its queue, anew if it is there.
 func (s *State) enter(e *entry) {
 	s.leave(e)
-	e.waits, e.tried, e.passed, e.nodes, e.gpus = true, false, false, 0, 0
-	e.told, e.behind = "", nil
+	e.wait.begin(len(e.held) > 0 && e.state.LastCall() == 0)
 	if e.queue.first == e {
 		e.queue.first = nil // it may need other nodes than before
 	}
-	e.repair = len(e.held) > 0 && e.state.LastCall() == 0
 	e.queue.waiting = insert(e.queue.waiting, e, byTurn)
 	e.queue.mark(s, false)
 }
 
 func (s *State) leave(e *entry) {
-	if e.waits {
-		e.waits = false
+	if e.wait.queued {
 		e.queue.waiting = remove(e.queue.waiting, e, byTurn)
+		e.wait.end()
 		e.queue.mark(s, false)
 	}
 }
@@ -48,16 +46,78 @@ func (s *State) serve() {
 		if better && q.shadow == nil {
 			q.first = nil
 		}
-		for len(q.waiting) > 0 && s.first(q.waiting[0], better) {
+		for len(q.waiting) > 0 && s.serveFirst(q.waiting[0], better) {
 		}
-		s.rest(q, better)
+		s.serveOthers(q, better)
 		if better && len(q.waiting) == 0 {
 			s.enlarge(q)
 		}
 	}
 }
 
-// enlarge gives jobs that run what nobody waits for.
+// serveFirst tries the first job of a queue, and reports whether it got something.
+func (s *State) serveFirst(e *entry, better bool) bool {
+	e.wait.skip(false)
+	if why, futile := s.futile(e, better); futile {
+		s.tell(e, why)
+		return false
+	}
+	plan, whole, err := s.solve(e, nil)
+	if err == nil {
+		s.grant(e, plan, whole)
+		return true
+	}
+	e.wait.try(true)
+	s.tell(e, err.Error())
+	return s.startWithLess(e)
+}
+
+// futile says why it is not worth while to try the first of a queue again. What changes with each node that
+// joins is found here in constant time.
+func (s *State) futile(e *entry, better bool) (why string, futile bool) {
+	switch {
+	case e.queue.reservation != nil && len(e.queue.reservation.held) == 0:
+		return "waiting for reservation " + e.Within + " to get its nodes", true
+	case !e.wait.tried:
+		return "", false
+	case e.wait.nodes > s.usable:
+		return fmt.Sprintf("cannot place the job yet: %d of %s are there", s.usable, count(e.wait.nodes, "node")), true
+	case !better:
+		return e.wait.told, true
+	case e.wait.gpus > s.free:
+		return fmt.Sprintf("cannot place the job yet: %d of the %s that it needs are free", s.free, count(e.wait.gpus, "GPU")), true
+	}
+	return "", false
+}
+
+// serveOthers starts what need not wait behind the first of a queue, and tells the others which job they wait
+// behind.
+func (s *State) serveOthers(q *queue, better bool) {
+	if len(q.waiting) < 2 {
+		return
+	}
+	before := q.waiting[0]
+	failed := map[string]bool{}
+	for _, e := range slices.Clone(q.waiting[1:]) {
+		e.wait.try(false)
+		if !e.wait.queued || s.startWithLess(e) {
+			continue
+		}
+		if e.Backfill {
+			better = s.castShadow(q) || better
+			if s.backfill(e, better, failed) {
+				continue
+			}
+		}
+		if e.wait.behind != before {
+			s.tell(e, "waiting behind job "+before.Job.ID+", which needs "+needs(before))
+			e.wait.tellBehind(before)
+		}
+		before = e
+	}
+}
+
+// enlarge gives running jobs what no other job waits for.
 func (s *State) enlarge(q *queue) {
 	q.growing = slices.DeleteFunc(q.growing, func(e *entry) bool { return e.ended || !e.state.Grows() })
 	for _, e := range slices.Clone(q.growing) {
@@ -67,86 +127,25 @@ func (s *State) enlarge(q *queue) {
 	}
 }
 
-// first tries the first of a queue, and says whether it got something.
-func (s *State) first(e *entry, better bool) bool {
-	e.passed = false
-	if why := s.hopeless(e, better); why != "" {
-		s.tell(e, why)
-		return false
-	}
-	plan, whole, err := s.solve(e, nil)
-	if err == nil {
-		s.grant(e, plan, whole)
-		return true
-	}
-	e.tried = true
-	s.tell(e, err.Error())
-	return s.restart(e)
-}
-
-// hopeless says why it is not worth while to try the first of a queue again; it is empty when it is. What changes with each node
-// that comes is told here, in constant time.
-func (s *State) hopeless(e *entry, better bool) string {
-	switch {
-	case e.queue.reservation != nil && len(e.queue.reservation.held) == 0:
-		return "waiting for reservation " + e.Within + " to get its nodes"
-	case !e.tried:
-		return ""
-	case e.nodes > s.usable:
-		return fmt.Sprintf("cannot place the job yet: %d of %s are there", s.usable, count(e.nodes, "node"))
-	case !better:
-		return e.told
-	case e.gpus > s.free:
-		return fmt.Sprintf("cannot place the job yet: %d of the %s that it needs are free", s.free, count(e.gpus, "GPU"))
-	}
-	return ""
-}
-
-// rest starts what need not wait behind the first of a queue, and tells the others whom they wait behind.
-func (s *State) rest(q *queue, better bool) {
-	if len(q.waiting) < 2 {
-		return
-	}
-	before := q.waiting[0]
-	failed := map[string]bool{}
-	for _, e := range slices.Clone(q.waiting[1:]) {
-		e.tried = false
-		if !e.waits || s.restart(e) {
-			continue
-		}
-		if e.Backfill {
-			better = s.cast(q) || better
-			if s.backfill(e, better, failed) {
-				continue
-			}
-		}
-		if e.behind != before {
-			s.tell(e, "waiting behind job "+before.Job.ID+", which needs "+needs(before))
-			e.behind = before
-		}
-		before = e
-	}
-}
-
-// restart lets a job that has enough, but not its most, begin with that.
-func (s *State) restart(e *entry) bool {
+// startWithLess lets a job begin that has enough, but not its most, and reports whether it did.
+func (s *State) startWithLess(e *entry) bool {
 	call := e.state.LastCall()
 	if call == 0 || e.ended {
 		return false
 	}
 	s.step(e, job.TimedOut{Kind: job.AlarmLastCall, Seq: call})
-	return !e.waits
+	return !e.wait.queued
 }
 
-// tell says to a job why it waits, unless it knows.
+// tell tells a job why it waits, unless it knows.
 func (s *State) tell(e *entry, why string) {
-	e.behind = nil
-	if e.told != why {
+	e.wait.tellBehind(nil)
+	if e.wait.told != why {
 		s.step(e, job.Queued{Why: why})
 	}
 }
 
-// grant gives a job the nodes of a plan that it does not hold: the smallest groups first, so that where sizes differ none takes
+// grant gives a job the nodes of a plan that it does not hold: the smallest groups first, so that none takes
 // the place of a larger one.
 func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	groups := slices.Clone(plan.Groups)
@@ -159,16 +158,16 @@ func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	switch {
 	case whole:
 		s.leave(e)
-	case e.waits:
+	case e.wait.queued:
 		s.enter(e)
 	}
-	s.restart(e)
+	s.startWithLess(e)
 }
 
-// backfill starts a job past the first of its queue, on nodes that this one does not need. Of jobs that ask for the same, those
-// after the first that cannot start are not tried.
+// backfill starts a job past the first of its queue, on nodes that the first does not need. Of jobs with the
+// same request, it does not try those after the first that cannot start.
 func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
-	if e.passed && !better || e.gpus > s.free && e.queue.reservation == nil {
+	if e.wait.skipped && !better || e.wait.gpus > s.free && e.queue.reservation == nil {
 		return false
 	}
 	alike := ""
@@ -180,9 +179,10 @@ func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	}
 	plan, whole, err := s.solve(e, e.queue.shadow)
 	if err != nil {
-		e.passed, failed[alike] = true, alike != ""
+		e.wait.skip(true)
+		failed[alike] = alike != ""
 		return false
 	}
 	s.grant(e, plan, whole)
-	return !e.waits
+	return !e.wait.queued
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// A reservation is a [job.State] that never starts: it is placed once it asks its master for a port, and is not answered.
+// A reservation is a [job.State] that never starts: it is placed once it asks its master for a port, and gets
+// no answer.
 
-// reserve makes of a step of that state one of a reservation.
+// reserve turns a step of that state into one of a reservation.
 func (s *State) reserve(e *entry, st *Step) {
 	if _, again := st.Event.(job.Rejoined); again {
 		st.Actions, st.Reason = nil, ""
@@ -48,7 +49,7 @@ func (e *entry) standing() string {
 	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, count(len(e.held), "node"))
 }
 
-// end takes what a job held when it has ended; a reservation first cancels the jobs within it.
+// end closes a job that has ended. A reservation first cancels the jobs within it.
 func (s *State) end(e *entry) {
 	s.leave(e)
 	if e.inner == nil || len(e.inner.open) == 0 {
@@ -65,26 +66,18 @@ func (s *State) cancelWithin(e *entry, ev job.Cancel) {
 	}
 }
 
-// close is the end of a job that nothing holds up any more, and of the reservation of which it was the last.
+// close takes what a job held. If it was the last of a reservation that has ended, that ends with it.
 func (s *State) close(e *entry) {
-	s.settle(e)
-	if res := e.queue.reservation; res != nil && res.ended && len(res.inner.open) == 0 {
-		s.conclude(res)
-	}
-}
-
-// settle takes what a job held.
-func (s *State) settle(e *entry) {
 	e.done = true
 	s.release(e)
-	if res := e.queue.reservation; res != nil {
-		res.inner.open = remove(res.inner.open, e, bySubmission)
+	res := e.queue.reservation
+	if res == nil {
+		return
 	}
-}
-
-// conclude ends a reservation after its jobs.
-func (s *State) conclude(e *entry) {
-	result, _ := e.state.Result()
-	s.out.Steps = append(s.out.Steps, Step{Job: e.Job.ID, Actions: []job.Action{job.Finish{Result: result}}, Reason: result.Reason})
-	s.close(e)
+	res.inner.open = remove(res.inner.open, e, bySubmission)
+	if res.ended && len(res.inner.open) == 0 {
+		result, _ := res.state.Result()
+		s.out.Steps = append(s.out.Steps, Step{Job: res.Job.ID, Actions: []job.Action{job.Finish{Result: result}}, Reason: result.Reason})
+		s.close(res)
+	}
 }

@@ -10,67 +10,88 @@ import (
 
 // State is a cluster as it stands. One goroutine owns it.
 type State struct {
-	nodes map[string]*node
+	nodes map[string]*clusterNode
 	jobs  map[string]*entry
-	// sole is the job for which alone the coordinator exists, if there is one.
-	sole *entry
-	// shunned says why nodes are given only if others will not do, also of nodes that are not there.
-	shunned map[string]string
-	// submitted counts the jobs there ever were.
+	// onlyJob is the job for which alone the coordinator exists, or nil.
+	onlyJob *entry
+	// avoided says why nodes are given only if others will not do. It also has nodes that are not there.
+	avoided map[string]string
+	// submitted counts all jobs that were ever submitted.
 	submitted int
 	queue     *queue
-	// usable is the number of nodes that jobs may be given, and free that of the GPUs on them that nobody holds.
+	// usable counts the nodes that jobs may be given, free the free GPUs on them.
 	usable, free int
 	// dirty are the queues in which something may have become possible.
 	dirty []*queue
 	out   Outcome `snapshot:"-"`
 }
 
-// node is a machine of the cluster.
-type node struct {
-	// facts are as the node told them, and free is the same less what jobs hold.
+// clusterNode is a node with what jobs hold of it.
+type clusterNode struct {
+	// facts are as the node reported them, free is what jobs do not hold of them.
 	facts, free placement.Node
 	drained     bool
 	// holders are the jobs that hold something here, in the order of submission.
 	holders []*entry
-	// spare is the number of free GPUs that count for the cluster, and counts says that the node does.
-	spare  int
-	counts bool
+	// freeGPUs is the number of free GPUs that count for the cluster; counts says that the node does.
+	freeGPUs int
+	counts   bool
 }
 
 // entry is a job of the cluster.
 type entry struct {
 	Spec
 	state *job.State
-	seq   int
-	// queue is where it waits when it does, and waits says so; inner is the queue of the jobs within it, if it is a reservation.
+	// seq is its place in the order of submission.
+	seq int
+	// queue is where it waits when it does; inner is the queue of the jobs within it, if it is a reservation.
 	queue, inner *queue
-	waits        bool
-	// repair says of a job that waits that it holds nodes which are of no use to it without others.
-	repair bool
-	// held is what it was given, by node name, and leaving are the nodes that it is to give up.
+	wait         wait
+	// held is what it was given, by node name; leaving are the nodes that it is to give up.
 	held    map[string]placement.Node
 	leaving map[string]bool
-	// told is why it waits, and behind the job before it in the queue, if that is why.
-	told   string
-	behind *entry
-	// tried says that there was no plan for it as the first of its queue; it then needs nodes and GPUs, no fewer, to be usable.
-	tried       bool
-	nodes, gpus int
-	// passed says that there was no plan for it past the first of its queue.
-	passed bool
-	// ended says that the job's own end has come; a reservation's jobs may then still run. done that it holds nothing any more.
+	// ended says that the job itself has ended, while jobs within a reservation may still run. done says that
+	// it holds nothing any more.
 	ended, done bool
 }
+
+// wait is a job's place in its queue.
+type wait struct {
+	// queued says that the job waits. repair says that it also holds nodes, which are of no use without others.
+	queued, repair bool
+	// told is why it waits; behind is the job before it in the queue, if that is why.
+	told   string
+	behind *entry
+	// tried says that there was no plan for it as the first of its queue. It then needs at least that many
+	// usable nodes and free GPUs.
+	tried       bool
+	nodes, gpus int
+	// skipped says that there was no plan for it past the first of its queue.
+	skipped bool
+}
+
+func (w *wait) begin(repair bool) { *w = wait{queued: true, repair: repair} }
+
+func (w *wait) end() { w.queued = false }
+
+func (w *wait) tell(why string) { w.told = why }
+
+func (w *wait) tellBehind(e *entry) { w.behind = e }
+
+func (w *wait) try(tried bool) { w.tried = tried }
+
+func (w *wait) skip(skipped bool) { w.skipped = skipped }
+
+func (w *wait) need(nodes, gpus int) { w.nodes, w.gpus = nodes, gpus }
 
 // queue has the jobs that wait for nodes of the cluster, or of one reservation.
 type queue struct {
 	reservation *entry
-	// waiting are in the order of their turns, and open the jobs of a reservation that are not done.
+	// waiting are in the order of their turns; open are the jobs of a reservation that are not done.
 	waiting, open []*entry
-	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which that was for long enough.
+	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which they became due.
 	growing []*entry
-	// first is the job that keeps the nodes of its shadow from others.
+	// first is the job whose shadow keeps nodes from others: those that it is going to get.
 	first  *entry
 	shadow map[string]bool
 	// dirty says that the queue is to be served, better that something came or was freed.
@@ -79,7 +100,7 @@ type queue struct {
 
 // New returns a cluster without nodes and jobs.
 func New() *State {
-	return &State{nodes: map[string]*node{}, jobs: map[string]*entry{}, shunned: map[string]string{}, queue: &queue{}}
+	return &State{nodes: map[string]*clusterNode{}, jobs: map[string]*entry{}, avoided: map[string]string{}, queue: &queue{}}
 }
 
 // add makes the entry of a job. A reservation starts no ranks: its restart policy means nothing.
@@ -95,7 +116,7 @@ func (s *State) add(spec Spec) *entry {
 		spec.Job.Restart = job.RestartJob
 	}
 	if spec.Sole {
-		s.sole = e
+		s.onlyJob = e
 	}
 	e.state = job.New(spec.Job)
 	s.jobs[spec.Job.ID] = e
@@ -104,12 +125,12 @@ func (s *State) add(spec Spec) *entry {
 
 func bySubmission(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }
 
-// byTurn has jobs to be repaired first.
+// byTurn puts jobs to be repaired first.
 func byTurn(a, b *entry) int {
 	switch {
-	case a.repair == b.repair:
+	case a.wait.repair == b.wait.repair:
 		return bySubmission(a, b)
-	case a.repair:
+	case a.wait.repair:
 		return -1
 	}
 	return 1

@@ -10,28 +10,28 @@ import (
 
 // NodeStatus is one node of the cluster.
 type NodeStatus struct {
-	// Node is as its agent described it, but that GPUs which jobs hold are HeldBy "job ID" or "reservation ID".
+	// Node is as its agent described it, except that GPUs held by jobs are HeldBy "job ID" or "reservation ID".
 	Node    placement.Node
 	Drained bool
 	// Excluded are the jobs that use it only if others will not do, in the order of submission.
 	Excluded []Exclusion
-	// Held is who holds what of the node, in the order of submission.
+	// Held says which jobs hold what of the node, in the order of submission.
 	Held []Holding
 }
 
-// Holding is what a job or a reservation has of a node. A job without GPUs has none, and may run there all the same.
+// Holding is what a job or a reservation holds of a node. A job without GPUs may run there too.
 type Holding struct {
 	Job  string
 	GPUs []int
 }
 
-// Exclusion is that a job uses a node only if others will not do.
+// Exclusion says that a job uses a node only if others will not do, and why.
 type Exclusion struct{ Job, Why string }
 
 // JobStatus is one job or reservation.
 type JobStatus struct {
 	Spec Spec
-	// Summary of a reservation is of its phases gathering, running while it is placed, stopping and finished.
+	// Summary of a reservation has the phases gathering, running while it is placed, stopping and finished.
 	Summary job.Summary
 	// Waits is why it is in the queue, empty when it is not.
 	Waits string
@@ -64,7 +64,7 @@ func indexes(gpus []placement.GPU) []int {
 	return list
 }
 
-// excluded says by which jobs each node is, and why.
+// excluded says which jobs exclude each node, and why.
 func (s *State) excluded() map[string][]Exclusion {
 	nodes := map[string][]Exclusion{}
 	for _, e := range s.bySubmission() {
@@ -78,11 +78,11 @@ func (s *State) excluded() map[string][]Exclusion {
 	return nodes
 }
 
-// Drained says that a node is there, and given to no job.
+// Drained reports whether a node is there and is given to no job.
 func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nodes[node].drained }
 
-// Shunned says why jobs are given a node only if others will not do; it is empty for others.
-func (s *State) Shunned(node string) string { return s.shunned[node] }
+// Avoided says why jobs are given a node only if others will not do; it is empty for other nodes.
+func (s *State) Avoided(node string) string { return s.avoided[node] }
 
 // Jobs are all jobs, in the order of submission.
 func (s *State) Jobs() []JobStatus {
@@ -102,11 +102,11 @@ func (s *State) Job(id string) (JobStatus, bool) {
 	return e.status(), true
 }
 
-// Why says why a job waits: of the first of its queue node by node, which costs a plan, of others as they were told. It is empty
-// for a job that does not wait.
+// Why says why a job waits. For the first of its queue it makes a plan and says why for each node; for others it
+// repeats what they were told. It is empty for a job that does not wait.
 func (s *State) Why(id string) string {
 	e := s.jobs[id]
-	if e == nil || !e.waits {
+	if e == nil || !e.wait.queued {
 		return ""
 	}
 	if res := e.queue.reservation; e.queue.waiting[0] == e && (res == nil || len(res.held) > 0) {
@@ -114,13 +114,13 @@ func (s *State) Why(id string) string {
 			return err.Error()
 		}
 	}
-	return e.told
+	return e.wait.told
 }
 
 func (e *entry) status() JobStatus {
 	st := JobStatus{Spec: e.Spec, Summary: e.state.Summary()}
-	if e.waits {
-		st.Waits = e.told
+	if e.wait.queued {
+		st.Waits = e.wait.told
 	}
 	switch {
 	case e.inner == nil:
@@ -133,7 +133,8 @@ func (e *entry) status() JobStatus {
 	return st
 }
 
-// Meeting says who is missing at the start of a job, or what all but a few of its ranks wait for; it is empty when there is no such job.
+// Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks wait for. It is
+// empty if there is no such job.
 func (s *State) Meeting(id string, m job.Meeting) string {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Meeting(m)
@@ -141,20 +142,21 @@ func (s *State) Meeting(id string, m job.Meeting) string {
 	return ""
 }
 
-// Live says that processes of an attempt of a job may be on a node. What else a node that is back runs of it must end.
+// Live reports whether processes of an attempt of a job may be on a node. Whatever else of the job a returning
+// node runs must end.
 func (s *State) Live(id, node string, unit, attempt int) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Live(node, unit, attempt)
 }
 
-// Weighs says that what a rank of a job has left behind can bear on what its failure means, as [job.State.Weighs] does. Of an event for which
-// it does not, that can be left out before [State.Step].
+// Weighs reports whether what a rank of a job left behind can bear on what its failure means, as
+// [job.State.Weighs] does. Otherwise it can be left out of the event before [State.Step].
 func (s *State) Weighs(id string, ev job.Exited) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Weighs(ev)
 }
 
-// Forget drops a job that is finished. A job that is not stays, and so does a reservation until its jobs are forgotten.
+// Forget drops a finished job. Any other job stays.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {
 		delete(s.jobs, id)
@@ -164,5 +166,5 @@ func (s *State) Forget(id string) {
 // bySubmission are all jobs in the order of submission.
 func (s *State) bySubmission() []*entry { return slices.SortedFunc(maps.Values(s.jobs), bySubmission) }
 
-// Has says that jobs may have a node, or hold it.
+// Has reports whether a node is in the cluster.
 func (s *State) Has(node string) bool { return s.nodes[node] != nil }

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Step takes what happened and returns the steps of jobs that it caused. What is about a job or node that is not there causes
-// none.
+// Step takes what happened and returns the steps of jobs that it caused. An event about a job or node that is
+// not there causes none.
 func (s *State) Step(ev Event) Outcome {
 	s.out = Outcome{}
 	switch ev := ev.(type) {
@@ -47,7 +47,7 @@ func (s *State) submit(spec Spec) {
 func (s *State) joined(facts placement.Node) {
 	n := s.nodes[facts.Name]
 	if n == nil {
-		n = &node{}
+		n = &clusterNode{}
 		s.nodes[facts.Name] = n
 	}
 	n.facts = facts
@@ -61,13 +61,13 @@ func (s *State) joined(facts placement.Node) {
 			s.step(e, job.Rejoined{Node: facts.Name})
 		}
 	}
-	s.dismiss(n)
-	if s.sole != nil && !s.sole.done {
-		s.give(s.sole, facts)
+	s.letLeave(n)
+	if s.onlyJob != nil && !s.onlyJob.done {
+		s.give(s.onlyJob, facts)
 	}
 }
 
-// give tells a job of a node that it now holds.
+// give tells a job about a node that it now holds.
 func (s *State) give(e *entry, share placement.Node) {
 	s.hold(e, share)
 	s.step(e, job.Joined{Node: share})
@@ -83,7 +83,7 @@ func (s *State) lost(ev Lost) {
 	for _, e := range n.holders {
 		delete(e.held, ev.Node)
 	}
-	s.unshadow(n)
+	s.dropShadows(n)
 	for _, e := range n.holders {
 		s.step(e, job.Lost{Node: ev.Node, Why: ev.Why})
 	}
@@ -94,12 +94,12 @@ func (s *State) rejoined(name string) {
 		for _, e := range slices.Clone(n.holders) {
 			s.step(e, job.Rejoined{Node: name})
 		}
-		s.dismiss(n)
+		s.letLeave(n)
 	}
 }
 
-// dismiss lets a node leave that is drained and that nothing holds. One that is back may not have heard of it.
-func (s *State) dismiss(n *node) {
+// letLeave lets a node leave that is drained and that no job holds. A node that is back may not know yet.
+func (s *State) letLeave(n *clusterNode) {
 	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
 		s.out.Leave = append(s.out.Leave, n.facts.Name)
 	}
@@ -113,9 +113,9 @@ func (s *State) drain(ev Drain) {
 	if !n.drained {
 		n.drained = true
 		s.refresh(n)
-		s.unshadow(n)
+		s.dropShadows(n)
 		s.queue.mark(s, false)
-		s.dismiss(n)
+		s.letLeave(n)
 	}
 	if ev.Leaves == nil {
 		return
@@ -125,9 +125,9 @@ func (s *State) drain(ev Drain) {
 	}
 }
 
-// unload takes from a job the nodes that it has given up; from a reservation, when the jobs within it have given them up too. It
-// says whether there were any.
-func (s *State) unload(e *entry) (fewer bool) {
+// dropGivenUp takes from a job the nodes that it has given up, and from a reservation those that the jobs within
+// it have given up too. It reports whether there were any.
+func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
 		if e.state.Has(name) || n != nil && slices.ContainsFunc(n.holders, func(o *entry) bool { return o.queue.reservation == e }) {
@@ -162,13 +162,16 @@ func (s *State) happened(ev Happened) {
 	}
 }
 
-// step steps a job and sees to what follows for the cluster.
+// step steps a job and does what follows for the cluster.
 func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
-	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Verdict: e.state.Judged(), Stale: e.state.Stale()}
+	st := Step{
+		Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Verdict: e.state.Judged(),
+		Stale: e.state.Stale(),
+	}
 	over := e.ended
 	e.note(ev, actions)
-	s.shun(e, actions)
+	s.noteQuarantined(e, actions)
 	if _, first := ev.(job.Submitted); first && !e.Sole {
 		st.Reason = "in the queue"
 	}
@@ -176,29 +179,30 @@ func (s *State) step(e *entry, ev job.Event) {
 		s.reserve(e, &st)
 	}
 	s.out.Steps = append(s.out.Steps, st)
-	fewer := s.unload(e)
+	fewer := s.dropGivenUp(e)
 	switch {
 	case over:
 	case e.ended:
 		s.end(e)
 	case !e.Sole:
-		s.attend(e, ev, actions)
+		s.requeue(e, ev, actions)
 	}
 	if fewer && !e.Sole && e.state.Wanting() {
 		s.enter(e)
 	}
-	if res := e.queue.reservation; res != nil && s.unload(res) && res.state.Wanting() {
+	if res := e.queue.reservation; res != nil && s.dropGivenUp(res) && res.state.Wanting() {
 		s.enter(res)
 	}
 }
 
-// note takes from a step of a job what the cluster must know.
+// note keeps what the cluster must know of a step of a job.
 func (e *entry) note(ev job.Event, actions []job.Action) {
 	switch ev := ev.(type) {
 	case job.Queued:
-		e.told = ev.Why
+		e.wait.tell(ev.Why)
 	case job.Joined:
-		e.told, e.behind = "", nil
+		e.wait.tell("")
+		e.wait.tellBehind(nil)
 	case job.Draining:
 		e.leaving[ev.Node] = true
 	case job.TimedOut:
@@ -212,23 +216,22 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 	}
 }
 
-// attend puts a job into the queue when it begins to lack nodes, and takes it out when it does not lack any.
-func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
+// requeue puts a job into the queue when it begins to lack nodes, and takes it out when it lacks none.
+func (s *State) requeue(e *entry, ev job.Event, actions []job.Action) {
 	_, lost := ev.(job.Lost)
-	begins := lost || !e.waits && (e.state.Replaced() || slices.ContainsFunc(actions, isAlarm))
-	if !e.waits && !begins {
+	begins := lost || !e.wait.queued && (e.state.Replaced() || slices.ContainsFunc(actions, limitsWait))
+	if !e.wait.queued && !begins {
 		return
 	}
-	switch wants := e.state.Wanting(); {
-	case !wants:
+	if !e.state.Wanting() {
 		s.leave(e)
-	case begins:
+	} else if begins {
 		s.enter(e)
 	}
 }
 
-// isAlarm says that a job begins to wait for nodes, which has limits.
-func isAlarm(a job.Action) bool {
+// limitsWait reports whether an action is an alarm that a job sets when it begins to wait for nodes.
+func limitsWait(a job.Action) bool {
 	alarm, ok := a.(job.Alarm)
 	return ok && (alarm.Kind == job.AlarmPlacement || alarm.Kind == job.AlarmLastCall)
 }

@@ -61,7 +61,7 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 // checkKept holds of a gang with groups of fixed sizes that goes on with an excluded node that there was no other, or that another job was to be repaired before.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
-	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || loose(e.Job.Request) {
+	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
 		return nil
 	}
 	for _, id := range before[r.Within] {
@@ -144,7 +144,7 @@ func (w *world) readmit() error {
 			return w.event(Happened{r.Job.ID, job.TimedOut{Kind: job.AlarmExclusion, Seq: seq}})
 		}
 	}
-	for _, name := range sorted(w.state.shunned) {
+	for _, name := range sorted(w.state.avoided) {
 		return w.event(Avoid{Node: name})
 	}
 	return nil

@@ -9,27 +9,27 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange has a job that is about to start again give back the nodes that it excludes, each for another that is free. Without such
-// a one it goes on with what it has.
+// exchange makes a job that is about to start again give back the nodes that it excludes, each for a free one.
+// It goes on with a node for which there is none.
 func (s *State) exchange(e *entry) {
-	if e.Sole || e.waits {
+	if e.Sole || e.wait.queued {
 		return
 	}
 	for _, name := range e.state.Idle() {
-		if _, holds := e.held[name]; holds && !e.leaving[name] && !s.overtakes(e) {
+		if _, holds := e.held[name]; holds && !e.leaving[name] && !s.yields(e) {
 			s.replace(e, name)
 		}
 	}
 }
 
-// overtakes says that a job that must be repaired has waited for longer than this one.
-func (s *State) overtakes(e *entry) bool {
+// yields reports whether a job that must be repaired has waited for longer than this one.
+func (s *State) yields(e *entry) bool {
 	q := e.queue.waiting
-	return len(q) > 0 && q[0].repair && q[0].seq < e.seq
+	return len(q) > 0 && q[0].wait.repair && q[0].seq < e.seq
 }
 
 func (s *State) replace(e *entry, name string) {
-	plan, ok := s.another(e, name)
+	plan, ok := s.substitute(e, name)
 	if !ok {
 		return
 	}
@@ -39,9 +39,9 @@ func (s *State) replace(e *entry, name string) {
 	s.grant(e, plan, whole)
 }
 
-// another is a node that can take the place of one: of those that share most of its levels of the network, the first by the order of
-// the job.
-func (s *State) another(e *entry, name string) (placement.Plan, bool) {
+// substitute finds a node that can take the place of another one: of those that share most of its levels of
+// the network, the first in the order of the job.
+func (s *State) substitute(e *entry, name string) (placement.Plan, bool) {
 	r := e.state.Instead(name)
 	for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {
 		all := s.candidates(e, false, nil, sharing, true)
@@ -61,28 +61,29 @@ func (s *State) another(e *entry, name string) (placement.Plan, bool) {
 	return placement.Plan{}, false
 }
 
-// shun notes the nodes whose hardware has failed in a job.
-func (s *State) shun(e *entry, actions []job.Action) {
+// noteQuarantined notes the nodes whose hardware has failed in a job.
+func (s *State) noteQuarantined(e *entry, actions []job.Action) {
 	for _, a := range actions {
 		if a, ok := a.(job.Quarantine); ok && !e.Sole {
-			s.shunned[a.Node] = fmt.Sprintf("%s in job %s", a.Why, e.Job.ID)
+			s.avoided[a.Node] = fmt.Sprintf("%s in job %s", a.Why, e.Job.ID)
 		}
 	}
 }
 
-// avoid is told what an earlier coordinator knew, and when it is over.
+// avoid takes what an earlier coordinator knew of a node, and that it no longer matters.
 func (s *State) avoid(ev Avoid) {
 	if ev.Why == "" {
-		delete(s.shunned, ev.Node)
+		delete(s.avoided, ev.Node)
 	} else {
-		s.shunned[ev.Node] = ev.Why
+		s.avoided[ev.Node] = ev.Why
 	}
 }
 
-// avoids says that a job is given a node only if others will not do.
+// avoids reports whether a job is given a node only if others will not do.
 func (s *State) avoids(e *entry, node string) bool {
-	return s.shunned[node] != "" || e.state.Excludes(node)
+	_, avoided := s.avoided[node]
+	return avoided || e.state.Excludes(node)
 }
 
-// picky says that there are such nodes.
-func (s *State) picky(e *entry) bool { return len(s.shunned) > 0 || e.state.ExcludesAny() }
+// avoidsAny reports whether there are such nodes.
+func (s *State) avoidsAny(e *entry) bool { return len(s.avoided) > 0 || e.state.ExcludesAny() }
