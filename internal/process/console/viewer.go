@@ -11,8 +11,8 @@ import (
 const maxHeld = 16 << 20
 
 // Viewer shows pieces of many ranks' log files as the running job would have shown them. It holds an
-// unfinished line back until its end comes, End is called, or all such lines exceed 16 MiB. It
-// belongs to one goroutine.
+// unfinished line back until its end comes or all such lines exceed 16 MiB. It belongs to one
+// goroutine.
 //
 // A viewer waits for the console's reader, because its text is in files, and loses no line until its
 // context ends. Then the console counts the others as lost.
@@ -52,21 +52,12 @@ func (v *Viewer) Add(ctx context.Context, from Source, data []byte) {
 // SetWorldSize says how many ranks the job has.
 func (v *Viewer) SetWorldSize(n int) { v.console.folding.expectWorld(n) }
 
-// End shows the unfinished lines of a rank.
-func (v *Viewer) End(ctx context.Context, rank int) {
-	v.end(ctx, func(s Source) bool { return s.Rank == rank })
-}
-
 // Close shows all unfinished lines.
-func (v *Viewer) Close(ctx context.Context) { v.end(ctx, func(Source) bool { return true }) }
-
-func (v *Viewer) end(ctx context.Context, which func(Source) bool) {
+func (v *Viewer) Close(ctx context.Context) {
 	for _, from := range slices.SortedFunc(maps.Keys(v.unfinished), Source.compare) {
-		if which(from) {
-			s := v.splitter(ctx, from)
-			s.End()
-			v.keep(from, &s)
-		}
+		s := v.splitter(ctx, from)
+		s.End()
+		v.keep(from, &s)
 	}
 }
 

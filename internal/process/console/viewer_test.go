@@ -21,8 +21,7 @@ func TestViewerStreams(t *testing.T) {
 		v.Add(soon(t), Source{0, 1, Stderr}, fmt.Appendf(nil, "e%d", i))
 		v.Add(soon(t), Source{1, 1, Stdout}, []byte("-"))
 	}
-	v.End(soon(t), 2)
-	v.End(soon(t), 1)
+	v.Close(soon(t))
 	v.Add(soon(t), Source{1, 1, Stdout}, []byte("more\n"))
 	v.Close(soon(t))
 	if err := c.Close(); err != nil {

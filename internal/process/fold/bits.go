@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// maxFew is how many ranks a set lists before it is a bitmap, which is larger.
+// maxFew is how many ranks a set lists before it becomes a bitmap, which is larger.
 const maxFew = 8
 
-// set is a growing set of ranks from 0 to MaxRank. While it is small it is a list, so that a line of one rank among 100,000 costs no
-// bitmap of 100,000.
+// set is a growing set of ranks from 0 to MaxRank. A small set is a list, so that a line of one
+// rank among 100,000 needs no bitmap.
 type set struct {
 	n     int
 	few   []int32
@@ -24,7 +24,7 @@ func (s *set) has(rank int) bool {
 	return word < len(s.words) && s.words[word]&(1<<(rank%64)) != 0
 }
 
-// add says whether the rank is new.
+// add reports whether the rank is new.
 func (s *set) add(rank int) bool {
 	if s.has(rank) {
 		return false
@@ -76,7 +76,7 @@ func (s *set) ranks() (r Ranks) {
 	return r
 }
 
-// next is the first rank from one on that is in the bitmap, or that is not; -1 when none is.
+// next is the first rank at or after from that is in the bitmap, or not in it; -1 if there is none.
 func (s *set) next(from int, in bool) int {
 	for word := from / 64; word < len(s.words); word++ {
 		w := s.words[word]

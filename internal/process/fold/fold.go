@@ -1,21 +1,25 @@
-// Package fold makes one line of lines that many ranks print nearly alike: who prints them is a set, and a value in which they differ is
-// a range, while what is odd stays apart.
+// Package fold merges lines that many ranks print nearly alike into one line with a set of ranks
+// and ranges of values. Lines that differ in an unusual way stay apart.
 //
 //	[r0-511 -r37] step 120 loss=0.41..0.43
 //	[r37] step 120 loss=nan
 //
-// A [Folder] is told lines with their times, and gives [Group] values. It reads no clock, starts nothing, and gives the same groups for the same
-// lines. Every line is in exactly one group, and a group has no rank that did not print such a line with values in its ranges.
+// A [Folder] takes lines with their times and returns [Group] values. It reads no clock and starts
+// nothing, and the same lines always give the same groups. Every line is in exactly one group, and
+// every rank of a group printed such a line with values in its ranges.
 //
-// A group is due when all ranks that are expected to have said it, and at latest when a window has passed since its first line. Ranks
-// that come later make another group. Lines fold by their words and integers: those of step 120 are a group, and those of step 121
-// another. An integer that nearly each rank has for itself, as a pid, becomes a range once that was seen. Decimals become ranges but for
-// those far from the others. Lines without any words fold only if they are equal.
+// A group is due when all expected ranks have printed it, and at the latest a window after its
+// first line. Later ranks form another group. Lines fold if their words and integers are equal:
+// those of step 120 form one group, those of step 121 another. An integer that differs on nearly
+// every rank, such as a pid, becomes a range once that is known. Decimals become ranges, except
+// outliers. Lines without words fold only if they are equal.
 //
-// The lines of a rank come in its order, as far as they are of one block: lines that are indented, with the one before and the one after. Others may
-// be put in another order, since threads of ranks race with each other, to fold with those of other ranks.
+// The lines of a rank keep their order within a block, which is a line and the indented lines after
+// it. Other lines may be reordered to fold with those of other ranks, because a rank's threads race
+// with each other.
 //
-// Lines are compared without colours. Everything is bounded: of what is open at a time, the oldest goes out early if it is too much.
+// Colours are ignored. Memory is bounded: if too much is open, the oldest groups are returned
+// early.
 package fold
 
 import (
@@ -33,47 +37,48 @@ const (
 	Stderr Stream = 2
 )
 
-// Window is how long a line waits for others by default. A line of one rank alone is shown within it.
+// Window is how long a line waits for others by default. A line that only one rank prints is shown
+// within it.
 const Window = 150 * time.Millisecond
 
 const (
-	// maxOpen is the most groups of a stream that are open at a time, and maxBytes the memory of all their lines.
+	// maxOpen bounds the open groups of a stream, and maxBytes the memory of all their lines.
 	maxOpen  = 16 << 10
 	maxBytes = 64 << 20
 )
 
-// Line is a line of a rank's output, without or with its newline.
+// Line is a line of a rank's output, with or without its newline.
 type Line struct {
 	Rank   int
 	Stream Stream
-	// Text is not kept.
+	// Text is not kept after the call.
 	Text []byte
-	// At is when it came. Time does not go back: an earlier one counts as the latest that was told.
+	// At is when the line came. A time before the latest one counts as the latest.
 	At time.Time
 }
 
-// Folder folds lines. One goroutine owns it.
+// Folder folds lines. It belongs to one goroutine.
 type Folder struct {
 	window  time.Duration
 	want    set
-	lanes   [256]*lane
-	used    []*lane
+	streams [256]*streamFolder
+	used    []*streamFolder
 	scanner scanner
-	// base is the first time that was told, and now the latest since.
+	// base is the time of the first line, and now the latest time since base.
 	base  time.Time
 	now   time.Duration
 	out   []Group
 	bytes int
-	free  []*node
+	free  []*openGroup
 	kept  int
 	split splitter
-	// watch, if set, is told which lines are in which group, by their numbers.
+	// watch, if set, gets the numbers of the lines in each group. It is for tests.
 	watch func(g Group, lines []uint64)
 	lines uint64
 }
 
-// New is a folder whose lines wait for others for a time; for [Window] if it is 0. Of the ranks that are expected no more need be known
-// than who still lives; without any, all groups wait until their time has passed.
+// New returns a folder whose lines wait for others for a window, or for [Window] if it is 0.
+// Without expected ranks, every group waits for the whole window.
 func New(window time.Duration, expected Ranks) *Folder {
 	if window <= 0 {
 		window = Window
@@ -84,7 +89,8 @@ func New(window time.Duration, expected Ranks) *Folder {
 	return f
 }
 
-// Expect says which ranks live from now on, and gives the groups that wait for no other.
+// Expect sets the ranks that are expected to print lines, and returns the groups that are complete
+// now.
 func (f *Folder) Expect(expected Ranks) []Group {
 	f.want.reset()
 	for _, of := range expected {
@@ -94,29 +100,29 @@ func (f *Folder) Expect(expected Ranks) []Group {
 	}
 	for _, l := range f.used {
 		l.recount()
-		l.complete()
+		l.emitComplete()
 	}
 	return f.take()
 }
 
-// Add tells of a line, and gives the groups that are due by it.
+// Add takes a line and returns the groups that it makes due.
 func (f *Folder) Add(line Line) []Group {
 	f.tick(line.At)
 	f.scanner.line(line.Text)
 	f.lines++
-	f.lane(line.Stream).add(line.Rank)
+	f.stream(line.Stream).add(line.Rank)
 	return f.take()
 }
 
-// Tick gives the groups that are due at a time.
+// Tick returns the groups that are due at a time.
 func (f *Folder) Tick(now time.Time) []Group {
 	f.tick(now)
 	return f.take()
 }
 
-// Due is when Tick has something to give; false when nothing waits.
+// Due is when Tick has a group to return; false if no group is open.
 func (f *Folder) Due() (time.Time, bool) {
-	var first *node
+	var first *openGroup
 	for _, l := range f.used {
 		if n := l.oldest; n != nil && (first == nil || n.first < first.first) {
 			first = n
@@ -128,7 +134,7 @@ func (f *Folder) Due() (time.Time, bool) {
 	return f.base.Add(first.first + f.window), true
 }
 
-// Flush gives all that waits.
+// Flush returns all open groups.
 func (f *Folder) Flush() []Group {
 	for _, l := range f.used {
 		for l.oldest != nil {
@@ -156,10 +162,10 @@ func (f *Folder) take() []Group {
 	return out
 }
 
-func (f *Folder) lane(of Stream) *lane {
-	if f.lanes[of] == nil {
-		f.lanes[of] = newLane(f, of)
-		f.used = append(f.used, f.lanes[of])
+func (f *Folder) stream(of Stream) *streamFolder {
+	if f.streams[of] == nil {
+		f.streams[of] = newStreamFolder(f, of)
+		f.used = append(f.used, f.streams[of])
 	}
-	return f.lanes[of]
+	return f.streams[of]
 }

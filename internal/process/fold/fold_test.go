@@ -133,7 +133,7 @@ func TestFold(t *testing.T) {
 		{
 			"what one rank repeats", 2,
 			[]told{{0, Of(0), strings.Repeat("again\n", 99) + "again"}},
-			append(slices.Repeat([]string{"[r0] again"}, maxTwins), "[r0] again (84 lines)"),
+			append(slices.Repeat([]string{"[r0] again"}, maxRepeats), "[r0] again (84 lines)"),
 		},
 		{"a rank that cannot be", 2, []told{{0, Ranks{{-1, -1}}, "who"}}, []string{"[r-1] who"}},
 	} {

@@ -8,74 +8,75 @@ import (
 )
 
 const (
-	// judgeEvery is how often it is looked at in which values of a shape ranks differ by nature.
+	// judgeEvery bounds how often a shape is searched for values that vary by rank.
 	judgeEvery = 50 * time.Millisecond
-	// fewest is how many ranks it takes to tell that they do, and many how many different values.
-	fewest = 4
-	many   = 4
+	// minRanks and minValues are how many ranks and different values it takes to tell.
+	minRanks  = 4
+	minValues = 4
 )
 
-// merger is memory for putting nodes together.
+// merger is reused memory for merging groups.
 type merger struct {
-	nodes  []*node
+	groups []*openGroup
 	values map[string]*tally
 	ranks  set
 }
 
-// tally is who has said a value, and how often.
+// tally counts the ranks and the lines with a value.
 type tally struct {
 	ranks set
 	lines int
 }
 
-// settle looks, before a node that not all ranks have joined goes out, whether it and others are apart only by values in which ranks
-// differ by nature, and puts those together. It is remembered of the shape.
-func (l *lane) settle(n *node) {
+// mergeSimilar is called before an incomplete group is returned. It merges the group with others of
+// its shape if they differ only in values that vary by rank, and remembers those for the shape.
+func (l *streamFolder) mergeSimilar(n *openGroup) {
 	t := n.shape
-	if t.bare || t.nodes < 2 || l.whole(n) || t.keyed&^t.own == 0 || l.fold.now-t.judged < judgeEvery {
+	if t.bare || t.groups < 2 || l.isComplete(n) || t.keyed&^t.varying == 0 || l.fold.now-t.judgedAt < judgeEvery {
 		return
 	}
-	t.judged = l.fold.now
+	t.judgedAt = l.fold.now
 	m := &l.merger
 	m.gather(t)
-	if own := m.judge(t); own != 0 {
-		t.own |= own
-		t.doubt &^= own
+	if own := m.findVarying(t); own != 0 {
+		t.varying |= own
+		t.doubtful &^= own
 		l.merge(t)
 	}
-	clear(m.nodes)
+	clear(m.groups)
 }
 
-// gather lists the nodes of a shape in their order.
+// gather lists the groups of a shape in order.
 func (m *merger) gather(t *shape) {
-	m.nodes = m.nodes[:0]
+	m.groups = m.groups[:0]
 	m.ranks.reset()
 	for _, n := range t.open {
 		for ; n != nil; n = n.twin {
-			m.nodes = append(m.nodes, n)
+			m.groups = append(m.groups, n)
 			for _, e := range n.entries {
 				m.ranks.add(int(e.rank))
 			}
 		}
 	}
-	slices.SortFunc(m.nodes, func(a, b *node) int { return int(int64(a.order - b.order)) })
+	slices.SortFunc(m.groups, func(a, b *openGroup) int { return int(int64(a.order - b.order)) })
 }
 
-// judge says which of the values that are keyed are the ranks' own.
-func (m *merger) judge(t *shape) (own uint64) {
+// findVarying returns the keyed values that vary by rank.
+func (m *merger) findVarying(t *shape) (own uint64) {
 	for i, slot := range t.slots {
-		if mask := uint64(1) << i; t.keyed&^t.own&mask != 0 && m.differs(slot.kind, i) {
+		if mask := uint64(1) << i; t.keyed&^t.varying&mask != 0 && m.varies(slot.kind, i) {
 			own |= mask
 		}
 	}
 	return own
 }
 
-// differs says that a value is the rank's number, or that most lines have one that fewer than half of the ranks have said.
-func (m *merger) differs(kind Kind, slot int) bool {
+// varies reports whether a value is the rank's number, or on most lines one that fewer than half of
+// the ranks print.
+func (m *merger) varies(kind Kind, slot int) bool {
 	m.values = map[string]*tally{}
 	lines := 0
-	for _, n := range m.nodes {
+	for _, n := range m.groups {
 		text := n.value(0, slot)
 		of := m.values[string(text)]
 		if of == nil {
@@ -91,7 +92,7 @@ func (m *merger) differs(kind Kind, slot int) bool {
 	if len(m.values) < 2 {
 		return false
 	}
-	if kind == Integer && m.numbered() {
+	if kind == Integer && m.areNumbers() {
 		return true
 	}
 	common := 0
@@ -100,11 +101,12 @@ func (m *merger) differs(kind Kind, slot int) bool {
 			common += of.lines
 		}
 	}
-	return m.ranks.n >= fewest && len(m.values) >= many && 2*common < lines
+	return m.ranks.n >= minRanks && len(m.values) >= minValues && 2*common < lines
 }
 
-// numbered says that values are the numbers of the ranks: of all, or those within nodes or of nodes if enough ranks say so.
-func (m *merger) numbered() bool {
+// areNumbers reports whether the values number the ranks, or with enough ranks, the ranks within
+// nodes or the nodes.
+func (m *merger) areNumbers() bool {
 	var numbers []numbering
 	for text, who := range m.values {
 		n, err := strconv.Atoi(text)
@@ -116,25 +118,26 @@ func (m *merger) numbered() bool {
 		}
 	}
 	slices.SortFunc(numbers, func(a, b numbering) int { return cmp.Or(a.rank-b.rank, a.n-b.n) })
-	return all(numbers, func(of numbering) bool { return of.n == of.rank }) || m.ranks.n >= fewest && (inNode(numbers) || ofNode(numbers))
+	return all(numbers, func(of numbering) bool { return of.n == of.rank }) || m.ranks.n >= minRanks && (areLocalRanks(numbers) || areNodeRanks(numbers))
 }
 
-// numbering is a number that a rank says.
+// numbering is a number that a rank prints.
 type numbering struct{ rank, n int }
 
 func all(numbers []numbering, is func(numbering) bool) bool {
 	return !slices.ContainsFunc(numbers, func(of numbering) bool { return !is(of) })
 }
 
-// inNode says that each rank has its number within nodes of the same size.
-func inNode(numbers []numbering) bool {
+// areLocalRanks reports whether the numbers count the ranks within nodes of the same size.
+func areLocalRanks(numbers []numbering) bool {
 	size := 1 + slices.MaxFunc(numbers, func(a, b numbering) int { return a.n - b.n }).n
 	return all(numbers, func(of numbering) bool { return of.n == of.rank%size })
 }
 
-// ofNode says that each rank, in their order, has the number of its node, of at least three: two might be steps, of which half of the
-// ranks are at one. Ranks at a node's end may be missing.
-func ofNode(numbers []numbering) bool {
+// areNodeRanks reports whether the numbers, sorted by rank, count the nodes, at least three: two
+// numbers might be steps that half of the ranks have reached. The last ranks of a node may be
+// missing.
+func areNodeRanks(numbers []numbering) bool {
 	first := numbers[0]
 	next := slices.IndexFunc(numbers, func(of numbering) bool { return of.n != first.n })
 	if next < 0 || numbers[len(numbers)-1].n < first.n+2 {
@@ -149,12 +152,13 @@ func ofNode(numbers []numbering) bool {
 	return false
 }
 
-// merge has the lines of a shape's nodes, gathered in order, join the first node that they may by what is keyed now.
-func (l *lane) merge(t *shape) {
+// merge moves the lines of the gathered groups into the first group that they may join by the new
+// keys.
+func (l *streamFolder) merge(t *shape) {
 	clear(t.open)
 	t.recent = nil
 	places := map[string]*places{}
-	for _, n := range l.merger.nodes {
+	for _, n := range l.merger.groups {
 		n.twin = nil
 		l.key = t.appendKey(l.key[:0], n.line(0), n.of(0))
 		n.key = string(l.key)
@@ -167,19 +171,19 @@ func (l *lane) merge(t *shape) {
 	}
 }
 
-// places are the nodes of a key, and for each rank the first which it may not have joined yet.
+// places are the groups of a key, and for each rank the first that it may not have joined yet.
 type places struct {
-	nodes []*node
-	free  map[int32]int
+	groups []*openGroup
+	free   map[int32]int
 }
 
 func newPlaces() *places { return &places{free: map[int32]int{}} }
 
-// first is the place in which a line of the rank may be; the number of nodes if there is none.
-func (p *places) first(rank int32, n *node) int {
+// first is the group that a line of the rank may join, or the number of groups if there is none.
+func (p *places) first(rank int32, n *openGroup) int {
 	i := p.free[rank]
-	for ; i < len(p.nodes); i++ {
-		if to := p.nodes[i]; !to.ranks.has(int(rank)) && (!n.bound || to.order > n.least) {
+	for ; i < len(p.groups); i++ {
+		if to := p.groups[i]; !to.ranks.has(int(rank)) && (!n.bound || to.order > n.least) {
 			break
 		}
 	}
@@ -189,19 +193,20 @@ func (p *places) first(rank int32, n *node) int {
 	return i
 }
 
-// move has the lines of a node join others. What cannot stays, and the node is then one of the places.
-func (l *lane) move(n *node, at *places) {
+// move moves the lines of a group into others. If some must stay, the group becomes one of the
+// places.
+func (l *streamFolder) move(n *openGroup, at *places) {
 	stay := n.entries[:0:0]
 	before := n.size()
 	for _, e := range n.entries {
-		if to := at.first(e.rank, n); to < len(at.nodes) {
-			l.hand(e, n, at.nodes[to])
+		if to := at.first(e.rank, n); to < len(at.groups) {
+			l.moveLine(e, n, at.groups[to])
 		} else {
 			stay = append(stay, e)
 		}
 	}
 	if len(stay) == 0 {
-		l.dissolve(n)
+		l.dropEmptied(n)
 		return
 	}
 	n.ranks.reset()
@@ -212,21 +217,21 @@ func (l *lane) move(n *node, at *places) {
 		}
 	}
 	l.fold.bytes += n.size() - before
-	if len(at.nodes) == 0 {
+	if len(at.groups) == 0 {
 		n.shape.open[n.key] = n
 	} else {
-		at.nodes[len(at.nodes)-1].twin = n
+		at.groups[len(at.groups)-1].twin = n
 	}
-	at.nodes = append(at.nodes, n)
+	at.groups = append(at.groups, n)
 }
 
-// hand gives a line to another node.
-func (l *lane) hand(e entry, from, to *node) {
+// moveLine moves a line into another group.
+func (l *streamFolder) moveLine(e entry, from, to *openGroup) {
 	l.fold.bytes -= to.size()
 	to.put(e, from.line(int(e.row)), from.of(int(e.row)))
 	l.fold.bytes += to.size()
 	if from.first < to.first {
-		l.date(to, from)
+		l.ageLike(to, from)
 	}
 	if to.ranks.add(int(e.rank)) && l.fold.want.has(int(e.rank)) {
 		to.have++
@@ -234,13 +239,13 @@ func (l *lane) hand(e entry, from, to *node) {
 	if from.bound {
 		to.bound, to.least = true, max(to.least, from.least)
 	}
-	if s := &l.said[e.rank]; s.waits() == from {
-		s.node, s.life, s.order = to, to.life, to.order
+	if s := &l.lastLines[e.rank]; s.open() == from {
+		s.openGroup, s.generation, s.order = to, to.generation, to.order
 	}
 }
 
-// date has a node be as old as another.
-func (l *lane) date(n, as *node) {
+// ageLike makes a group as old as another.
+func (l *streamFolder) ageLike(n, as *openGroup) {
 	unlink(&l.oldest, &l.newer, n, ages)
 	n.first, n.newer, n.older = as.first, as, as.older
 	if as.older = n; n.older != nil {
@@ -250,8 +255,8 @@ func (l *lane) date(n, as *node) {
 	}
 }
 
-// dissolve drops a node whose lines are all in others; it is in no index.
-func (l *lane) dissolve(n *node) {
+// dropEmptied drops a group without lines; it is in no index.
+func (l *streamFolder) dropEmptied(n *openGroup) {
 	n.key = "\x00dissolved"
 	l.drop(n)
 }

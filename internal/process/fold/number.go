@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// number adds the value that begins with the digit at a place, and is where it ends.
+// number adds the value that begins with the digit at a place, and returns where it ends.
 func (s *scanner) number(at int) int {
 	if s.class(at-1) == letter {
 		return s.value(Integer, 0, at, s.digits(at))
@@ -34,7 +34,8 @@ func (s *scanner) number(at int) int {
 	return s.value(kind, 0, begin, end)
 }
 
-// hexKind tells an address in memory, which differs by nature, from a number that somebody chose to write so.
+// hexKind tells a memory address, which differs by nature, from a number that was written in
+// hexadecimal on purpose.
 func (s *scanner) hexKind(digits int) Kind {
 	if digits >= 6 {
 		return Address
@@ -56,7 +57,8 @@ func (s *scanner) hex(i int) int {
 	return i
 }
 
-// decimal is where the number around a digit begins and ends. What has two points, as addresses and versions have, is several integers.
+// decimal is where the number around a digit begins and ends. Text with two points, such as an
+// address or a version, is several integers.
 func (s *scanner) decimal(at int) (begin, end int, kind Kind) {
 	begin, end, kind = at, s.digits(at), Integer
 	switch {
@@ -82,7 +84,8 @@ func (s *scanner) decimal(at int) (begin, end int, kind Kind) {
 	return begin, end, kind
 }
 
-// joined says that the byte at a place makes a sign or a point after it part of a word, a path or a range.
+// joined reports whether the byte at a place makes a sign or a point after it part of a word, a
+// path or a range.
 func (s *scanner) joined(at int) bool {
 	if at < 0 {
 		return false
@@ -105,8 +108,8 @@ func (s *scanner) exponent(at int) int {
 	return at
 }
 
-// unit is what a number that ends here measures by its suffix, and where that ends; 0 if there is none. A duration may have several
-// parts: 1h2m3s.
+// unit is what the suffix of a number measures, and where it ends; 0 without a suffix. A duration
+// may have several parts: 1h2m3s.
 func (s *scanner) unit(at int) (byte, int) {
 	for first := byte(0); ; {
 		end := at
@@ -133,7 +136,8 @@ func (s *scanner) unit(at int) (byte, int) {
 	}
 }
 
-// measure is what a suffix measures, 't'ime in seconds, 'b'ytes or a 'n'umber, and how much of it one is.
+// measure is what a suffix measures, 't'ime in seconds, 'b'ytes or a 'n'umber, and how much one of
+// it is.
 func measure(suffix []byte) (unit byte, one float64) {
 	switch string(suffix) {
 	case "ns":
@@ -180,7 +184,8 @@ func measure(suffix []byte) (unit byte, one float64) {
 	return 0, 0
 }
 
-// moment is the end of a date or a time of day that begins here, or of a duration as bars show it; the same place if there is none.
+// moment is the end of a date, a time of day or a progress bar's duration that begins at a place;
+// the same place if there is none.
 func (s *scanner) moment(at int) int {
 	if s.is(at-1, ':') {
 		return at
@@ -207,10 +212,10 @@ func (s *scanner) moment(at int) int {
 	return at
 }
 
-// two says that two digits, and no third, stand at a place.
+// two reports whether exactly two digits stand at a place.
 func (s *scanner) two(at int) bool { return s.class(at) == digit && s.digits(at) == at+2 }
 
-// clock is the end of hours, minutes and seconds, with what follows of a fraction and a zone; 0 if there are none.
+// clock is the end of hours, minutes and seconds with a fraction and a zone; 0 if there are none.
 func (s *scanner) clock(at, hours int) int {
 	if hours <= at || hours > at+2 || !s.is(hours, ':') || !s.two(hours+1) || !s.is(hours+3, ':') || !s.two(hours+4) {
 		return 0
@@ -230,7 +235,8 @@ func (s *scanner) clock(at, hours int) int {
 	return end
 }
 
-// amount is a number that puts values of a kind in order: of seconds or bytes, if it has such a unit. Names have none.
+// amount is a number that orders the values of a kind, in seconds or bytes if it has such a unit.
+// Names have none.
 func amount(kind Kind, text []byte) float64 {
 	switch kind {
 	case Integer:
@@ -280,7 +286,7 @@ func quantity(text []byte) (sum float64) {
 	return sum
 }
 
-// numberEnd is where the number that a text begins with ends; at least 1.
+// numberEnd is where the number at the start of a text ends; at least 1.
 func numberEnd(text []byte) int {
 	i := 1
 	for ; i < len(text); i++ {
@@ -296,7 +302,8 @@ func numberEnd(text []byte) int {
 
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// small is the value of an ordinary decimal of at most 15 digits, exactly as strconv has it: the quotient of two exact numbers.
+// small is the value of a decimal of at most 15 digits, exactly as strconv parses it: the quotient
+// of two exact numbers.
 func small(text []byte) (float64, bool) {
 	n, places, negative := uint64(0), -1, false
 	if len(text) > 16 {
@@ -330,7 +337,7 @@ func small(text []byte) (float64, bool) {
 	return value, true
 }
 
-// parse is the value of a decimal; what is too large for a float64 is the largest one.
+// parse is the value of a decimal; the largest float64 if it is too large.
 func parse(text []byte) float64 {
 	if n, ok := small(text); ok {
 		return n

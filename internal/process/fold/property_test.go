@@ -140,7 +140,7 @@ func TestBestFold(t *testing.T) {
 		for _, g := range f.Flush() {
 			got = append(got, g.Text())
 		}
-		if len(program) < maxTwins && !slices.Equal(got, program) {
+		if len(program) < maxRepeats && !slices.Equal(got, program) {
 			t.Fatalf("got %q, want %q", got, program)
 		}
 	})
@@ -163,8 +163,8 @@ func TestBounds(t *testing.T) {
 		o := watched(f)
 		for i := range 20_000 {
 			o.add(Line{i % 3 * 49_999, Stdout, []byte(text(i)), begin})
-			if l := f.lane(Stdout); l.nodes > maxOpen || f.bytes > maxBytes || len(l.shapes) > maxShapes {
-				t.Fatalf("%s: %d nodes, %d bytes, %d shapes", name, l.nodes, f.bytes, len(l.shapes))
+			if l := f.stream(Stdout); l.groups > maxOpen || f.bytes > maxBytes || len(l.shapes) > maxShapes {
+				t.Fatalf("%s: %d nodes, %d bytes, %d shapes", name, l.groups, f.bytes, len(l.shapes))
 			}
 		}
 		f.Flush()

@@ -12,10 +12,10 @@ const MaxRank = 1<<20 - 1
 // Range is the ranks from First to Last, both included.
 type Range struct{ First, Last int }
 
-// Ranks is a set of ranks: ranges in order that neither touch nor overlap.
+// Ranks is a set of ranks: sorted ranges that neither touch nor overlap.
 type Ranks []Range
 
-// World is the ranks of a job of a size.
+// World is all ranks of a job of a size.
 func World(size int) Ranks {
 	if size < 1 {
 		return nil
@@ -34,7 +34,7 @@ func Of(ranks ...int) Ranks {
 	return r
 }
 
-// with adds a rank that is not below those of the set.
+// with adds a rank that is not below the others.
 func (r Ranks) with(rank int) Ranks {
 	if last := len(r) - 1; last >= 0 && rank <= r[last].Last+1 {
 		r[last].Last = rank
@@ -43,7 +43,6 @@ func (r Ranks) with(rank int) Ranks {
 	return append(r, Range{rank, rank})
 }
 
-// Len counts the ranks.
 func (r Ranks) Len() int {
 	n := 0
 	for _, of := range r {
@@ -52,7 +51,6 @@ func (r Ranks) Len() int {
 	return n
 }
 
-// Has says whether a rank is in the set.
 func (r Ranks) Has(rank int) bool {
 	_, found := slices.BinarySearchFunc(r, rank, func(of Range, rank int) int {
 		switch {
@@ -66,7 +64,7 @@ func (r Ranks) Has(rank int) bool {
 	return found
 }
 
-// All gives the ranks in order.
+// All yields the ranks in order.
 func (r Ranks) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, of := range r {
@@ -87,11 +85,11 @@ func (r Ranks) gaps() (missing Ranks) {
 	return missing
 }
 
-// maxRanges is the most ranges that a text names.
+// maxRanges is how many ranges a text names.
 const maxRanges = 8
 
-// String is the set in words that are never longer than a line: r37, r0-3,8, or r0-511 -r37 where that is no longer. Of more than eight
-// ranges it counts the rest: r0,2,4,6,8,10,12,14 +248 more.
+// String names the set in at most a line: r37, r0-3,8, or r0-511 -r37 if that is not longer. It
+// counts the ranges after the eighth: r0,2,4,6,8,10,12,14 +248 more.
 func (r Ranks) String() string {
 	if len(r) == 0 {
 		return "no rank"

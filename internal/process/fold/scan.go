@@ -6,40 +6,42 @@ import (
 )
 
 const (
-	// maxHead is how much of a line is taken apart, in bytes. The rest must be the same in all lines of a group.
+	// maxHead is how much of a line is scanned, in bytes. The rest must be the same in all lines of
+	// a group.
 	maxHead = 2 << 10
-	// maxSlots is the most values of a line that are told from its words; a mask of them is a uint64.
+	// maxSlots is how many values of a line are told from its words; a mask of them is a uint64.
 	maxSlots = 64
-	// mark begins a value in a shape. It is no byte of UTF-8; where a line has it, zero follows.
+	// mark begins a value in a shape. It is no byte of UTF-8; a zero follows where the line itself
+	// has it.
 	mark = 0xff
 )
 
-// span is a value in a line: text[begin:end], before which text[pad:begin] is spaces that align it.
+// span is a value in a line: text[begin:end]. text[pad:begin] is spaces that align it.
 type span struct{ pad, begin, end uint16 }
 
-// slot is a kind of value in a place of a shape. unit is what it measures: a time, bytes or a count; 0 if it has no unit.
+// slot is a kind of value at a place of a shape. unit is time, bytes or a count; 0 without a unit.
 type slot struct {
 	kind Kind
 	unit byte
 }
 
-// scanner takes lines apart. What it says of a line holds until the next.
+// scanner splits lines into words and values. Its fields hold until the next line.
 type scanner struct {
-	// text is the head of the line without colours, and shape its words, with marks for the values.
+	// text is the head of the line without colours, and shape its words with marks for the values.
 	text, shape []byte
 	slots       []slot
 	spans       []span
 	// words says that the line has letters outside its values.
 	words bool
-	// rest counts the bytes of the line after its head.
+	// rest is the number of bytes of the line after its head.
 	rest  int
 	plain []byte
-	// done is up to where the text is in the shape.
+	// done is how much of text is in shape.
 	done int
 	seed maphash.Seed
 }
 
-// line takes a line apart. Of one that overwrites itself with carriage returns it is the last text.
+// line scans a line, or the last text of one that overwrites itself with carriage returns.
 func (s *scanner) line(raw []byte) {
 	for len(raw) > 0 && (raw[len(raw)-1] == '\n' || raw[len(raw)-1] == '\r') {
 		raw = raw[:len(raw)-1]
@@ -91,7 +93,7 @@ func (s *scanner) class(at int) byte {
 	return classes[s.text[at]]
 }
 
-// is says whether the byte at a place of the text is c.
+// is reports whether the byte at a place of the text is c.
 func (s *scanner) is(at int, c byte) bool { return uint(at) < uint(len(s.text)) && s.text[at] == c }
 
 func (s *scanner) scan() {
@@ -126,7 +128,8 @@ func (s *scanner) literal(to int) {
 	}
 }
 
-// value adds text[begin:end] as a value, with the spaces before it that align it: all but the first, unless they indent the line.
+// value adds text[begin:end] as a value. The spaces before it align it: all but the first, unless
+// they indent the line.
 func (s *scanner) value(kind Kind, unit byte, begin, end int) int {
 	pad := begin
 	for pad-1 > s.done && s.text[pad-1] == ' ' && s.text[pad-2] == ' ' {
@@ -143,7 +146,7 @@ func (s *scanner) value(kind Kind, unit byte, begin, end int) int {
 	return end
 }
 
-// bar is what fills a progress bar that begins here, up to its end.
+// bar is the end of the filling of a progress bar that begins here.
 func (s *scanner) bar(from int) int {
 	const longest = 400
 	for i := from; i < min(len(s.text), from+longest); i++ {
@@ -155,7 +158,7 @@ func (s *scanner) bar(from int) int {
 	return from
 }
 
-// word goes to the first value of a word that begins here, or to its end.
+// word skips to the first value of the word that begins here, or to its end.
 func (s *scanner) word(from int) int {
 	i := from
 	for i < len(s.text) && classes[s.text[i]] == letter {
@@ -168,7 +171,7 @@ func (s *scanner) word(from int) int {
 	return i
 }
 
-// name adds a run as one value if it looks like nothing that a person wrote: a hash, an id, a name of a temporary file.
+// name adds a run as a value if it looks generated: a hash, an id, or the name of a temporary file.
 func (s *scanner) name(r run) bool {
 	switch {
 	case r.end-r.begin == 8 && r.hex && s.uuid(r.begin):
@@ -181,7 +184,8 @@ func (s *scanner) name(r run) bool {
 	return true
 }
 
-// run is digits and letters without anything between. hex says that all are hexadecimal, turns how often one follows the other.
+// run is adjacent digits and letters. hex says that all are hexadecimal digits; turns counts the
+// changes between digits and letters.
 type run struct {
 	begin, end, digits, turns int
 	hex                       bool
@@ -210,7 +214,7 @@ func isHex(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'f' || classes[c] ==
 
 const uuidLen = 36
 
-// uuid says whether a UUID begins here: 8-4-4-4-12 hexadecimal digits.
+// uuid reports whether a UUID begins here: 8-4-4-4-12 hexadecimal digits.
 func (s *scanner) uuid(from int) bool {
 	if len(s.text) < from+uuidLen || s.class(from+uuidLen) != other {
 		return false
@@ -227,7 +231,7 @@ func (s *scanner) uuid(from int) bool {
 	return true
 }
 
-// appendPlain appends a line without its escape sequences (ECMA-48), be they colours or not.
+// appendPlain appends a line without its escape sequences (ECMA-48).
 func appendPlain(b, line []byte) []byte {
 	for {
 		at := bytes.IndexByte(line, '\x1b')
@@ -239,7 +243,8 @@ func appendPlain(b, line []byte) []byte {
 	}
 }
 
-// escape is the length of the escape sequence that b begins with. One without an end is the escape character alone.
+// escape is the length of the escape sequence that b begins with. An unfinished one is the escape
+// character alone.
 func escape(b []byte) int {
 	const longest = 128
 	if len(b) > 1 && bytes.IndexByte([]byte("]PX^_"), b[1]) >= 0 {
@@ -259,7 +264,7 @@ func escape(b []byte) int {
 	return 1
 }
 
-// controlString is escape for one that has a text until BEL or ST, as a window's title.
+// controlString is escape for a sequence with a text until BEL or ST, such as a window title.
 func controlString(b []byte) int {
 	const longest = 1000
 	for i, c := range b[2:min(len(b), longest+3)] {

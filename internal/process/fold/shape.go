@@ -5,32 +5,33 @@ import (
 	"time"
 )
 
-// maxShapes is the most shapes that a stream remembers.
+// maxShapes is how many shapes a stream remembers.
 const maxShapes = 4 << 10
 
-// shape is the words of lines and the kinds of their values, with what was learned of these.
+// shape is the words of lines and the kinds of their values, and what was learned about them.
 type shape struct {
 	key   string
 	slots []slot
 	parts []Part
-	// rest counts the bytes of a line after its head.
+	// rest is the number of bytes of a line after its head.
 	rest int
-	// keyed are the values that must be equal in lines that fold, but for own, in which ranks differ by nature. doubt are those of own
-	// in which they no longer do.
-	keyed, own, doubt uint64
-	// bare shapes have no words: that values are in the same place says nothing of them.
+	// keyed are the values that must be equal in lines that fold, unless they are varying, that is,
+	// differ by rank. doubtful are varying values that seem not to differ any more.
+	keyed, varying, doubtful uint64
+	// bare shapes have no words, so values in the same place need not mean the same.
 	bare bool
-	// open are the first of the nodes that wait, by the values that are keyed, and nodes counts all. recent is the one met last.
-	open   map[string]*node
-	nodes  int
-	recent *node
-	// judged is when it was last looked at what own is.
-	judged time.Duration
+	// open has the first of the open groups of each key, and groups counts them. recent is the
+	// group found last.
+	open   map[string]*openGroup
+	groups int
+	recent *openGroup
+	// judgedAt is when varying was last determined.
+	judgedAt time.Duration
 }
 
 func newShape(s *scanner) *shape {
 	t := &shape{
-		key: string(s.shape), slots: append([]slot(nil), s.slots...), rest: s.rest, bare: !s.words, open: map[string]*node{}, judged: -judgeEvery,
+		key: string(s.shape), slots: append([]slot(nil), s.slots...), rest: s.rest, bare: !s.words, open: map[string]*openGroup{}, judgedAt: -judgeEvery,
 	}
 	done := 0
 	for i, v := range s.spans {
@@ -51,9 +52,9 @@ func (t *shape) words(text []byte) {
 	}
 }
 
-// appendKey appends what must be equal in lines that fold, of a line of the shape.
+// appendKey appends the values of a line that must be equal in lines that fold.
 func (t *shape) appendKey(key, text []byte, spans []span) []byte {
-	mask := t.keyed &^ t.own
+	mask := t.keyed &^ t.varying
 	for i, v := range spans {
 		if mask&(1<<i) != 0 {
 			key = append(append(key, text[v.begin:v.end]...), 0)
@@ -62,8 +63,8 @@ func (t *shape) appendKey(key, text []byte, spans []span) []byte {
 	return key
 }
 
-// shape is that of the line just taken apart.
-func (l *lane) shape() *shape {
+// shape is the shape of the line just scanned.
+func (l *streamFolder) shape() *shape {
 	s := &l.fold.scanner
 	if t := l.recent; t != nil && t.key == string(s.shape) {
 		return t
@@ -80,20 +81,21 @@ func (l *lane) shape() *shape {
 	return t
 }
 
-// forget drops the shapes of which no line waits. If that leaves too many, since ever new ones come, the oldest lines wait no longer.
-func (l *lane) forget() {
-	for l.nodes > maxShapes/2 {
+// forget drops the shapes without open groups. If too many remain, it closes the oldest groups.
+func (l *streamFolder) forget() {
+	for l.groups > maxShapes/2 {
 		l.close(l.oldest)
 	}
 	for key, t := range l.shapes {
-		if t.nodes == 0 {
+		if t.groups == 0 {
 			delete(l.shapes, key)
 		}
 	}
 	l.recent = nil
 }
 
-// indented says that a line is part of the block of the line before. torch puts the rank before each line of a traceback.
+// indented reports whether a line is in the block of the line before. torch puts the rank before
+// each line of a traceback.
 func indented(text []byte) bool {
 	if rest, found := bytes.CutPrefix(text, []byte("[rank")); found {
 		if _, after, found := bytes.Cut(rest[:min(len(rest), 12)], []byte("]:")); found {

@@ -6,34 +6,34 @@ import (
 	"slices"
 )
 
-// splitter is memory for finding what is odd among the lines of a node.
+// splitter is reused memory for finding unusual lines in a group.
 type splitter struct {
-	// amounts are those of a value in all lines, and sorted the same in order.
+	// amounts are those of a value in all lines; sorted has them in order.
 	amounts, sorted []float64
-	// class of each line: 0 is usual, and lines of others are apart.
+	// class of each line: 0 is usual, and each other class becomes a group of its own.
 	class   []uint32
-	classes map[odd]uint32
-	// order is the lines by their class, and ends where each class ends in it.
+	classes map[classKey]uint32
+	// order is the lines sorted by class; ends has the end of each class in it.
 	order []int32
 	ends  []int
 	ranks set
 	lines []uint64
 }
 
-// odd is a line of a class that differs in a value as well.
-type odd struct {
+// classKey is what makes a class: an unusual value of lines in another class.
+type classKey struct {
 	class uint32
 	slot  int
 	how   string
 }
 
-// show gives the groups of a node: what is usual, and what is odd by a value apart.
-func (l *lane) show(n *node) {
+// emitGroups returns the usual lines of a group as one group, and the unusual ones apart.
+func (l *streamFolder) emitGroups(n *openGroup) {
 	s := &l.fold.split
 	s.begin(n)
 	if len(n.rows) > 1 {
 		for i := range n.shape.slots {
-			s.look(n, i)
+			s.splitBy(n, i)
 		}
 	}
 	for lines := range s.byClass() {
@@ -41,18 +41,18 @@ func (l *lane) show(n *node) {
 	}
 }
 
-func (s *splitter) begin(n *node) {
+func (s *splitter) begin(n *openGroup) {
 	s.class = slices.Grow(s.class[:0], len(n.entries))[:len(n.entries)]
 	clear(s.class)
 	clear(s.classes)
 }
 
-// apart puts a line into a class of its own kind.
-func (s *splitter) apart(line, slot int, how string) {
+// setApart moves a line into another class.
+func (s *splitter) setApart(line, slot int, how string) {
 	if s.classes == nil {
-		s.classes = map[odd]uint32{}
+		s.classes = map[classKey]uint32{}
 	}
-	key := odd{s.class[line], slot, how}
+	key := classKey{s.class[line], slot, how}
 	c := s.classes[key]
 	if c == 0 {
 		c = uint32(len(s.classes) + 1)
@@ -61,24 +61,24 @@ func (s *splitter) apart(line, slot int, how string) {
 	s.class[line] = c
 }
 
-// look puts apart the lines that are odd by a value.
-func (s *splitter) look(n *node, slot int) {
+// splitBy sets apart the lines with an unusual value in a slot.
+func (s *splitter) splitBy(n *openGroup, slot int) {
 	t := n.shape
-	kind, own := t.slots[slot].kind, t.own&(1<<slot) != 0
+	kind, own := t.slots[slot].kind, t.varying&(1<<slot) != 0
 	switch {
 	case kind == Name && own:
-		s.names(n, slot)
+		s.splitNames(n, slot)
 	case kind == Integer && own:
 		s.measure(n, slot)
-		s.integers(n, slot)
+		s.splitIntegers(n, slot)
 	case kind == Number && t.keyed&(1<<slot) == 0:
 		s.measure(n, slot)
-		s.far(slot, 4)
+		s.splitOutliers(slot, 4)
 	}
 }
 
-// measure has the amounts of a value ready.
-func (s *splitter) measure(n *node, slot int) {
+// measure computes the amounts of a value.
+func (s *splitter) measure(n *openGroup, slot int) {
 	kind := n.shape.slots[slot].kind
 	s.amounts = s.amounts[:0]
 	for i, e := range n.entries {
@@ -90,8 +90,9 @@ func (s *splitter) measure(n *node, slot int) {
 	}
 }
 
-// names puts apart the names that are not that of most lines, if there is one, and all of them if they are few.
-func (s *splitter) names(n *node, slot int) {
+// splitNames sets apart the names that most lines do not share. Without a shared name, it sets each
+// apart if they are few.
+func (s *splitter) splitNames(n *openGroup, slot int) {
 	counts := map[string]int{}
 	for _, e := range n.entries {
 		counts[string(n.value(e.row, slot))]++
@@ -102,16 +103,17 @@ func (s *splitter) names(n *node, slot int) {
 			usual = name
 		}
 	}
-	if usual == "" && len(counts) >= many {
+	if usual == "" && len(counts) >= minValues {
 		return
 	}
-	n.shape.doubt |= 1 << slot
-	s.pick(n, slot, func(i int) bool { return string(n.value(n.entries[i].row, slot)) != usual })
+	n.shape.doubtful |= 1 << slot
+	s.setApartIf(n, slot, func(i int) bool { return string(n.value(n.entries[i].row, slot)) != usual })
 }
 
-// integers puts apart those that are not that of most lines, or not the rank's where nearly all are; all of them if they are few, and
-// else those that are far from the others.
-func (s *splitter) integers(n *node, slot int) {
+// splitIntegers sets apart the lines without the most frequent number, or without their rank's
+// number if nearly all have it. Otherwise it sets each number apart if they are few, and outliers
+// if they are many.
+func (s *splitter) splitIntegers(n *openGroup, slot int) {
 	s.sort()
 	usual, count, kinds := mode(s.sorted)
 	lines := len(n.entries)
@@ -124,23 +126,23 @@ func (s *splitter) integers(n *node, slot int) {
 	switch {
 	case kinds == 1:
 	case 2*count > lines && lines >= 3:
-		n.shape.doubt |= 1 << slot
-		s.pick(n, slot, func(i int) bool { return s.amounts[i] != usual })
+		n.shape.doubtful |= 1 << slot
+		s.setApartIf(n, slot, func(i int) bool { return s.amounts[i] != usual })
 	case 8*strange <= lines:
-		s.pick(n, slot, func(i int) bool { return s.amounts[i] != float64(n.entries[i].rank) })
-	case kinds < many && s.local(n):
-	case kinds < many:
-		if lines >= fewest {
-			n.shape.doubt |= 1 << slot
+		s.setApartIf(n, slot, func(i int) bool { return s.amounts[i] != float64(n.entries[i].rank) })
+	case kinds < minValues && s.areNodeNumbers(n):
+	case kinds < minValues:
+		if lines >= minRanks {
+			n.shape.doubtful |= 1 << slot
 		}
-		s.pick(n, slot, func(int) bool { return true })
+		s.setApartIf(n, slot, func(int) bool { return true })
 	default:
-		s.far(slot, 8)
+		s.splitOutliers(slot, 8)
 	}
 }
 
-// pick puts lines apart: each by its value, and all together from where the values are too many to be shown one by one.
-func (s *splitter) pick(n *node, slot int, lines func(int) bool) {
+// setApartIf sets lines apart by value, and those with too many further values together.
+func (s *splitter) setApartIf(n *openGroup, slot int, lines func(int) bool) {
 	values := map[string]bool{}
 	for i, e := range n.entries {
 		if !lines(i) {
@@ -152,11 +154,11 @@ func (s *splitter) pick(n *node, slot int, lines func(int) bool) {
 		} else {
 			values[how] = true
 		}
-		s.apart(i, slot, how)
+		s.setApart(i, slot, how)
 	}
 }
 
-// byClass orders the lines by class, and gives those of each that has any.
+// byClass sorts the lines by class and yields those of each class.
 func (s *splitter) byClass() iter.Seq[[]int32] {
 	s.ends = append(s.ends[:0], make([]int, len(s.classes)+2)...)
 	for _, c := range s.class {
@@ -181,20 +183,20 @@ func (s *splitter) byClass() iter.Seq[[]int32] {
 	}
 }
 
-// local says that the values are the numbers of the ranks within their nodes, or of those.
-func (s *splitter) local(n *node) bool {
-	if len(n.entries) < fewest || s.sorted[0] < 0 || s.sorted[len(s.sorted)-1] > MaxRank {
+// areNodeNumbers reports whether the values number the ranks within nodes, or the nodes.
+func (s *splitter) areNodeNumbers(n *openGroup) bool {
+	if len(n.entries) < minRanks || s.sorted[0] < 0 || s.sorted[len(s.sorted)-1] > MaxRank {
 		return false
 	}
 	numbers := make([]numbering, len(n.entries))
 	for i, e := range n.entries {
 		numbers[i] = numbering{int(e.rank), int(s.amounts[i])}
 	}
-	if inNode(numbers) {
+	if areLocalRanks(numbers) {
 		return true
 	}
 	slices.SortFunc(numbers, func(a, b numbering) int { return a.rank - b.rank })
-	return ofNode(numbers)
+	return areNodeRanks(numbers)
 }
 
 func (s *splitter) sort() {
@@ -202,7 +204,7 @@ func (s *splitter) sort() {
 	slices.Sort(s.sorted)
 }
 
-// mode is the most frequent of sorted amounts, how often it is there, and how many different ones there are.
+// mode is the most frequent of sorted amounts, its count, and the number of different ones.
 func mode(sorted []float64) (usual float64, count, kinds int) {
 	for i := 0; i < len(sorted); kinds++ {
 		end := i + 1
@@ -217,42 +219,44 @@ func mode(sorted []float64) (usual float64, count, kinds int) {
 	return usual, count, kinds
 }
 
-// far puts apart the lines whose amount is far from the others: those above, and those below, of which each is less than a part of all.
-func (s *splitter) far(slot, part int) {
+// splitOutliers sets apart the lines whose amount is far above or below the others, at most a part
+// of all lines on each side.
+func (s *splitter) splitOutliers(slot, part int) {
 	low, high := slices.Min(s.amounts), slices.Max(s.amounts)
-	if high-low <= slight*max(math.Abs(low), math.Abs(high)) {
+	if high-low <= negligible*max(math.Abs(low), math.Abs(high)) {
 		return
 	}
 	s.sort()
 	low, high = fences(s.sorted, part)
 	for i, a := range s.amounts {
 		if a < low {
-			s.apart(i, slot, "low")
+			s.setApart(i, slot, "low")
 		} else if a > high {
-			s.apart(i, slot, "high")
+			s.setApart(i, slot, "high")
 		}
 	}
 }
 
 const (
-	// slight is the part of an amount within which nothing is far.
-	slight = 0.02
-	// maxOdd is how many values of a node that are odd are told from each other.
+	// negligible is the part of an amount within which nothing is an outlier.
+	negligible = 0.02
+	// maxOdd is how many unusual values of a group are told apart.
 	maxOdd = 16
-	// enough lines have quartiles that say something of their spread.
-	enough = 8
+	// minForQuartiles is how many lines give meaningful quartiles.
+	minForQuartiles = 8
 )
 
-// fences are what is not far in sorted amounts: the middle ones but for a part at each end, and what is no further from these than five
-// times the distance between quartiles would be, or a small part of the amount. Of a few lines at most one at each end is far: from the
-// others more than five times their spread, and half its amount.
+// fences are the limits beyond which sorted amounts are outliers. They lie beyond the middle
+// amounts by five interquartile distances, at least a small part of the amount. Of few lines at
+// most one on each side is an outlier: further from the others than five times their spread, and
+// half its amount.
 func fences(sorted []float64, part int) (low, high float64) {
 	last := len(sorted) - 1
-	if last+1 < enough {
-		return few(sorted)
+	if last+1 < minForQuartiles {
+		return fencesOfFew(sorted)
 	}
 	q1, q3 := sorted[last/part], sorted[last-last/part]
-	least := slight
+	least := negligible
 	if q1 == q3 {
 		least = 0.1
 	}
@@ -263,7 +267,7 @@ func fences(sorted []float64, part int) (low, high float64) {
 	return q1 - reach(sorted[0]), q3 + reach(sorted[last])
 }
 
-func few(sorted []float64) (low, high float64) {
+func fencesOfFew(sorted []float64) (low, high float64) {
 	low, high = math.Inf(-1), math.Inf(1)
 	last := len(sorted) - 1
 	above := sorted[last] - sorted[last-1]

@@ -15,29 +15,30 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
-// numbered over the whole job, so no two of them write the same file. Another run of a job with
-// that ID may not, see TakeDir.
+// Dir is the log directory of one job, <base>/<job id>. Nodes may share it over a network file
+// system: ranks are numbered across the job, so no two write the same file. [Whose.TakeDir] keeps
+// out other runs of a job with the same ID.
 type Dir struct {
 	path         string
 	job          string
 	whose        Whose
 	parent, root *safefile.Root
-	// lock is shared by all that have the directory open: what nobody has may be removed. made says that this process made it.
+	// lock is held shared by every process that has the directory open; Prune removes only unlocked
+	// ones. made says that this process made the directory.
 	lock *os.File
 	made bool
-	// owner holds it for a run; nil for who only reads.
+	// owner holds the directory for a run; nil for readers.
 	owner io.Closer
-	// beats is where heartbeats are, with beatName before the rank; nil if they are beside the logs.
+	// beats is the directory of heartbeats, whose names begin with beatName; nil if they are beside
+	// the logs.
 	beats    *safefile.Root
 	beatName string
 	hub      hub
 }
 
-// maxJobID bounds a job's ID in bytes.
 const maxJobID = 128
 
-// isJobID says what may be a directory name: no separator, no leading dot.
+// isJobID reports whether s is a safe directory name: no separator and no leading dot.
 func isJobID(s string) bool {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
@@ -45,18 +46,19 @@ func isJobID(s string) bool {
 	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }
 
-// Whose says with whose rights a directory is made in its base, and whose it is then, with all that is in it. Nothing is made, read or removed
-// in it with other rights.
+// Whose has the rights to make, read and remove things: Base for the job's directory itself, Job
+// for its contents. The directory belongs to the user of Job.
 type Whose struct{ Base, Job *safefile.Rights }
 
-// OpenDir opens a directory of this process's user.
+// OpenDir opens a directory with the rights of this process.
 func OpenDir(base, job string) (*Dir, error) { return Whose{}.OpenDir(base, job) }
 
-// FindDir finds one.
+// FindDir finds a directory with the rights of this process.
 func FindDir(base, job string) (*Dir, error) { return Whose{}.FindDir(base, job) }
 
-// OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used if it is no symbolic
-// link, and its user's alone by the rules of package own. No name inside can lead out of it.
+// OpenDir makes the log directory of a job, mode 0700, and base if missing. It accepts an existing
+// directory that belongs to its user alone by the rules of package safefile and is no symbolic
+// link. No name inside can lead out of it.
 func (w Whose) OpenDir(base, job string) (*Dir, error) {
 	d, err := w.newDir(base, job, (*Dir).create)
 	if err != nil {
@@ -65,12 +67,10 @@ func (w Whose) OpenDir(base, job string) (*Dir, error) {
 	return d, nil
 }
 
-// NoDir is for a job without files: what is written is lost, and there is nothing to read. Its Root
-// is nil and its Path empty.
+// NoDir is for a job without log files: output is dropped and there is nothing to read.
 func NoDir(job string) *Dir { return &Dir{job: job} }
 
-// FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
-// there is none.
+// FindDir opens an existing log directory to read. The error is an fs.ErrNotExist if there is none.
 func (w Whose) FindDir(base, job string) (*Dir, error) {
 	d, err := w.newDir(base, job, (*Dir).find)
 	if err != nil {
@@ -101,7 +101,8 @@ func (w Whose) newDir(base, job string, open func(d *Dir, base string) error) (*
 	return nil, errRemoved
 }
 
-// errRemoved says that somebody removed a directory while it was opened, and maxEntries is how often one is made again then.
+// errRemoved says that another process removed a directory while it was opened. Then it is made
+// again, at most maxEntries times in all.
 var errRemoved = errors.New("it was removed at the same time")
 
 const maxEntries = 3
@@ -132,7 +133,7 @@ func (d *Dir) create(base string) (err error) {
 	if err := d.enter(); err != nil {
 		return err
 	}
-	return d.openBeats()
+	return d.openHeartbeats()
 }
 
 func (d *Dir) find(base string) (err error) {
@@ -166,7 +167,7 @@ func (d *Dir) enter() error {
 	return d.hold(opened)
 }
 
-// hold keeps others from removing the directory.
+// hold locks the directory against removal.
 func (d *Dir) hold(opened fs.FileInfo) (err error) {
 	if d.lock, err = d.root.OpenFile(".", os.O_RDONLY, 0); err != nil {
 		return err
@@ -180,7 +181,7 @@ func (d *Dir) hold(opened fs.FileInfo) (err error) {
 	return nil
 }
 
-// Made says that this process made the directory: what was there before is somebody else's.
+// Made reports whether this process made the directory.
 func (d *Dir) Made() bool { return d.made }
 
 // Create opens a file in the directory to append to, mode 0600.
@@ -192,16 +193,14 @@ func (d *Dir) Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Root is the directory, for what is kept beside the logs; it ends with Close. It is nil where
-// there are no files.
+// Root is the directory, for files beside the logs, until Close. It is nil without log files.
 func (d *Dir) Root() *safefile.Root { return d.root }
 
-// Path is absolute; empty where there are no files.
+// Path is absolute, and empty without log files.
 func (d *Dir) Path() string { return d.path }
 
-// Remove deletes the directory with all logs in it, those of other nodes that share it too, and
-// closes it. It gets another name before, so that a run that makes one with this name meanwhile
-// loses nothing.
+// Remove deletes the directory with the logs of all nodes that share it, and closes it. It renames
+// the directory first, so that a new one of the same name loses nothing.
 func (d *Dir) Remove() error {
 	if d.root == nil {
 		return d.Close()
@@ -220,7 +219,7 @@ func (d *Dir) Remove() error {
 	return d.Close()
 }
 
-// Close releases the directory; its ranks and readers must be closed before.
+// Close releases the directory. Its ranks and readers must be closed before.
 func (d *Dir) Close() error {
 	d.Done()
 	var errs []error

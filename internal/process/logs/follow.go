@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// hub tells the followers of a directory which files were written. While there is none, a write costs one atomic load. A follower
-// joins before it looks at the files, and a file is written before the hub is told, so nothing falls between.
+// hub tells the followers of a directory which files were written. Without followers a write costs
+// one atomic load. A follower joins before it looks at the files, and a file is written before the
+// hub is told, so no write is missed.
 type hub struct {
 	followers atomic.Pointer[[]*follower] // nil when there is none; what it points to never changes
 	over      atomic.Bool
@@ -57,8 +58,8 @@ func (h *hub) all() []*follower {
 	return nil
 }
 
-// follower collects the files that were written since its reader looked. Each is in it once, so it is bounded by their number, and
-// a writer never waits for the reader.
+// follower collects the files that were written since its reader last looked. It holds each file
+// once, so it is bounded by their number, and a writer never waits for the reader.
 type follower struct {
 	filter Filter
 	wake   chan struct{} // holds one
@@ -92,7 +93,7 @@ func (o *follower) rouse() {
 	}
 }
 
-// take returns what was collected and starts anew, in the room of a slice that is not needed any more.
+// take returns the collected files and reuses room for the next ones.
 func (o *follower) take(room []File) []File {
 	o.mu.Lock()
 	defer o.mu.Unlock()

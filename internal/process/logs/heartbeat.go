@@ -13,16 +13,18 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// beatsBase is memory: heartbeats wait for no disk, and one that is full of logs does not end a rank that writes them.
-var beatsBase = "/dev/shm"
+// heartheartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full one does
+// not end the rank.
+var heartbeatsBase = "/dev/shm"
 
-// openBeats opens the directory with the heartbeats of a user's ranks on this machine; nil where there can be none.
-func openBeats(of *safefile.Rights) *safefile.Root {
+// openHeartbeats opens the directory for the heartbeats of a user's ranks on this machine. It
+// returns nil if it cannot.
+func openHeartbeats(of *safefile.Rights) *safefile.Root {
 	uid := os.Getuid()
 	if of != nil {
 		uid = int(of.UID)
 	}
-	dir := filepath.Join(beatsBase, fmt.Sprintf("golaunch-%d", uid))
+	dir := filepath.Join(heartbeatsBase, fmt.Sprintf("golaunch-%d", uid))
 	err := of.Do(func() error {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -43,19 +45,19 @@ func openBeats(of *safefile.Rights) *safefile.Root {
 	return root
 }
 
-// openBeats has heartbeats in memory, if it can, under names that no other directory on this machine has.
-func (d *Dir) openBeats() error {
+// openHeartbeats puts heartbeats into memory if it can. Their names begin with the device and inode
+// of the log directory, which are unique on this machine.
+func (d *Dir) openHeartbeats() error {
 	info, err := d.root.Stat(".")
 	if err != nil {
 		return err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	d.beats, d.beatName = openBeats(d.whose.Job), fmt.Sprintf("%x-%x", st.Dev, st.Ino)
+	d.beats, d.beatName = openHeartbeats(d.whose.Job), fmt.Sprintf("%x-%x", st.Dev, st.Ino)
 	return nil
 }
 
-// heartbeat is where the rank's is: a name in memory, which has no other on this machine, or else among its logs; nil where there are no
-// files.
+// heartbeat is the rank's heartbeat file: in memory, else among its logs, or nil without log files.
 func (r *Rank) heartbeat() (in *safefile.Root, name string) {
 	if r.dir.beats != nil {
 		return r.dir.beats, fmt.Sprintf("%s-%d-%d.heartbeat", r.dir.beatName, r.opts.Attempt, r.opts.Rank)
@@ -63,7 +65,8 @@ func (r *Rank) heartbeat() (in *safefile.Root, name string) {
 	return r.dir.root, r.file("heartbeat")
 }
 
-// HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE, or empty. The rank makes it, if it does; it goes with Close.
+// HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE, or empty. The rank makes the file
+// and Close removes it.
 func (r *Rank) HeartbeatFile() string {
 	in, name := r.heartbeat()
 	if in == nil {
@@ -72,7 +75,7 @@ func (r *Rank) HeartbeatFile() string {
 	return filepath.Join(in.Name(), name)
 }
 
-// OpenHeartbeat opens that file to read.
+// OpenHeartbeat opens the heartbeat file to read.
 func (r *Rank) OpenHeartbeat() (*os.File, error) {
 	in, name := r.heartbeat()
 	if in == nil {

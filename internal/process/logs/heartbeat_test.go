@@ -12,12 +12,12 @@ import (
 
 // TestHeartbeatsAreInMemory: two jobs have one each, which goes with its rank and is not among the logs.
 func TestHeartbeatsAreInMemory(t *testing.T) {
-	beatsBase = t.TempDir()
-	t.Cleanup(func() { beatsBase = "/dev/shm" })
+	heartbeatsBase = t.TempDir()
+	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
 	var ranks []*Rank
 	for range 2 {
 		r := newRank(t, openDir(t, t.TempDir()), RankOptions{Rank: 3, Attempt: 2})
-		if !strings.HasPrefix(r.HeartbeatFile(), beatsBase+"/") {
+		if !strings.HasPrefix(r.HeartbeatFile(), heartbeatsBase+"/") {
 			t.Errorf("the heartbeat is in %s", r.HeartbeatFile())
 		}
 		ranks = append(ranks, r)
@@ -45,14 +45,14 @@ func TestHeartbeatsAreInMemory(t *testing.T) {
 
 // TestHeartbeatsAmongLogs are those of a user who has no place in memory of his own.
 func TestHeartbeatsAmongLogs(t *testing.T) {
-	t.Cleanup(func() { beatsBase = "/dev/shm" })
+	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
 	for what, prepare := range map[string]func(dir string) error{
 		"no memory":           func(dir string) error { return os.Remove(filepath.Dir(dir)) },
 		"others may write":    func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
 		"a file in its place": func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
 	} {
-		beatsBase = t.TempDir()
-		if err := prepare(filepath.Join(beatsBase, fmt.Sprintf("golaunch-%d", os.Getuid()))); err != nil {
+		heartbeatsBase = t.TempDir()
+		if err := prepare(filepath.Join(heartbeatsBase, fmt.Sprintf("golaunch-%d", os.Getuid()))); err != nil {
 			t.Fatal(err)
 		}
 		d := openDir(t, t.TempDir())

@@ -13,10 +13,10 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// maxNames is how many names of a directory are held at once.
+// maxNames is how many names of a directory are held in memory at once.
 const maxNames = 256
 
-// attempts are the numbers of the attempts that left a directory, ascending.
+// attempts lists the attempts that have a directory, in ascending order.
 func (d *Dir) attempts(filter Filter) ([]int, error) {
 	var all []int
 	err := list(d.root, ".", func(e fs.DirEntry) bool {
@@ -29,7 +29,8 @@ func (d *Dir) attempts(filter Filter) ([]int, error) {
 	return all, err
 }
 
-// files are the log files of an attempt, in order. Those of an odd kind are among them, to be refused by name.
+// files lists the log files of an attempt in order. It includes links and other odd files, which
+// are refused when opened.
 func (d *Dir) files(attempt int, filter Filter) ([]File, error) {
 	var all []File
 	err := list(d.root, File{Attempt: attempt}.dir(), func(e fs.DirEntry) bool {
@@ -42,7 +43,7 @@ func (d *Dir) files(attempt int, filter Filter) ([]File, error) {
 	return all, err
 }
 
-// list shows the entries of a directory, which may be many, until see returns false.
+// list calls see with the entries of a directory until it returns false.
 func list(root *safefile.Root, name string, see func(fs.DirEntry) bool) error {
 	if root == nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// retryAfter is how long a log file that could not be written is left alone.
 const retryAfter = time.Second
 
-// logFile appends the raw bytes of one stream to a file that is opened at the first byte. It never fails and never blocks on a
-// full disk: the first error is told to warn, writing is tried again at most once per second, and a line in the file marks the
-// gap. It belongs to the goroutine of its pump.
+// logFile appends the raw bytes of one stream to a file, which the first byte opens. It never
+// fails, and a full disk never blocks it: it reports the first error to warn, tries to write at
+// most once per second, and marks the gap with a line in the file. It belongs to the goroutine of
+// its pump.
 type logFile struct {
 	name  string
 	open  func() (*os.File, error)
@@ -71,7 +71,7 @@ func (l *logFile) keepMatching(texts []string) func(prefix, lines []byte) {
 	}
 }
 
-// clip is the part of b within the limit, with a last line that says so where the limit is reached.
+// clip cuts b at the limit and adds a line that says so.
 func (l *logFile) clip(b []byte) []byte {
 	room := l.limit - l.kept
 	if int64(len(b)) <= room {
@@ -112,7 +112,7 @@ func (l *logFile) fail(err error) {
 	}
 }
 
-// close returns an error that says how much is missing in the file.
+// close returns an error that says how many bytes are missing in the file.
 func (l *logFile) close() error {
 	if l.f != nil {
 		if err := l.f.Close(); err != nil {

@@ -9,29 +9,27 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// File names one log file of a job.
 type File struct {
 	Attempt, Rank int
 	Stream        console.Stream
 }
 
-// Chunk is a piece of a log file, as it was written: at most 64 KiB, from Offset on.
+// Chunk is a piece of a log file from Offset on, at most 64 KiB.
 type Chunk struct {
 	File
 	Offset int64
 	Data   []byte
 }
 
-// Filter chooses log files.
 type Filter struct {
-	// Attempt counts from 0; AllAttempts is every one.
+	// Attempt counts from 0, or is AllAttempts.
 	Attempt int
-	// Ranks chooses among ranks; nil is all. Several goroutines call it, also those that carry the output: it must be a plain
-	// question that neither waits nor changes anything.
+	// Ranks chooses ranks; nil chooses all. Several goroutines call it, also those that carry
+	// output, so it must neither wait nor change anything.
 	Ranks func(rank int) bool
 }
 
-// AllAttempts is the Attempt of a Filter that chooses all.
+// AllAttempts is the Attempt of a Filter that chooses every attempt.
 const AllAttempts = -1
 
 func (f Filter) attempt(n int) bool { return f.Attempt == AllAttempts || f.Attempt == n }
@@ -40,12 +38,11 @@ func (f Filter) file(file File) bool {
 	return f.attempt(file.Attempt) && (f.Ranks == nil || f.Ranks(file.Rank))
 }
 
-// String says which log it is, for messages.
+// String names the log in messages.
 func (f File) String() string {
 	return fmt.Sprintf("%s log of rank %d, attempt %d", f.Stream, f.Rank, f.Attempt)
 }
 
-// compare orders files by attempt and rank, stdout before stderr.
 func (f File) compare(o File) int {
 	return cmp.Or(cmp.Compare(f.Attempt, o.Attempt), cmp.Compare(f.Rank, o.Rank), cmp.Compare(f.Stream, o.Stream))
 }

@@ -9,27 +9,29 @@ import (
 )
 
 const (
-	// barEvery is how often a line is read that overwrites itself, as a progress bar does: who looks at it sees no more.
-	barEvery = 100 * time.Millisecond
-	// barSteps is how often the pump looks meanwhile whether the pipe fills up, which would hold up the rank.
-	barSteps = 4
-	// busyWithin is how soon after a read the next one comes of a stream whose text is not looked at, before that is paced.
+	// readBarEvery is how often a progress bar is read. People see no more updates than that.
+	readBarEvery = 100 * time.Millisecond
+	// checksPerRead is how often the pump checks meanwhile whether the pipe fills up, which would
+	// hold the rank up.
+	checksPerRead = 4
+	// busyWithin is how soon after the last read a spliced stream must have more for reads to be
+	// paced.
 	busyWithin = 10 * time.Millisecond
 )
 
-// pace leaves in the pipe, for a while, what a bar writes: each update that is read alone costs the pump, the file, and all who follow it as
-// much as a hundred do. Whoever wakes the pump ends that.
+// pace leaves the updates of a progress bar in the pipe for a while. Reading one alone costs the
+// pump, the file and all followers as much as reading a hundred. Waking the pump ends the pause.
 func (p *pump) pace() {
-	if !p.overwrites || time.Since(p.filled) < barEvery {
+	if !p.overwrites || time.Since(p.filled) < readBarEvery {
 		return
 	}
 	p.overwrites = false
 	defer func() { p.moved = time.Now() }()
-	step := barEvery / barSteps
+	step := readBarEvery / checksPerRead
 	if p.size < pipeSize {
 		step = max(step*time.Duration(p.size)/pipeSize, time.Millisecond)
 	}
-	for end := time.Now().Add(barEvery); time.Now().Before(end); {
+	for end := time.Now().Add(readBarEvery); time.Now().Before(end); {
 		select {
 		case <-p.woken:
 			return
@@ -42,8 +44,8 @@ func (p *pump) pace() {
 	}
 }
 
-// busy has a stream paced that goes into its file unseen, when there was more to read at once.
-func (p *pump) busy(n int) {
+// noteBusy paces a spliced stream that had more to read soon after the last read.
+func (p *pump) noteBusy(n int) {
 	p.overwrites = n < console.MaxRead && time.Since(p.moved) < busyWithin
 	p.moved = time.Now()
 }

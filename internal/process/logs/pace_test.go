@@ -26,7 +26,7 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 			}
 		}
 		reads, began := 0, time.Now()
-		for time.Since(began) < 10*barEvery {
+		for time.Since(began) < 10*readBarEvery {
 			update()
 			select {
 			case <-o.wake:
@@ -37,7 +37,7 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 		}
 		// An exact pump paces from the second on.
 		if most := 13; reads > most {
-			t.Errorf("exact %v: %d updates were read one by one in %v, want %d at most", exact, reads, 10*barEvery, most)
+			t.Errorf("exact %v: %d updates were read one by one in %v, want %d at most", exact, reads, 10*readBarEvery, most)
 		}
 		update()
 		if err := rank.Flush(soon(t)); err != nil {

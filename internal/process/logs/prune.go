@@ -18,22 +18,22 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// eventsFile is what coordinators keep beside the ranks' output, those that took over too.
+// eventsFile is the log of a coordinator, or of one that took over.
 var eventsFile = lazyregexp.New(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
-// rankFiles are what ranks leave in the directory of an attempt, behind rank-<r>.
+// rankFiles are the files of a rank in the directory of an attempt, after "rank-<r>.".
 var (
 	rankFiles = []string{"stdout.log", "stderr.log", "error.json", "notice.json", "notice.json.ready", "heartbeat"}
 	rankFile  = lazyregexp.New(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
 )
 
-// bundleFile is what package bundle leaves in the directory of a job, whole or not.
+// bundleFile is a bundle of evidence, complete or not.
 var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
-// Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
-// what is right inside, and those that a process has open. Only a directory with logs in it and nothing else is taken for a job's, if it is
-// this user's, or another's where nobody but this user can have made it; no link is followed. One that cannot be looked at or removed is told
-// of at the end, and the others go.
+// Prune removes the log directories of jobs from base, except the last keep of them by modification
+// time and those that a process has open. It takes a directory for a job's only if it has logs and
+// nothing else, and belongs to this user or to another user in a base that only this user can write
+// to. It follows no link. It skips what it cannot read or remove, and names it in the error.
 func Prune(base string, keep int) error {
 	root, err := safefile.OpenRoot(base, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,10 +57,10 @@ func prune(base *safefile.Root, keep int) error {
 	return err
 }
 
-// removeUnused removes a directory that no process has open, as far as its file system can tell. What is in it goes with the rights of its
-// owner.
+// removeUnused removes a directory that no process has open, as far as the file system can tell,
+// with the rights of its owner.
 func removeUnused(base *safefile.Root, j pastJob) error {
-	d, err := base.OpenRoot(j.id, j.of)
+	d, err := base.OpenRoot(j.id, j.rights)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -89,8 +89,8 @@ func removeUnused(base *safefile.Root, j pastJob) error {
 type pastJob struct {
 	id      string
 	written time.Time
-	// of are the rights of its owner.
-	of *safefile.Rights
+	// rights are those of the owner.
+	rights *safefile.Rights
 }
 
 func pastJobs(base *safefile.Root) ([]pastJob, error) {
@@ -101,7 +101,7 @@ func pastJobs(base *safefile.Root) ([]pastJob, error) {
 		if !isJobID(e.Name()) {
 			return true
 		}
-		job, ours, err := lookAt(base, e.Name(), alone)
+		job, ours, err := inspect(base, e.Name(), alone)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // another process was faster
 		case err != nil:
@@ -114,15 +114,15 @@ func pastJobs(base *safefile.Root) ([]pastJob, error) {
 	return jobs, errors.Join(append(errs, err)...)
 }
 
-// lookAt reports whether a directory is one that Dir made, and when it was last written. That of another user is none unless base is this
-// user's alone.
-func lookAt(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, err error) {
+// inspect reports whether Dir made a directory, and when it was last written. Another user's
+// directory counts only in a base that is this user's alone.
+func inspect(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, err error) {
 	info, err := base.Lstat(id)
 	if err != nil || !info.IsDir() || !safefile.Is(info) && !alone {
 		return j, false, err
 	}
 	j = pastJob{id, info.ModTime(), safefile.Of(info)}
-	dir, err := base.OpenRoot(id, j.of)
+	dir, err := base.OpenRoot(id, j.rights)
 	if err != nil {
 		return j, false, err
 	}
@@ -145,8 +145,8 @@ func lookAt(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, e
 	return j, ours, err
 }
 
-// jobEntries are what is in a directory that has attempts and, perhaps, an owner, events and
-// failure bundles, but nothing else.
+// jobEntries lists a directory. ours says that it has attempts and nothing else except an owner,
+// events and bundles.
 func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
 	attempts := 0
 	err = list(dir, ".", func(e fs.DirEntry) bool {
@@ -171,12 +171,12 @@ func isAttempt(base *safefile.Root, name string) (bool, error) {
 	return ours, err
 }
 
-// keptAttempts is how many attempts of a rank have their files kept: the first, which most likely shows the root of what follows, and
-// the newest.
+// keptAttempts is how many attempts of a rank keep their files: the first, which most likely shows
+// the root cause, and the newest.
 const keptAttempts = 20
 
-// pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may still run, here or on another node: each
-// removes its own, and the last of them the directory.
+// pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may
+// still run here or elsewhere. Each removes its own files, and the last one the directory.
 func (r *Rank) pruneAttempts() error {
 	if r.opts.Attempt < keptAttempts {
 		return nil
@@ -195,7 +195,7 @@ func (r *Rank) pruneAttempts() error {
 				return err
 			}
 		}
-		// The directory of an alias ends with the number of the attempt, and is nothing without that one's.
+		// The alias directory ends with the attempt's number and only links to that attempt.
 		alias, numbered := strings.CutSuffix(path.Dir(r.opts.Alias), strconv.Itoa(r.opts.Attempt))
 		if r.dir.root.Remove(past.attempt()) != nil || !numbered {
 			continue

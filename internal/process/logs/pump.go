@@ -16,8 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// pipeSize is asked for each pipe, in bytes: it rides over short hiccups of the disk. More would soon use up what the kernel
-// grants a user without privileges (fs.pipe-user-pages-soft, 64 MiB), and every pipe beyond that shrinks to two pages.
+// pipeSize, in bytes, rides over short delays of the disk. Larger pipes would soon exceed what the
+// kernel grants an unprivileged user (fs.pipe-user-pages-soft, 64 MiB), and every further pipe
+// shrinks to two pages.
 const pipeSize = 256 << 10
 
 // pump reads one stream of one rank. Its goroutine owns everything but the channels.
@@ -50,8 +51,9 @@ type pump struct {
 	done   chan struct{}
 }
 
-// newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
-// programs do not expect a non-blocking stdout. The pipe is the child's user's, who may open it again as /dev/stdout.
+// newPump returns a pump that is not running, and the end of its pipe for the child. That end is in
+// blocking mode, as programs expect of stdout. The pipe belongs to the child's user, who may open
+// it again as /dev/stdout.
 func newPump(of *safefile.Rights) (*pump, *os.File, error) {
 	var fds [2]int
 	if err := of.Do(func() error { return unix.Pipe2(fds[:], unix.O_CLOEXEC) }); err != nil {
@@ -60,12 +62,12 @@ func newPump(of *safefile.Rights) (*pump, *os.File, error) {
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
-	// The kernel may refuse a larger pipe to a user who has many; the default works too.
+	// The kernel may refuse a larger pipe to a user with many; the default size works too.
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
 	return pumpFrom(fds[0]), os.NewFile(uintptr(fds[1]), "|1"), nil
 }
 
-// pumpFrom returns a pump for the end of a pipe that is read; it is in non-blocking mode.
+// pumpFrom returns a pump for the read end of a pipe, which must be in non-blocking mode.
 func pumpFrom(fd int) *pump {
 	cancel := make(chan struct{})
 	size, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
@@ -98,7 +100,7 @@ func (p *pump) run() {
 		err := p.read()
 		if late = errors.Is(err, os.ErrDeadlineExceeded); late {
 			if stand := p.splitter.PartialAt(); !stand.IsZero() && !time.Now().Before(stand) {
-				p.stands()
+				p.showPartial()
 			}
 		} else if err != nil {
 			p.splitter.End() // end of file: a pipe has no other error
@@ -109,8 +111,8 @@ func (p *pump) run() {
 	}
 }
 
-// stands shows a line that has no end yet, unless there is more of it: who reads may have been late.
-func (p *pump) stands() {
+// showPartial shows an unfinished line unless the pipe has more of it: this goroutine may be late.
+func (p *pump) showPartial() {
 	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	if err == nil && held > 0 {
 		_, err = p.take(p.fd, held)
@@ -131,7 +133,7 @@ func (p *pump) read() error {
 	return err
 }
 
-// handle takes what was read to the view's room. The file comes first.
+// handle writes what was read into the splitter's buffer, first to the file.
 func (p *pump) handle(b []byte) {
 	if len(b) == 0 {
 		return
@@ -152,8 +154,8 @@ func (p *pump) counted(n int) {
 	}
 }
 
-// answer serves those who woke the pump, and reports whether it was told to stop. The deadline is set anew before it looks, and set
-// by them after they asked, so that no request is missed.
+// answer serves those who woke the pump, and reports whether it must stop. run sets the read
+// deadline before it calls answer, and others set it after they asked, so no request is missed.
 func (p *pump) answer() bool {
 	for {
 		select {
@@ -173,7 +175,8 @@ func (p *pump) answer() bool {
 	}
 }
 
-// drain handles what the pipe holds now, and shows a line that has no end yet. Nobody else reads, so it never blocks.
+// drain handles what the pipe holds now and shows an unfinished line. No other process reads the
+// pipe, so it never blocks.
 func (p *pump) drain() {
 	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	for held > 0 && (err == nil || errors.Is(err, unix.EINTR)) {
@@ -184,11 +187,11 @@ func (p *pump) drain() {
 	p.splitter.End()
 }
 
-// take handles up to limit bytes of what the pipe holds.
+// take handles up to limit bytes from the pipe.
 func (p *pump) take(fd, limit int) (n int, err error) {
 	if p.exact {
-		// Only what cannot be spliced is read: a line that comes after an empty pipe was seen would be neither in the pipe nor in the file
-		// if this process were killed then.
+		// Bytes that can be spliced must not be read: if this process were killed in between, they
+		// would be neither in the pipe nor in the file.
 		if n, err = p.file.splice(fd, limit); !errors.Is(err, errNoSplice) {
 			p.counted(n)
 			return n, err
@@ -229,7 +232,7 @@ func (p *pump) flush(ctx context.Context) error {
 	return nil
 }
 
-// close ends the pump. When ctx ends first, the console misses the rest; the file gets it.
+// close ends the pump. If ctx ends first, the console misses the rest; the file still gets it.
 func (p *pump) close(ctx context.Context) error {
 	close(p.stop)
 	p.wake()
@@ -254,5 +257,5 @@ func (p *pump) closeFiles() error {
 	return errors.Join(p.file.close(), p.filtered.close())
 }
 
-// lastWrite bounds the wait for a file system that does not answer.
+// lastWrite bounds the wait for an unresponsive file system.
 const lastWrite = 2 * time.Second

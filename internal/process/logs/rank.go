@@ -17,35 +17,38 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// RankOptions says whose output it is, and where it goes.
+// RankOptions says which rank's output is carried, and where it goes.
 type RankOptions struct {
-	// Node is for messages. Rank is global; Attempt counts from 0.
+	// Node is the node's name in messages. Rank is global; Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
-	// Console shows the output with Prefix before each line; nil does not show it. Of its streams those in Hidden are not shown,
-	// and those in Bare without the prefix.
+	// Console shows the output with Prefix before each line; nil shows nothing. Streams in Hidden
+	// are not shown, and those in Bare have no prefix.
 	Console      *console.Console
 	Prefix       string
 	Hidden, Bare console.Stream
-	// Alone says that the console has no other rank: what this one writes is shown at once and as it is, where it has no prefix, so that
-	// prompts and bars are there before their line ends.
+	// Alone says that the console shows no other rank. Output without a prefix then passes
+	// unchanged and at once, so that prompts and progress bars appear before their line ends.
 	Alone bool
-	// Alias, if set, is a directory in <dir> where stdout.log and stderr.log are links to the rank's logs, which are then there from
-	// the start, and which has its error.json.
+	// Alias, if set, is a directory in <dir> with the links stdout.log and stderr.log to the rank's
+	// logs, which then exist from the start, and with the rank's error.json.
 	Alias string
-	// Filters are texts, by stream: a line that the console shows with the prefix and that has one of them is written, as it is shown, to
-	// filtered_stdout.log or filtered_stderr.log beside the directory Alias too, which all ranks of the attempt here share.
+	// Filters are texts by stream. A line that is shown with the prefix and contains one of them is
+	// also written to filtered_stdout.log or filtered_stderr.log beside Alias, which all ranks of
+	// the attempt on this node share.
 	Filters map[console.Stream][]string
-	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
+	// Limit bounds what is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
-	// Exact has what leaves a pipe be in its file at that moment, so that who takes the pipe over after this process was killed, see
-	// Resume, misses nothing and doubles nothing. Then there must be no Console.
+	// Exact puts bytes into the file at the moment they leave the pipe. So another process that
+	// takes the pipe over with Resume, after this one was killed, neither misses nor repeats a
+	// byte. It excludes a Console.
 	Exact bool
-	// Warn, if set, is told the first error of each log file, from the goroutine that writes it; it must not block.
+	// Warn, if set, gets the first error of each log file from the goroutine that writes it. It
+	// must not block.
 	Warn func(error)
 }
 
-// Rank is the output of one rank in one attempt.
+// Rank carries the output of one rank in one attempt.
 type Rank struct {
 	// Stdout and Stderr are what the rank writes to. They are in blocking mode.
 	Stdout, Stderr *os.File
@@ -55,10 +58,10 @@ type Rank struct {
 	out, err *pump
 }
 
-// Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and .stderr.log, mode 0600. A file is made
-// at its first byte; one that is there already, from an earlier run under the same job id, is appended to. An error file, a heartbeat or
-// a notice from such a run is removed, and what the rank has left of all but its first and newest attempts. The error says on which node
-// and rank no pipe, directory or file could be made.
+// Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and
+// .stderr.log, mode 0600. The first byte makes the file; output of an earlier run with the same job
+// ID stays. Rank removes an error file, a heartbeat and a notice of such a run, and the rank's
+// files of all attempts except the first and the newest.
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
 	err := r.prepare()
@@ -87,7 +90,7 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	return r, nil
 }
 
-// prepare makes the directory of the attempt, and removes what an earlier run has left there.
+// prepare makes the directory of the attempt and removes old files.
 func (r *Rank) prepare() error {
 	root := r.dir.root
 	if root == nil {
@@ -110,13 +113,13 @@ func (r *Rank) prepare() error {
 	return nil
 }
 
-// Full says that a file system takes nothing more, which is no reason for a rank not to run.
+// Full reports whether a file system is full or read-only. Ranks run on without log files then.
 func Full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
-// Resume goes on with the output of a rank that another process, which is dead, began to carry with Exact. It takes over the
-// descriptors of what [Rank.Ends] were there.
+// Resume continues the output of a rank that another process carried with Exact before it died. It
+// takes the descriptors that [Rank.Ends] returned there.
 func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts, out: pumpFrom(stdout), err: pumpFrom(stderr)}
 	err := errors.Join(unix.SetNonblock(stdout, true), unix.SetNonblock(stderr, true))
@@ -127,7 +130,7 @@ func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 	return r, nil
 }
 
-// Ends are the ends of the rank's pipes that are read: of stdout, and of stderr.
+// Ends are the read ends of the pipes of stdout and stderr.
 func (r *Rank) Ends() []*os.File { return []*os.File{r.out.in, r.err.in} }
 
 func (r *Rank) run() {
@@ -183,7 +186,7 @@ func (r *Rank) filteredLog(s console.Stream) *logFile {
 	}
 }
 
-// alias makes the links of Alias. What an earlier attempt or run has left there is replaced.
+// alias makes the links in Alias. It replaces those of an earlier attempt or run.
 func (r *Rank) alias() error {
 	if r.opts.Alias == "" {
 		return nil
@@ -212,8 +215,8 @@ func (r *Rank) alias() error {
 	return nil
 }
 
-// openLog opens a file to append to, in a directory that is one user's alone; without one what is
-// written is gone.
+// openLog opens a file to append to, in a directory that belongs to one user alone. Without a
+// directory it drops what is written.
 func openLog(root *safefile.Root, name string) (*os.File, error) {
 	if root == nil {
 		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -235,7 +238,7 @@ func (r *Rank) errorFile() string {
 	return r.file("error.json")
 }
 
-// path is absolute; empty where there are no files.
+// path is absolute, and empty without log files.
 func (r *Rank) path(name string) string {
 	if r.dir.root == nil {
 		return ""
@@ -244,14 +247,14 @@ func (r *Rank) path(name string) string {
 }
 
 // ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE:
-// <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias. It and the other two are empty where
-// there are no files.
+// <dir>/attempt-<n>/rank-<r>.error.json, or error.json in Alias. Like the other paths it is empty
+// without log files.
 func (r *Rank) ErrorFile() string { return r.path(r.errorFile()) }
 
 // NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.
 func (r *Rank) NoticeFile() string { return r.path(r.file("notice.json")) }
 
-// Notify puts a text where NoticeFile is, whole or not at all.
+// Notify writes the file NoticeFile atomically.
 func (r *Rank) Notify(text []byte) error {
 	name := r.file("notice.json")
 	unfinished := name + ".new"
@@ -278,14 +281,13 @@ func (r *Rank) Notify(text []byte) error {
 
 var errNoFiles = errors.New("it has no files")
 
-// Files are the names of the log files in the directory; one that nothing was written to is not there.
+// Files are the names of the log files in the directory. A stream without output has no file.
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
-// Written is the number of bytes that the rank has written so far.
 func (r *Rank) Written() int64 { return r.out.count.Load() + r.err.count.Load() }
 
-// Wrote is how many bytes and lines the rank has written so far, and when it did last; zero if never. Lines are not counted where the output
-// is exact.
+// Wrote is how many bytes and lines the rank has written, and when it last wrote, or zero. Exact
+// output does not count lines.
 func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
 	lines = r.out.lines.Load() + r.err.lines.Load()
 	if at := max(r.out.last.Load(), r.err.last.Load()); at > 0 {
@@ -296,13 +298,14 @@ func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {
-	// Closing a pipe loses nothing and fails only when it is closed already; a rank that was resumed has none.
+	// This fails only if they are closed already; a resumed rank has none.
 	_ = r.Stdout.Close()
 	_ = r.Stderr.Close()
 }
 
-// Flush returns when all that was in the pipes when it was called is in the files and handed to the console. A rank that has
-// exited has then been heard, even if grandchildren hold its pipes. Its error is that of ctx: the console or the disk is slow.
+// Flush returns when everything that was in the pipes is in the files and handed to the console. So
+// all output of an exited rank is handled, even if grandchildren hold its pipes. The error is that
+// of ctx if the console or the disk is slow.
 func (r *Rank) Flush(ctx context.Context) error {
 	if err := errors.Join(r.out.flush(ctx), r.err.flush(ctx)); err != nil {
 		return fmt.Errorf("read the last output of %s: %w", r.where(), err)
@@ -310,20 +313,21 @@ func (r *Rank) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Tail is the last lines of stderr as far as it was read, see Flush: at most 40 lines and 8 KiB of valid UTF-8 without
-// control characters but newlines and tabs. The question with which a person left pdb follows, if stdout ends with it.
+// Tail is the last lines of stderr as far as they were read: at most 40 lines and 8 KiB of valid
+// UTF-8 without control characters other than newlines and tabs. pdb's closing question follows, if
+// stdout ends with it.
 func (r *Rank) Tail() string {
 	t := r.err.tail
 	if r.opts.Exact {
 		t = r.readTail(console.Stderr)
 	}
-	return strings.TrimPrefix(t.text()+r.asked(), "\n")
+	return strings.TrimPrefix(t.text()+r.pdbQuestion(), "\n")
 }
 
-// asked is pdb's question whether to end the program, from Python 3.14 on, after a newline, if that
-// is the last line of stdout. The program then ends with code 1, and nothing else tells that from a
+// pdbQuestion is a newline and the last line of stdout, if that is the question with which pdb ends
+// the program from Python 3.14 on. The exit code is then 1, and nothing else tells it from a
 // failure.
-func (r *Rank) asked() string {
+func (r *Rank) pdbQuestion() string {
 	out := strings.TrimRight(r.readTail(console.Stdout).text(), "\n ")
 	line := out[strings.LastIndexByte(out, '\n')+1:]
 	if !strings.Contains(line, "Quitting pdb will kill the process") {
@@ -332,9 +336,9 @@ func (r *Rank) asked() string {
 	return "\n" + line
 }
 
-// Close handles what the pipes still hold, whoever else has them open, and closes the files. When ctx ends before that the
-// console misses the rest. The error says what is missing in the files. Close must be called once, when no process of the
-// rank is left that should be heard.
+// Close handles what the pipes still hold, even if other processes hold them open, and closes the
+// files. If ctx ends first, the console misses the rest. The error says what is missing in the
+// files. Call Close once, when all processes of the rank whose output matters have ended.
 func (r *Rank) Close(ctx context.Context) error {
 	r.Started()
 	err := errors.Join(r.out.close(ctx), r.err.close(ctx), r.removeHeartbeat())

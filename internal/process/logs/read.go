@@ -19,13 +19,13 @@ import (
 
 const (
 	maxChunk = 64 << 10
-	// maxErrors is how many files that could not be read are named; more are counted.
+	// maxErrors is how many unreadable files the error names. It counts the others.
 	maxErrors = 16
 )
 
-// Reader reads the log files of a job, also while they are written. It has at most one of them open, and belongs to one goroutine.
-// What is in the directory beside log files is skipped. A link or another odd thing by the name of one is not read; like a file
-// that vanishes or shrinks meanwhile, it is told of at the end, and the others are read all the same.
+// Reader reads the log files of a job, also while they are written. It has at most one file open,
+// and belongs to one goroutine. It skips other files in the directory. It does not read links or
+// other odd files; like files that vanish or shrink, they are named in the final error.
 type Reader struct {
 	dir      *Dir
 	filter   Filter
@@ -46,8 +46,8 @@ type Reader struct {
 	more int
 }
 
-// Read reads what the files have now: by attempt and rank, stdout before stderr, one after the other. From says where to begin in
-// a file, for those that do not begin at 0, so that a reader may go on where another ended; a negative offset leaves a file out.
+// Read reads the current contents of the files, ordered by attempt, rank and stream. from has the
+// offsets to start at, so that a reader may continue another; a negative offset leaves a file out.
 func (d *Dir) Read(filter Filter, from map[File]int64) *Reader {
 	r := &Reader{dir: d, filter: filter, at: maps.Clone(from)}
 	if r.at == nil {
@@ -60,9 +60,10 @@ func (d *Dir) Read(filter Filter, from map[File]int64) *Reader {
 	return r
 }
 
-// Follow reads what the files have now, as Read does, and then what ranks of this Dir write, until Done: roughly in the order in
-// which it is written, exactly so within a file, and one chunk of a file at a time while others wait. However slow its caller is,
-// it holds up no rank. What other processes write after Follow has begun is not seen.
+// Follow reads the files as Read does, and then what ranks of this Dir write, until Done. The order
+// is exact within a file and roughly that of the writes between files: each file with news gives
+// one chunk at a time. A slow caller holds no rank up. Follow does not see what other processes
+// write later.
 func (d *Dir) Follow(filter Filter, from map[File]int64) *Reader {
 	o := newFollower(filter)
 	d.hub.join(o)
@@ -71,12 +72,13 @@ func (d *Dir) Follow(filter Filter, from map[File]int64) *Reader {
 	return r
 }
 
-// Done says that all ranks of the directory are closed and no more will come. Readers that follow end once they have read it all.
+// Done says that all ranks of the directory are closed. Readers that follow end once they have read
+// everything.
 func (d *Dir) Done() { d.hub.end() }
 
-// Next returns the next chunk; its Data is valid until the following call. It waits for one while the job goes on, until ctx ends,
-// and may then be called again. When all is read it returns io.EOF, or else an error that says which files could not be read or
-// not to their end.
+// Next returns the next chunk; its Data is valid until the following call. It waits for one while
+// the job runs, until ctx ends; it may then be called again. At the end it returns io.EOF, or an
+// error that names the files it could not read completely.
 func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 	for {
 		if r.pos < r.end {
@@ -92,7 +94,6 @@ func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 	}
 }
 
-// Close ends the reader; Next must not be called after it.
 func (r *Reader) Close() error {
 	if r.follower != nil {
 		r.dir.hub.leave(r.follower)
@@ -118,7 +119,6 @@ func (r *Reader) chunk() (Chunk, bool) {
 	return c, true
 }
 
-// pick is the file whose turn it is.
 func (r *Reader) pick(ctx context.Context) (File, error) {
 	if err := ctx.Err(); err != nil {
 		return File{}, err
@@ -142,7 +142,7 @@ func (r *Reader) refill(ctx context.Context) error {
 		r.files = nil
 		return r.verdict()
 	}
-	// Asked before what was written is taken: with the end known, nothing can come after that.
+	// The order matters: once over is set, nothing is written, so what take returns is complete.
 	over := r.dir.hub.over.Load()
 	r.turns = true
 	if r.files = r.follower.take(r.files); len(r.files) > 0 {
@@ -167,8 +167,8 @@ func (r *Reader) listAttempt() {
 	r.attempts = r.attempts[1:]
 }
 
-// begin opens a file, to be read as far as it goes now; the hub tells of what comes later. Files that take turns are read one chunk
-// at a time.
+// begin opens a file to read it up to its current end; the hub reports later writes. A follower
+// reads one chunk of a file per turn.
 func (r *Reader) begin(f File) {
 	offset := r.at[f]
 	if offset < 0 {
@@ -189,7 +189,6 @@ func (r *Reader) begin(f File) {
 	}
 }
 
-// open makes f the file that is read, and returns its size.
 func (r *Reader) open(f File) (int64, error) {
 	if r.file == nil || r.now != f {
 		if r.file != nil {
@@ -209,7 +208,8 @@ func (r *Reader) open(f File) (int64, error) {
 	return info.Size(), nil
 }
 
-// openPlain opens a file to read, in a directory that others may write to: it is a file with one name, and not reached by a link.
+// openPlain opens a file in a directory that others may write to. It accepts only a regular file
+// with a single name that no link leads to.
 func openPlain(root *safefile.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -238,7 +238,7 @@ func checkFile(root *safefile.Root, name string, opened fs.FileInfo) error {
 	return nil
 }
 
-// fail ends a file.
+// fail stops reading a file.
 func (r *Reader) fail(f File, err error) {
 	r.at[f] = -1
 	r.end = r.pos

@@ -19,34 +19,32 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// ownerFile is in each directory that one run has for itself. It says who that is, and every
-// process of the run holds a shared flock(2) on it: the kernel lets go of that with the life of the
-// last of them, however it ends. The file is written under an exclusive lock, and only by a process
-// that then goes on with a shared one.
+// ownerFile is in each directory that a run has for itself and says which run that is. Every
+// process of the run holds a shared flock(2) on it, which the kernel releases when the last one
+// ends. A process writes the file under an exclusive lock and then keeps a shared one.
 //
-// Where the file system has no locks, the words decide alone: the owner lives if its machine has
-// not booted since, and its pid is still that of a process with the same start time. Of an owner on
-// another machine nothing is known there, and the directory is taken from it.
+// On a file system without locks the text decides alone: the owner lives if its machine has not
+// booted since, and its pid still has the same start time. An owner on another machine counts as
+// gone.
 const ownerFile = ".owner"
 
-// Owner is the process that took a directory for its run.
 type Owner struct {
-	// Run is the same for all processes of a run, and for no others.
+	// Run is the same for all processes of a run and no others.
 	Run string
-	// PID, Start (in ticks since boot, proc_pid_stat(5)) and Boot, the machine's, name one process
-	// for all time.
+	// PID, Start (ticks since boot, proc_pid_stat(5)) and Boot, the machine's boot id, identify one
+	// process for all time.
 	PID         int
 	Start, Boot string
 	Host        string
 	Since       time.Time
 }
 
-// NewRun names a run that no other process belongs to.
+// NewRun makes a unique run.
 func NewRun() string { return rand.Text() }
 
 func self(run string) Owner {
 	host, _ := os.Hostname() // for people
-	return Owner{Run: run, PID: os.Getpid(), Start: startOf(os.Getpid()), Boot: boot(), Host: host, Since: time.Now().Round(time.Second)}
+	return Owner{Run: run, PID: os.Getpid(), Start: startTicks(os.Getpid()), Boot: boot(), Host: host, Since: time.Now().Round(time.Second)}
 }
 
 func (o Owner) String() string {
@@ -56,9 +54,8 @@ func (o Owner) String() string {
 	return fmt.Sprintf("another run (pid %d on %s, started %s)", o.PID, o.Host, o.Since.Local().Format(time.DateTime))
 }
 
-// lives reports whether the process runs on this machine.
 func (o Owner) lives() bool {
-	return o.PID > 0 && o.Boot == boot() && o.Start != "" && o.Start == startOf(o.PID)
+	return o.PID > 0 && o.Boot == boot() && o.Start != "" && o.Start == startTicks(o.PID)
 }
 
 func boot() string {
@@ -66,8 +63,8 @@ func boot() string {
 	return strings.TrimSpace(string(text))
 }
 
-// startOf is when a process started; empty if there is none.
-func startOf(pid int) string {
+// startTicks is when a process started, or empty if there is none.
+func startTicks(pid int) string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
 	const start = 22 - 3 // what follows the name is field 3
@@ -77,7 +74,6 @@ func startOf(pid int) string {
 	return ""
 }
 
-// TakenError says that another run has a directory.
 type TakenError struct {
 	Path  string
 	Owner Owner
@@ -85,9 +81,8 @@ type TakenError struct {
 
 func (e *TakenError) Error() string { return fmt.Sprintf("%s is in use by %v", e.Path, e.Owner) }
 
-// TakeBase makes a directory, and base where it is missing, mode 0700, and takes it for a run until
-// the returned value is closed or this process ends. It fails with a [TakenError] while another run
-// has it.
+// TakeBase makes a directory and its parents, mode 0700, and takes it for a run until the returned
+// value is closed or this process ends. It fails with a [TakenError] while another run has it.
 func TakeBase(dir, run string) (io.Closer, error) {
 	if err := safefile.Path(dir); err != nil {
 		return nil, err
@@ -124,8 +119,7 @@ func (w Whose) TakeDir(base, job, run string) (*Dir, error) {
 	return d, nil
 }
 
-// TakeFree is TakeDir of the first directory that no other run has: <job>, <job>.2, <job>.3 and so
-// on.
+// TakeFree is TakeDir of the first free directory among <job>, <job>.2, <job>.3 and so on.
 func (w Whose) TakeFree(base, job, run string) (*Dir, error) {
 	d, err := w.TakeDir(base, job, run)
 	for n := 2; n <= maxNamesakes && err != nil; n++ {
@@ -137,10 +131,10 @@ func (w Whose) TakeFree(base, job, run string) (*Dir, error) {
 	return d, err
 }
 
-// maxNamesakes bounds the runs with one name at a time.
+// maxNamesakes bounds the concurrent runs with one name.
 const maxNamesakes = 1000
 
-// take takes the directory for a run. What another process removes meanwhile is opened again.
+// take takes the directory for a run. A directory that was removed meanwhile is an errRemoved.
 func (d *Dir) take(run string) (err error) {
 	d.owner, err = take(d.root, run)
 	if _, taken := errors.AsType[*TakenError](err); err != nil && !taken && !errors.Is(err, fs.ErrNotExist) {
@@ -165,9 +159,8 @@ func take(dir *safefile.Root, run string) (io.Closer, error) {
 	return f, nil
 }
 
-// claim makes this process the owner unless another one is, holds the lock, and returns who is the
-// owner. A full disk stops no job: of an owner that could not be written nothing is known, and he
-// refuses nobody.
+// claim makes this process the owner unless another process is, holds the lock, and returns the
+// owner. A full disk stops no job: an owner that could not be written refuses nobody else.
 func claim(f *os.File, run string) Owner {
 	switch err := flock(f, unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:
@@ -175,16 +168,16 @@ func claim(f *os.File, run string) Owner {
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return claimUnlocked(f, run)
 	}
-	// This waits for who has the file for himself only while he writes it. The kernel may give an
-	// exclusive lock back before the shared one is there, so that another process may have become
-	// the owner meanwhile: what the file says under the shared lock decides.
+	// LOCK_SH waits only while another process writes the file. The kernel may release the
+	// exclusive lock before it grants the shared one, so another process may have become the owner:
+	// the text under the shared lock decides.
 	if err := flock(f, unix.LOCK_SH); err != nil {
 		return claimUnlocked(f, run)
 	}
 	return read(f)
 }
 
-// claimUnlocked is claim where the file system has no locks.
+// claimUnlocked is claim on a file system without locks.
 func claimUnlocked(f *os.File, run string) Owner {
 	if o := read(f); o.Run == run || o.lives() {
 		return o
@@ -193,7 +186,7 @@ func claimUnlocked(f *os.File, run string) Owner {
 	return Owner{Run: run}
 }
 
-// flock is a variable for tests of file systems without locks.
+// flock is a variable so that tests can simulate a file system without locks.
 var flock = func(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
@@ -202,19 +195,17 @@ var flock = func(f *os.File, how int) error {
 	}
 }
 
-// maxOwner bounds what is read of the file, in bytes.
 const maxOwner = 4096
 
-// read returns the owner as the file has it; none if that cannot be read.
+// read returns the owner in the file, or none if it cannot be read.
 func read(f *os.File) (o Owner) {
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxOwner))
 	if err == nil {
-		_ = json.Unmarshal(text, &o) // what is torn names nobody
+		_ = json.Unmarshal(text, &o) // a torn file has no owner
 	}
 	return o
 }
 
-// write has the file say who the owner is.
 func write(f *os.File, o Owner) error {
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// move waits for output, and has it in the file before it is out of the pipe: whoever reads the pipe after this process was killed goes
-// on at the right byte. What the file does not take goes the usual way.
+// move waits for output and puts it into the file before it leaves the pipe, so that a process that
+// takes the pipe over continues at the right byte. Output that cannot be spliced is read and
+// written.
 func (p *pump) move() error {
 	conn, err := p.in.SyscallConn()
 	if err != nil {
@@ -30,17 +31,18 @@ func (p *pump) move() error {
 	case readErr == nil && n == 0:
 		return io.EOF
 	case readErr == nil:
-		p.busy(n)
+		p.noteBusy(n)
 	case errors.Is(readErr, unix.EINTR):
 		return nil
 	}
 	return readErr
 }
 
-// splice moves up to limit bytes from a pipe to the file by splice(2), which takes from the pipe exactly what it has written, also when
-// a signal ends this process in the middle (fs/splice.c, iter_file_splice_write). It is io.EOF when nobody can write to the pipe any
-// more, and EAGAIN when the pipe is empty. It is errNoSplice where splicing cannot be done: at the limit of the log, after an error, on
-// a file system without it. What went wrong is then not told: to write will have the same.
+// splice moves up to limit bytes from a pipe to the file with splice(2). It takes from the pipe
+// exactly what it has written, even if a signal ends this process in the middle (fs/splice.c,
+// iter_file_splice_write). The error is io.EOF once the pipe has no writer, EAGAIN if the pipe is
+// empty, and errNoSplice at the limit of the log, after an error or on an unsuitable file system.
+// It does not report that cause: the write that follows meets it too.
 func (l *logFile) splice(pipe, limit int) (int, error) {
 	if l.gap > 0 {
 		return 0, errNoSplice
@@ -73,7 +75,8 @@ func (l *logFile) splice(pipe, limit int) (int, error) {
 
 var errNoSplice = errors.New("it cannot be spliced")
 
-// openExact opens a file to write where it ends, but not to append: splice(2) takes no such file. What is there counts as kept.
+// openExact opens a file to write at its end, but not to append, which splice(2) refuses. The
+// existing bytes count towards the limit.
 func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) {
 	f, err := openLog(root, name)
 	if err != nil {
@@ -92,7 +95,7 @@ func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) 
 	return f, nil
 }
 
-// readTail is the end of a log file; empty where there are no files.
+// readTail reads the end of a log file.
 func (r *Rank) readTail(s console.Stream) *tail {
 	t := &tail{}
 	if r.dir.root == nil {

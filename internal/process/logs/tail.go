@@ -15,7 +15,7 @@ const (
 	tailLines = 40
 )
 
-// tail keeps the last bytes of a stream. Its pump writes while others read, hence the lock; it is taken once per read.
+// tail keeps the last bytes of a stream. Its pump writes while others read.
 type tail struct {
 	mu   sync.Mutex
 	ring []byte
@@ -45,7 +45,7 @@ func (t *tail) bytes() []byte {
 	return slices.Concat(t.ring[t.next:], t.ring[:t.next])
 }
 
-// text is the last whole lines: at most tailLines of them, and tailBytes of visible text.
+// text is the last whole lines: at most tailLines lines and tailBytes of visible text.
 func (t *tail) text() string {
 	b := t.bytes()
 	if cut := bytes.IndexByte(b, '\n'); len(b) == tailBytes && cut >= 0 && cut < len(b)-1 {
@@ -55,7 +55,8 @@ func (t *tail) text() string {
 	return visibleLines(lines[max(0, len(lines)-tailLines):], tailBytes)
 }
 
-// visibleLines joins lines without control characters but newlines and tabs, and keeps the last limit bytes.
+// visibleLines joins lines without control characters other than newlines and tabs, and keeps the
+// last limit bytes.
 func visibleLines(lines [][]byte, limit int) string {
 	var out []byte
 	for i, line := range lines {

@@ -18,10 +18,11 @@ const (
 	maxTraceback = 64 << 10
 )
 
-// Traceback is what the rank left in its error file, where torch's @record writes the exception that ended it: the Python
-// traceback, or else the message. It is empty when there is none, which is so for a rank that died of a signal or os._exit. It is
-// valid UTF-8 without control characters but newlines and tabs, and at most its last 64 KiB. An error file that cannot be read,
-// is over 1 MiB or is not torch's is an error.
+// Traceback is what torch's @record wrote into the error file about the exception that ended the
+// rank: the Python traceback, else the message. It is empty without an error file, as after a
+// signal or os._exit. It is valid UTF-8 without control characters other than newlines and tabs,
+// and at most the last 64 KiB. An error file that is unreadable, over 1 MiB or in another format is
+// an error.
 func (r *Rank) Traceback() (string, error) {
 	b, err := r.readErrorFile()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -39,7 +40,8 @@ func (r *Rank) Traceback() (string, error) {
 
 func (r *Rank) readErrorFile() ([]byte, error) { return r.dir.readErrorFile(r.errorFile()) }
 
-// ErrorFile is what a rank has left in its error file, also where it has torchrun's name. It is an fs.ErrNotExist when it left nothing.
+// ErrorFile is the error file of a rank, also under torchrun's name. The error is an fs.ErrNotExist
+// if there is none.
 func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 	if d.root == nil {
 		return nil, fs.ErrNotExist
@@ -60,7 +62,8 @@ func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// readErrorFile reads a file that the rank made: it may be anything, and is opened so that a FIFO does not block.
+// readErrorFile reads a file that the rank made and that may be anything. O_NONBLOCK keeps a FIFO
+// from blocking it.
 func (d *Dir) readErrorFile(name string) ([]byte, error) {
 	if d.root == nil {
 		return nil, fs.ErrNotExist
@@ -78,8 +81,9 @@ func (d *Dir) readErrorFile(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxErrorFile))
 }
 
-// parseErrorFile reads the format of torch/distributed/elastic/multiprocessing/errors/error_handler.py: "message" holds an object
-// with the message and extraInfo.py_callstack, or is itself the message.
+// parseErrorFile reads the format of
+// torch/distributed/elastic/multiprocessing/errors/error_handler.py: "message" is an object with
+// message and extraInfo.py_callstack, or the message itself.
 func parseErrorFile(b []byte) (string, error) {
 	var file struct{ Message json.RawMessage }
 	if err := json.Unmarshal(b, &file); err != nil {

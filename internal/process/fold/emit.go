@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// group is some lines of a node.
-func (l *lane) group(n *node, lines []int32) Group {
+// group is some lines of an open group.
+func (l *streamFolder) group(n *openGroup, lines []int32) Group {
 	f := l.fold
 	s := &f.split
 	s.ranks.reset()
@@ -28,7 +28,7 @@ func (l *lane) group(n *node, lines []int32) Group {
 	}
 }
 
-// give hands out a group, whose lines are those that the splitter has.
+// give returns a group to the caller; split has its lines.
 func (f *Folder) give(g Group) {
 	f.out = append(f.out, g)
 	if f.watch != nil {
@@ -38,8 +38,8 @@ func (f *Folder) give(g Group) {
 
 func (f *Folder) time(since time.Duration) time.Time { return f.base.Add(since) }
 
-// parts are those of the shape with the extremes of the values in some lines.
-func parts(n *node, lines []int32) []Part {
+// parts are those of the shape, with the ranges of the values in some lines.
+func parts(n *openGroup, lines []int32) []Part {
 	parts := slices.Clone(n.shape.parts)
 	slot := 0
 	for i := range parts {
@@ -51,8 +51,8 @@ func parts(n *node, lines []int32) []Part {
 	return parts
 }
 
-// extremes are the least and the greatest of a value, as they were printed; of those with the same amount by their text.
-func extremes(n *node, lines []int32, slot int) (string, string) {
+// extremes are the least and the greatest text of a value; of equal amounts, by text.
+func extremes(n *openGroup, lines []int32, slot int) (string, string) {
 	kind := n.shape.slots[slot].kind
 	row := n.entries[lines[0]].row
 	low := n.value(row, slot)

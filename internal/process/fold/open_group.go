@@ -1,0 +1,109 @@
+package fold
+
+import (
+	"bytes"
+	"time"
+)
+
+// openGroup is a group that was not returned yet.
+type openGroup struct {
+	shape *shape
+	key   string
+	// order is its place in the stream's list, whose neighbours are before and after; older and
+	// newer are its neighbours by age.
+	order         uint64
+	before, after *openGroup
+	older, newer  *openGroup
+	// twin is the next group of the same shape and key. It holds what ranks repeat.
+	twin *openGroup
+	// generation counts the uses of this memory.
+	generation uint64
+	first      time.Duration
+	ranks      set
+	// have is the number of expected ranks that joined.
+	have int
+	// bound says that the group has a line of a block whose previous line has order least or lower.
+	// So the group must stay behind least.
+	bound bool
+	least uint64
+	// entries are the lines. Consecutive lines with the same text share a row.
+	entries []entry
+	rows    []row
+	spans   []span
+	text    []byte
+}
+
+// entry is a line of a rank: its row, its number, and when it came.
+type entry struct {
+	rank, row int32
+	line      uint64
+	at        time.Duration
+}
+
+// row is text[begin:end] of a group.
+type row struct{ begin, end uint32 }
+
+// put adds a line with its values.
+func (n *openGroup) put(e entry, text []byte, spans []span) {
+	if last := len(n.rows) - 1; last < 0 || !bytes.Equal(n.line(last), text) {
+		begin := uint32(len(n.text))
+		n.text = append(n.text, text...)
+		n.rows = append(n.rows, row{begin, uint32(len(n.text))})
+		n.spans = append(n.spans, spans...)
+	}
+	e.row = int32(len(n.rows) - 1)
+	n.entries = append(n.entries, e)
+}
+
+func (n *openGroup) line(row int) []byte { return n.text[n.rows[row].begin:n.rows[row].end] }
+
+func (n *openGroup) of(row int) []span {
+	slots := len(n.shape.slots)
+	return n.spans[row*slots : (row+1)*slots]
+}
+
+// value is the text of a slot in a row.
+func (n *openGroup) value(row int32, slot int) []byte {
+	v := n.spans[int(row)*len(n.shape.slots)+slot]
+	begin := n.rows[row].begin
+	return n.text[begin+uint32(v.begin) : begin+uint32(v.end)]
+}
+
+// size is roughly the memory of the lines in bytes.
+func (n *openGroup) size() int {
+	return 256 + len(n.text) + 24*len(n.entries) + 8*len(n.rows) + 6*len(n.spans)
+}
+
+func (n *openGroup) reset() {
+	n.ranks.reset()
+	*n = openGroup{
+		generation: n.generation + 1, ranks: n.ranks, entries: n.entries[:0], rows: n.rows[:0], spans: n.spans[:0], text: n.text[:0],
+	}
+}
+
+func (n *openGroup) capacity() int {
+	return 256 + cap(n.text) + 24*cap(n.entries) + 8*cap(n.rows) + 6*cap(n.spans) + 8*cap(n.ranks.words)
+}
+
+// maxKept bounds the memory of groups that is kept for reuse, in bytes.
+const maxKept = 16 << 20
+
+func (f *Folder) newGroup() *openGroup {
+	last := len(f.free) - 1
+	if last < 0 {
+		return &openGroup{generation: 1}
+	}
+	n := f.free[last]
+	f.free = f.free[:last]
+	f.kept -= n.capacity()
+	return n
+}
+
+func (f *Folder) recycle(n *openGroup) {
+	f.bytes -= n.size()
+	n.reset()
+	if size := n.capacity(); f.kept+size <= maxKept {
+		f.kept += size
+		f.free = append(f.free, n)
+	}
+}
