@@ -1,5 +1,4 @@
-// Package discovery is how the commands of a user find the coordinator that the same user runs on
-// this machine.
+// Package discovery finds the coordinators that this user runs on this machine.
 package discovery
 
 import (
@@ -15,13 +14,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// A coordinator tells its address at a socket in Linux's abstract namespace (unix(7)), which has no
-// file that could be left behind, and which other machines and containers do not see.
+// localName is a socket in Linux's abstract namespace (unix(7)), at which a coordinator tells its
+// address. It leaves no file behind, and other machines and containers do not see it.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
 // Tell tells processes of this machine where a coordinator listens, and which protocol it speaks,
-// until it is closed. The error is syscall.EADDRINUSE when another coordinator of this user does
-// so, or somebody in its place.
+// until it is closed. The error is syscall.EADDRINUSE if another process has the socket.
 func Tell(at string, protocol int) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {
@@ -34,7 +32,7 @@ func Tell(at string, protocol int) (io.Closer, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(localLimit))
-			_, _ = fmt.Fprintln(conn, at, protocol) // who does not listen does not want to know
+			_, _ = fmt.Fprintln(conn, at, protocol) // a reader that has gone needs no answer
 			_ = conn.Close()
 		}
 	}()
@@ -44,9 +42,9 @@ func Tell(at string, protocol int) (io.Closer, error) {
 // localLimit bounds asking for a coordinator on this machine.
 const localLimit = 5 * time.Second
 
-// Find finds the coordinator that this user runs on this machine; it is empty when there is none,
-// and when a scheduler has started this process on each of several nodes, for a job that they run
-// together. The error says why what is there is of no use.
+// Find finds this user's coordinator on this machine. It returns "" if there is none, and also if a
+// scheduler started this process on each of several nodes, for a job that they run together. An
+// error says why the coordinator is of no use.
 func Find(ctx context.Context, protocol int) (at string, err error) {
 	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil

@@ -15,9 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// A job that has a coordinator of its own has a socket on the coordinator's machine, also in the
-// abstract namespace, whose name ends with the job's ID, and at which the coordinator serves
-// clients of this user and of root's.
+// jobPrefix begins the name of the socket, in the abstract namespace, at which a job's own
+// coordinator serves this user's and root's clients. The name ends with the job's ID.
 func jobPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
 
 // Listen listens for clients of a job, and refuses those of other users.
@@ -31,7 +30,7 @@ func Listen(job string) (net.Listener, error) {
 
 type jobListener struct{ net.Listener }
 
-// Accept lets nobody in whom the kernel does not know as this user or root.
+// Accept admits only clients that the kernel knows as this user's or root's.
 func (l jobListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -42,14 +41,14 @@ func (l jobListener) Accept() (net.Conn, error) {
 		if err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Getuid()) {
 			return conn, nil
 		}
-		_ = conn.Close() // of somebody whom nobody answers
+		_ = conn.Close()
 	}
 }
 
-// maxLabel bounds what of an ID fits in the name of a socket (unix(7): 108 bytes).
+// maxLabel bounds an ID in the name of a socket (unix(7): 108 bytes).
 const maxLabel = 64
 
-// label stands for an ID in a name. No ID begins with a dash, as that of a long one does.
+// label stands for an ID in a name. That of a long ID begins with a dash, as no ID does.
 func label(job string) string {
 	if len(job) <= maxLabel {
 		return job
@@ -58,9 +57,9 @@ func label(job string) string {
 	return "-" + hex.EncodeToString(sum[:16])
 }
 
-// Jobs are the IDs of this user's jobs that have a socket on this machine, sorted, but for very
-// long ones, which must be named. Anybody may make sockets of any name: each is asked whose it is.
-// The error is that of /proc/net/unix.
+// Jobs are the IDs of this user's jobs with a socket on this machine, sorted, without very long
+// IDs. Any user can make a socket of that name, so it checks the owner of each. The error is that
+// of /proc/net/unix.
 func Jobs(ctx context.Context) ([]string, error) {
 	names, err := jobSockets()
 	var jobs []string
@@ -68,7 +67,7 @@ func Jobs(ctx context.Context) ([]string, error) {
 		if job := labelOf(name); !strings.HasPrefix(job, "-") && !slices.Contains(jobs, job) {
 			if conn, err := dialAt(ctx, name); err == nil {
 				jobs = append(jobs, job)
-				_ = conn.Close() // it was only looked at
+				_ = conn.Close()
 			}
 		}
 	}
@@ -93,7 +92,7 @@ func jobSockets() (names []string, err error) {
 	return names, nil
 }
 
-// labelOf is that of a name: behind the number of the process.
+// labelOf is the label in a name, after the process's ID.
 func labelOf(name string) string {
 	_, job, _ := strings.Cut(strings.TrimPrefix(name, jobPrefix()), "-")
 	return job
@@ -102,8 +101,8 @@ func labelOf(name string) string {
 // ErrNoJob says that a job has no socket on this machine.
 var ErrNoJob = errors.New("no such job on this machine")
 
-// Dial reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID
-// it is one.
+// Dial connects to the coordinator of this user's job on this machine, or to one of several jobs
+// with that ID.
 func Dial(ctx context.Context, job string) (net.Conn, error) {
 	all, err := jobSockets()
 	if err != nil {
@@ -119,8 +118,7 @@ func Dial(ctx context.Context, job string) (net.Conn, error) {
 	return nil, fmt.Errorf("job %s: %w", job, ErrNoJob)
 }
 
-// dialLimit bounds the wait at one socket, which another user may hold, and where nobody may
-// answer.
+// dialLimit bounds the wait at one socket: another user may hold it and never answer.
 const dialLimit = time.Second
 
 func dialAt(ctx context.Context, name string) (net.Conn, error) {

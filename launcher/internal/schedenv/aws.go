@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// port is where node 0 is met in containers, which share their network with nothing else.
+// port is where nodes meet node 0 in containers, which share their network with nothing else.
 const port = 29400
 
 // batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count
@@ -38,8 +38,8 @@ func batch(m Machine) (*Place, error) {
 
 // sageMaker reads resourceconfig.json, which SageMaker puts into every training container
 // (https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html)
-// and its training toolkit has in SM_RESOURCE_CONFIG as well. The hosts are sorted; other toolkits
-// take the first as node 0 too.
+// and its training toolkit into SM_RESOURCE_CONFIG. The hosts are sorted, and the first is node 0,
+// as for other toolkits.
 func sageMaker(m Machine) (*Place, error) {
 	if !m.has("TRAINING_JOB_ARN") && !m.has("SM_RESOURCE_CONFIG") {
 		return nil, nil

@@ -1,8 +1,8 @@
 package schedenv
 
-// Find says what the scheduler or launcher around this process has given it. It is nil where none
-// is recognized, and an error says which variable of a recognized one is wrong, or why golaunch
-// cannot work with what it has started, and what to do.
+// Find says what the scheduler or launcher around this process has given it; nil if there is none
+// that it knows. An error says which variable is wrong, or why golaunch cannot work with what was
+// started, and what to do.
 //
 // A world of one node is a place too, and needs no Head.
 func Find(m Machine) (*Place, error) {

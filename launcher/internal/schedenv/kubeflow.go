@@ -10,7 +10,7 @@ import (
 // pkg/runtime/framework/plugins/torch) and the training operator before it (PyTorchJob;
 // pkg/controller.v1/pytorch) tell torchrun its node. An elastic PyTorchJob has no PET_NODE_RANK:
 // its pods are JOB-worker-INDEX, and the endpoint is the first of them. A range of nodes, MIN:MAX,
-// is not told.
+// leaves the number unknown.
 func kubeflow(m Machine) (*Place, error) {
 	if !m.has("PET_NNODES") {
 		return nil, nil
@@ -41,7 +41,7 @@ func (r *reader) perNode() string {
 	}
 }
 
-// endpoint is where torchrun would meet: at PET_RDZV_ENDPOINT, or else at the master
+// endpoint is where torchrun would meet: at PET_RDZV_ENDPOINT, or at the master
 // (torch/distributed/run.py).
 func (r *reader) endpoint() {
 	p, pod := &r.place, r.pod()
@@ -65,9 +65,9 @@ func (r *reader) endpoint() {
 	p.Node = r.number("PET_NODE_RANK", 0)
 }
 
-// master reads the node's RANK and WORLD_SIZE that older training operators and the pytorch plugin
-// of Volcano (docs/user-guide/how_to_use_pytorch_plugin.md) give a pod. With a LOCAL_RANK they are
-// those of a process.
+// master reads the node's RANK and WORLD_SIZE, from older training operators and Volcano's pytorch
+// plugin (docs/user-guide/how_to_use_pytorch_plugin.md). Beside a LOCAL_RANK they would be a
+// process's.
 func master(m Machine) (*Place, error) {
 	if !m.has("KUBERNETES_SERVICE_HOST") || !m.has("MASTER_ADDR") || !m.has("RANK") || !m.has("WORLD_SIZE") || m.has("LOCAL_RANK") {
 		return nil, nil

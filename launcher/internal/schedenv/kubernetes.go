@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// pod is what a pod's host name and /etc/hosts say. The kubelet writes the whole name,
-// HOST.SUBDOMAIN.NAMESPACE.svc.ZONE, there for a pod that has a subdomain, which is the name of its
-// headless service (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
+// pod is what a pod's host name and /etc/hosts say. If the pod has a subdomain, the name of its
+// headless service, the kubelet writes its whole name there: HOST.SUBDOMAIN.NAMESPACE.svc.ZONE
+// (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
 type pod struct {
 	host string
-	// domain is the whole name's part behind the host, and subdomain and namespace are its first
-	// words; all empty without one.
+	// domain is the whole name after the host. subdomain and namespace are its first words. All are
+	// empty without a subdomain.
 	domain, subdomain, namespace string
 }
 
@@ -32,12 +32,12 @@ func (m Machine) pod() pod {
 }
 
 // indexedJob reads what Kubernetes tells the pods of an Indexed Job, whose host names are JOB-INDEX
-// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). The number of pods is
-// not told. Without a headless service, or in the network of its host, a pod cannot reach another
-// by name, and there is no head; a job whose pods work alone needs none.
+// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They do not learn
+// their number. Without a headless service, or in its host's network, a pod cannot reach another by
+// name, and there is no head; pods that work alone need none.
 //
-// A JobSet's jobs are such jobs, with the host names JOBSET-REPLICATEDJOB-JOB-INDEX
-// (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. It sets no
+// The jobs of a JobSet are such jobs, with host names JOBSET-REPLICATEDJOB-JOB-INDEX
+// (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. JobSet sets no
 // variable, but manifests map its annotation jobset.sigs.k8s.io/restart-attempt to
 // JOBSET_RESTART_ATTEMPT.
 func indexedJob(m Machine) (*Place, error) {
@@ -61,7 +61,7 @@ func indexedJob(m Machine) (*Place, error) {
 }
 
 // leaderWorkerSet reads what LeaderWorkerSet tells the pods of a group
-// (https://lws.sigs.k8s.io/docs/reference/): the leader is LWS-GROUP.SUBDOMAIN.NAMESPACE, which
+// (https://lws.sigs.k8s.io/docs/reference/). The leader's name, LWS-GROUP.SUBDOMAIN.NAMESPACE,
 // tells groups apart.
 func leaderWorkerSet(m Machine) (*Place, error) {
 	if !m.has("LWS_LEADER_ADDRESS") {

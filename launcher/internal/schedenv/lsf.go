@@ -7,7 +7,7 @@ import (
 
 // lsf reads what LSF tells a job
 // (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
-// The job's command runs on the first host; what blaunch starts has a task id.
+// The job's command runs on the first host; blaunch's processes have a task ID.
 func lsf(m Machine) (*Place, error) {
 	if !m.has("LSB_JOBID") {
 		return nil, nil
@@ -34,7 +34,7 @@ func jsrun(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// lsfJob has the position in a job array, which is 0 outside one.
+// lsfJob has the index in a job array, which is 0 outside of one.
 func (r *reader) lsfJob() string {
 	index := r.text("LSB_JOBINDEX")
 	if index == "0" {
@@ -43,7 +43,7 @@ func (r *reader) lsfJob() string {
 	return jobName("lsf", r.must("LSB_JOBID"), index)
 }
 
-// lsfHosts are the hosts and the variable that told them: LSB_MCPU_HOSTS is "host1 slots1 host2
+// lsfHosts are the hosts and the variable that names them: LSB_MCPU_HOSTS is "host1 slots1 host2
 // slots2 ...", and the file has a line for each slot.
 func (r *reader) lsfHosts() ([]string, string) {
 	if hosts, err := r.hosts(r.text("LSB_DJOB_HOSTFILE")); err == nil && len(hosts) > 0 {

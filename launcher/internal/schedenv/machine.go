@@ -31,7 +31,7 @@ func Here() Machine {
 	return Machine{Env: os.LookupEnv, Hostname: host, FS: os.DirFS("/")}
 }
 
-// has says whether a variable is set to something.
+// has reports whether a variable is set and not empty.
 func (m Machine) has(name string) bool {
 	value, ok := m.Env(name)
 	return ok && value != ""
@@ -71,7 +71,7 @@ func (m Machine) hosts(name string) ([]string, error) {
 	return once(names), lines.Err()
 }
 
-// once has each name where it stood first.
+// once keeps the first of equal names.
 func once(names []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(names, func(name string) bool {
@@ -81,13 +81,12 @@ func once(names []string) []string {
 	})
 }
 
-// position is the place of a host in a list, whether either has its domain or not; -1 if it is not
-// there.
+// position is the index of a host in a list, with or without domains; -1 if it is not there.
 func position(hosts []string, host string) int {
 	return slices.IndexFunc(hosts, func(other string) bool { return host != "" && short(other) == short(host) })
 }
 
-// short is a host's name without its domain; an address has none.
+// short is a host's name without its domain, or an address.
 func short(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return host

@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
-// openMPI reads what Open MPI's mpirun tells each process, in 4 and in 5
+// openMPI reads what mpirun of Open MPI 4 and 5 tells each process
 // (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). It does not tell rank 0's
-// host, but where mpirun runs: that is the same host in every job script.
+// host, but mpirun's, which is the same host in every job script.
 func openMPI(m Machine) (*Place, error) {
 	if !m.has("OMPI_COMM_WORLD_RANK") {
 		return nil, nil
@@ -54,7 +54,7 @@ func pals(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// ranks makes the processes of an MPI job the nodes, which they are if each is alone on its host.
+// ranks makes the processes of an MPI job the nodes, if each is alone on its host.
 func (r *reader) ranks(rank, size, local, hint string) {
 	r.place.Node, r.place.Nodes = r.number(rank, 0), r.number(size, 1)
 	if n := r.number(local, 1); n > 1 {
@@ -62,8 +62,8 @@ func (r *reader) ranks(rank, size, local, hint string) {
 	}
 }
 
-// inOrder takes hosts for those of the ranks if there are as many and this one stands in its place.
-// A list that is right for this rank and wrong for rank 0 does no harm: rank 0 ends the job.
+// inOrder takes hosts as those of the ranks, if there are as many and this host has its rank's
+// place. If rank 0's place is wrong, rank 0 ends the job.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {
@@ -71,8 +71,8 @@ func (r *reader) inOrder(hosts []string) {
 	}
 }
 
-// allocated are the hosts that a batch system or a host file has for mpirun, in its order; none
-// where nothing tells them.
+// allocated are the hosts that a batch system or a host file has for mpirun, in its order; nil if
+// unknown.
 func (r *reader) allocated() []string {
 	if hosts, err := hostlist.Expand(r.text("SLURM_JOB_NODELIST")); err == nil && len(hosts) > 0 {
 		return hosts
@@ -86,7 +86,7 @@ func (r *reader) allocated() []string {
 	return nil
 }
 
-// allocation is the number of the batch job around mpirun.
+// allocation is the ID of the batch job around mpirun.
 func (r *reader) allocation() string {
 	for _, name := range []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"} {
 		if id := r.text(name); id != "" {
@@ -96,9 +96,9 @@ func (r *reader) allocation() string {
 	return ""
 }
 
-// mpirun makes mpirun's host the head, by its own name on that host. Open MPI 4 has its daemon's
-// addresses, and 5 (PRRTE, plm_base_jobid.c) begins the namespace with the tool, the host and the
-// pid of mpirun: prterun-HOST-PID@1.
+// mpirun makes mpirun's host the head, with the name that it has there. Open MPI 4 tells its
+// daemon's addresses. The namespace of Open MPI 5 begins with the tool, the host and the pid of
+// mpirun: prterun-HOST-PID@1 (PRRTE, plm_base_jobid.c).
 func (r *reader) mpirun() {
 	daemon, own := r.text("OMPI_MCA_orte_hnp_uri"), r.text("OMPI_MCA_orte_local_daemon_uri")
 	here := daemon == own
@@ -117,7 +117,7 @@ func (r *reader) mpirun() {
 	}
 }
 
-// addresses are those of a daemon's contact,
+// addresses are those in a daemon's contact,
 // "1294532608.0;tcp://192.0.2.2,10.0.0.2:32771;tcp6://[fd00::2]:42797".
 func addresses(contact string) []string {
 	var all []string
@@ -132,8 +132,8 @@ func addresses(contact string) []string {
 	return all
 }
 
-// reachable is the first address that this node does not have as well: that would be a bridge of
-// its own, like docker's. Two daemons of one host have the same addresses.
+// reachable is the first address that this node does not have too: that would be a bridge of its
+// own, like docker's. Two daemons on one host have the same addresses.
 func reachable(daemon, own []string) string {
 	for _, a := range daemon {
 		if slices.Equal(daemon, own) || !slices.Contains(own, a) {

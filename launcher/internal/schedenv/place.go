@@ -1,9 +1,9 @@
 // Package schedenv reads, from the environment alone, what a scheduler or another launcher has
 // given this process: which nodes there are, which of them this is, where node 0 can be reached,
-// and which GPUs it may use. It asks nobody and changes nothing.
+// and which GPUs it may use. It sends nothing and changes nothing.
 package schedenv
 
-// Place is what is known. Zero fields were not told.
+// Place is what is known. A zero field is unknown.
 type Place struct {
 	// By names who started this process, for messages: "Slurm", "Kubernetes (Indexed Job)", "Open
 	// MPI".
@@ -29,27 +29,26 @@ type Place struct {
 	Interface string
 	// Groups is the number of components of a heterogeneous job; 0 for any other.
 	Groups int
-	// GPUs are the indexes, or UUIDs, of the GPUs that this process may use; nil when it was not
-	// told of any.
+	// GPUs are the indexes, or UUIDs, of the GPUs that this process may use; nil if unknown.
 	GPUs []string
 	// PerNode is how many ranks a node is to have, in torchrun's words: a number, gpu, cpu or auto.
 	PerNode string
-	// Each says that this command was started on every node. Otherwise it runs once, and has to
-	// start something on the others.
+	// Each says that this command was started on every node. Otherwise it runs once, and must start
+	// something on the others.
 	Each bool
 	// Several says why the processes of this command cannot be the nodes of a job: several of them
-	// run on one node. It does not matter to a job that takes no nodes from this place. Task is
-	// this process's number among all of them; it is 0 where each is alone on its node.
+	// run on one node. A job that takes no nodes from this place ignores it. Task is this process's
+	// number among all of them; 0 if each is alone on its node.
 	Several error
 	Task    int
 	// Topology is this node's place in the network: switches from the top level down, and the node
 	// itself, with dots in between.
 	Topology string
-	// Sources are the variables that said so, for explanations.
+	// Sources are the variables that were read, for explanations.
 	Sources []string
 }
 
-// Alone says that the job has one node and this is it, which needs no other process to be started.
+// Alone reports whether this node is the job's only one, so that no other process needs a start.
 func (p *Place) Alone() bool {
 	return len(p.Names) == 1 && p.Names[0] == p.Name
 }

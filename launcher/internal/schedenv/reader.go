@@ -20,7 +20,7 @@ func (m Machine) read(by string) *reader {
 	return &reader{Machine: m, place: Place{By: by, Each: true}}
 }
 
-// done is the place, or what is wrong with it. Without a head, the nodes cannot meet.
+// done is the place, or what is wrong with it: without a head, the nodes cannot meet.
 func (r *reader) done() (*Place, error) {
 	p := &r.place
 	if p.Nodes > 0 && p.Node >= p.Nodes {
@@ -43,7 +43,7 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// several takes note that this process, with a number among all, is one of several on its node.
+// several notes that this process, with a number among all, is not alone on its node.
 func (r *reader) several(task int, format string, args ...any) {
 	r.place.Several, r.place.Task = fmt.Errorf(format, args...), task
 }
@@ -68,12 +68,12 @@ func (r *reader) must(name string) string {
 // maxNodes bounds what a variable may count.
 const maxNodes = 1 << 20
 
-// number is a variable that must be there, with a value from least.
+// number is a variable that must be set, to at least least.
 func (r *reader) number(name string, least int) int {
 	return r.count(name, r.must(name), least, maxNodes)
 }
 
-// port is a TCP port that may be there.
+// port is a TCP port; 0 if the variable is not set.
 func (r *reader) port(name string) int {
 	if !r.has(name) {
 		return 0
@@ -90,7 +90,7 @@ func (r *reader) count(name, value string, least, most int) int {
 	return n
 }
 
-// among makes hosts the nodes, of which this host is one.
+// among makes hosts the nodes. This host must be one of them.
 func (r *reader) among(hosts []string, source string) {
 	p := &r.place
 	p.Names, p.Nodes, p.Node = hosts, len(hosts), position(hosts, r.Hostname)
@@ -111,8 +111,7 @@ func (r *reader) among(hosts []string, source string) {
 // maxJob bounds a job's name in bytes.
 const maxJob = 64
 
-// jobName joins what tells jobs apart. A name that is too long keeps its begin, and the hash of all
-// of it.
+// jobName joins what tells jobs apart. A name that is too long keeps its begin, and gets a hash.
 func jobName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := strings.Map(func(c rune) rune {

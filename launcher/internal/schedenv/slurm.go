@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES) or who
-// holds an allocation (sbatch(1), salloc(1)). A step should have one task on each node; without one
-// this process has to start it.
+// slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES), or a
+// process in an allocation (sbatch(1), salloc(1)). A step should have one task on each node.
+// Without a step this process must start one.
 func slurm(m Machine) (*Place, error) {
 	if !m.has("SLURM_JOB_ID") {
 		return nil, nil
@@ -67,7 +67,7 @@ func (r *reader) slurmGPUs() {
 	}
 }
 
-// slurmStep is for a task of srun.
+// slurmStep reads a task of srun.
 func (r *reader) slurmStep() {
 	p := &r.place
 	p.Job += "." + r.must("SLURM_STEP_ID")
@@ -79,7 +79,7 @@ func (r *reader) slurmStep() {
 	p.Topology = r.text("SLURM_TOPOLOGY_ADDR")
 }
 
-// slurmAllocation is for a batch script, and for what runs under salloc.
+// slurmAllocation reads a batch script, or what runs under salloc.
 func (r *reader) slurmAllocation() {
 	p := &r.place
 	p.Each = false
@@ -96,7 +96,7 @@ func (r *reader) slurmAllocation() {
 	}
 }
 
-// oneEach says that a list of tasks per node, such as "2(x3),1", has one task on each.
+// oneEach reports whether a list of tasks per node, such as "2(x3),1", has one task on each.
 func oneEach(tasks string) bool {
 	for part := range strings.SplitSeq(tasks, ",") {
 		if n, _, _ := strings.Cut(part, "("); n != "1" {
@@ -110,9 +110,9 @@ func oneEach(tasks string) bool {
 // [123.interactive].
 var stepd = lazyregexp.New(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
 
-// inStep says whether this process is a task of a numbered step. A batch job that was submitted
-// from within a step inherits that step's variables, so the nearest slurmstepd above this process
-// is asked first, where it can be seen.
+// inStep reports whether this process is a task of a numbered step. A batch job that was submitted
+// from a step inherits that step's variables, so the nearest visible slurmstepd above this process
+// is asked first.
 func (r *reader) inStep() bool {
 	pid := "self"
 	for range maxAncestors {
@@ -131,7 +131,7 @@ func (r *reader) inStep() bool {
 	return r.has("SLURM_STEP_ID")
 }
 
-// maxAncestors bounds the way up.
+// maxAncestors bounds the search.
 const maxAncestors = 64
 
 var parent = lazyregexp.New(`(?m)^PPid:\s*([1-9][0-9]*)$`)

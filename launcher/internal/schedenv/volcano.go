@@ -2,10 +2,10 @@ package schedenv
 
 import "io/fs"
 
-// volcano reads what the env and svc plugins of Volcano tell the pods of a job
-// (docs/user-guide/how_to_use_svc_plugin.md): the hosts of each task are in a file
-// /etc/volcano/TASK.host. The pods of one task are the nodes; the pytorch plugin numbers those of a
-// master and workers through, and comes first therefore.
+// volcano reads what Volcano's env and svc plugins tell the pods of a job
+// (docs/user-guide/how_to_use_svc_plugin.md): /etc/volcano/TASK.host has the hosts of each task.
+// The pods of one task are the nodes. The pytorch plugin numbers those of a master and workers in
+// one sequence, so master comes first.
 func volcano(m Machine) (*Place, error) {
 	if !m.has("VC_TASK_INDEX") && !m.has("VK_TASK_INDEX") {
 		return nil, nil

@@ -18,22 +18,22 @@ import (
 	"time"
 )
 
-// Every is how often the controller is told at most, as its documentation asks for.
+// Every is the shortest time between two pushes, as the controller's documentation asks.
 const Every = 5 * time.Second
 
-// pushLimit bounds one push, and maxWords what is read of an answer.
+// pushLimit bounds one push, and maxWords the answer, in bytes.
 const (
 	pushLimit = 5 * time.Second
 	maxWords  = 4 << 10
 )
 
-// Status is where the status of this process's TrainJob goes.
+// Status receives the status of this process's TrainJob.
 type Status struct {
 	url, token string
 	client     *http.Client
 }
 
-// Here is that of this process by its environment; nil where there is none. The error says what is
+// Here is this process's Status by its environment; nil if there is none. An error says what is
 // wrong with it.
 func Here(getenv func(string) string) (*Status, error) {
 	url, ca, token := getenv("KUBEFLOW_TRAINER_SERVER_URL"), getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT"), getenv("KUBEFLOW_TRAINER_SERVER_TOKEN")
@@ -52,7 +52,7 @@ func Here(getenv func(string) string) (*Status, error) {
 	return &Status{url, token, &http.Client{Transport: transport, Timeout: pushLimit}}, nil
 }
 
-// Progress is what the controller is told. What is negative is not known.
+// Progress is what the controller is told. Negative values are unknown.
 type Progress struct {
 	// Percent is of the whole, 0 to 100.
 	Percent   int
@@ -60,7 +60,7 @@ type Progress struct {
 	At        time.Time
 }
 
-// Push tells it. The token is read anew each time, for it is changed from time to time.
+// Push tells the controller. It reads the token each time, since tokens change.
 func (s *Status) Push(ctx context.Context, p Progress) error {
 	if err := s.push(ctx, p); err != nil {
 		return fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %w", err)
@@ -95,7 +95,7 @@ func (s *Status) push(ctx context.Context, p Progress) error {
 	return err
 }
 
-// fields are the names that the controller knows.
+// fields has the controller's names.
 func fields(p Progress) map[string]any {
 	f := map[string]any{"lastUpdatedTime": p.At.UTC().Format(time.RFC3339)}
 	if p.Percent >= 0 {
