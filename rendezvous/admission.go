@@ -16,12 +16,12 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// refusal says why an agent cannot be taken in.
+// refusal says why an agent is not admitted; nil if it is.
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
 	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
 	own := old == nil && c.cfg.Own.named(node.Name) && !c.cfg.Own.is(h.GetInstance())
-	if own { // it is about to join
+	if own { // the own node is about to join
 		old = &member{addr: c.cfg.Own.node.Addr, machine: c.cfg.Own.node.Labels[placement.MachineLabel]}
 	}
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
@@ -42,36 +42,36 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return nil
 	case h.GetEpoch() != "" && h.GetEpoch() != c.state.Epoch:
 		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
-	case h.GetEpoch() != "": // its place may be given away, so that its lease must not be renewed
+	case h.GetEpoch() != "": // its place may be taken, so its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && !own && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
+	case old != nil && !own && (old.link == nil || time.Since(old.lastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
 			"(--address or --interface)", node.Name, old.addr)
-	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.sole != nil && renames == ""):
+	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.onlyJob != nil && renames == ""):
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case old != nil: // it may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	}
-	if twin := c.members[c.addrs[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
+	if twin := c.members[c.byAddr[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
 		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface)",
 			node.Addr, twin.name)
 	}
 	return nil
 }
 
-// Own is the node of the coordinator's own process. Another one that comes first does not get its
-// name: the job could not go on without this one.
+// Own is the node of the coordinator's own process. Another node that comes first does not get its
+// name: the job could not continue without this one.
 type Own struct {
 	node     placement.Node
 	instance atomic.Pointer[string]
 }
 
-// NewOwn makes the Own of a node, of which a session tells by Began.
+// NewOwn returns the Own of a node. Its session calls Began.
 func NewOwn(node placement.Node) *Own { return &Own{node: node} }
 
-// Began takes what tells the session of the node from others.
+// Began stores the instance of the session, which distinguishes it from those of other processes.
 func (o *Own) Began(instance string) { o.instance.Store(&instance) }
 
 func (o *Own) named(name string) bool { return o != nil && o.node.Name == name }
@@ -81,54 +81,32 @@ func (o *Own) is(instance string) bool {
 	return its != nil && *its == instance
 }
 
-// shares says that a node is on the machine of a member, with which it may share the address.
-func (m *member) shares(n placement.Node) bool {
-	return m.machine != "" && m.machine == n.Labels[placement.MachineLabel]
-}
-
-// leaveAddr leaves the address of a member that is gone to another one of its machine.
-func (c *Coordinator) leaveAddr(m *member) {
-	if c.addrs[m.addr] != m.name {
-		return
-	}
-	delete(c.addrs, m.addr)
-	if m.machine == "" {
-		return
-	}
-	for name, other := range c.members {
-		if other.addr == m.addr {
-			c.addrs[m.addr] = name
-			return
-		}
-	}
-}
-
-// turnedAway ends a job that still waits for nodes when it refuses one for good and too few are
-// left, or when the node was started for another job. The others hear why they wait in vain. A job
-// that has its nodes goes on.
-func (c *Coordinator) turnedAway(h *pb.Hello, err error) {
+// endIfTooFew ends a job that still waits for nodes when too few remain without the refused one, or when
+// that was started for another job. The other nodes hear why they wait in vain. A job that has its nodes
+// continues.
+func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {
-	case c.sole == nil || c.sole.Result != nil || len(c.came) >= c.sole.Job.Request.MinNodes:
+	case c.onlyJob == nil || c.onlyJob.Result != nil || len(c.everJoined) >= c.onlyJob.Job.Request.MinNodes:
 		return
 	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // it may come again
 		return
 	}
-	name, least := h.GetNode().GetName(), c.sole.Job.Request.MinNodes
+	name, least := h.GetNode().GetName(), c.onlyJob.Job.Request.MinNodes
 	why := wire.DifferentAt("on "+name, c.cfg.Facts, h.GetFacts())
 	if c.cfg.Nodes > 0 {
-		c.unwelcome[name] = true
+		c.refused[name] = true
 	}
 	switch {
 	case why != "":
 		why += "; start the same command on every node"
-	case c.cfg.Nodes == 0 || c.cfg.Nodes-len(c.unwelcome) >= least:
+	case c.cfg.Nodes == 0 || c.cfg.Nodes-len(c.refused) >= least:
 		return
 	default:
 		why = fmt.Sprintf("node %s was refused, and %d nodes do not come without it: %s", name, least, status.Convert(err).Message())
 	}
-	c.incomplete = true
-	c.happened(c.sole, job.Cancel{Code: 2, Ending: report.EndProgram, Why: wire.Plain(why)})
+	c.tooFewNodes = true
+	c.applyJobEvent(c.onlyJob, job.Cancel{Code: 2, Ending: report.EndProgram, Why: wire.Plain(why)})
 }
 
-// sharedAddr says that several nodes may have one address.
-func (c *Coordinator) sharedAddr() bool { return c.sole != nil && c.sole.Job.Request.SharedAddr }
+// sharedAddr says that several nodes may share an address.
+func (c *Coordinator) sharedAddr() bool { return c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr }

@@ -77,7 +77,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	}
 	l := newLink(conn)
 	defer close(l.over)
-	m, err := s.greet(stream.Context(), h, l)
+	m, err := s.admit(stream.Context(), h, l)
 	if status.Code(err) == codes.AlreadyExists {
 		return err // it may come again under another name, and else says so itself
 	}
@@ -85,11 +85,11 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 		s.refusals.Agent(stream.Context(), err)
 		return err
 	}
-	defer s.c.post(func() { s.c.broken(m, l) })
+	defer s.c.post(func() { s.c.streamEnded(m, l) })
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.forward(stream, m, l)
+		s.receive(stream, m, l)
 	}()
 	for {
 		select {
@@ -104,27 +104,27 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 		case <-ended:
 			return status.Error(codes.Canceled, "the stream has ended")
 		case <-s.c.done:
-			return s.c.ending()
+			return s.c.agentEndError()
 		}
 	}
 }
 
-// forward has the coordinator take what an agent says, until that ends, at the latest with Join.
-func (s agentService) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
+// receive receives an agent's messages until the stream ends, at the latest with Join.
+func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *link) {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
 			return
 		}
-		if b := msg.GetHeartbeat(); b != nil && s.c.alone.Load() {
-			s.c.beat(m, l, b)
+		if b := msg.GetHeartbeat(); b != nil && s.c.exclusive.Load() {
+			s.c.answerHeartbeat(m, l, b)
 			continue
 		}
-		first, last := l.add(msg)
+		first, full := l.receive(msg)
 		if first {
-			s.c.arrived.add(arrival{m, l})
+			s.c.ready.add(readyStream{m, l})
 		}
-		if !last {
+		if !full {
 			continue
 		}
 		select {
@@ -135,16 +135,16 @@ func (s agentService) forward(stream pb.Rendezvous_JoinServer, m *member, l *lin
 	}
 }
 
-// ending answers an agent of a coordinator that is done.
-func (c *Coordinator) ending() error {
-	if c.elsewhere != nil {
-		return c.elsewhere.Status()
+// agentEndError answers an agent once Run has ended.
+func (c *Coordinator) agentEndError() error {
+	if invitation := c.succession.invitation; invitation != nil {
+		return invitation.Status()
 	}
-	return errOver
+	return errEnding
 }
 
-// greet asks for the admission of an agent.
-func (s agentService) greet(ctx context.Context, hello *pb.Hello, l *link) (*member, error) {
+// admit asks the coordinator to admit an agent.
+func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *link) (*member, error) {
 	from, err := server.CertifiedNode(ctx)
 	if err != nil {
 		return nil, err
@@ -156,25 +156,25 @@ func (s agentService) greet(ctx context.Context, hello *pb.Hello, l *link) (*mem
 			s.c.log.Vouch(func() { answers <- admission{m, err} })
 		}
 	})
-	return s.admission(ctx, answers)
+	return s.awaitAdmission(ctx, answers)
 }
 
-// admission is what an agent is told: it is a member, or why not.
+// admission is the answer to an agent: it is a member, or why not.
 type admission struct {
-	m   *member
-	err error
+	member *member
+	err    error
 }
 
-// admission waits for the answer to an agent.
-func (s agentService) admission(ctx context.Context, answers <-chan admission) (*member, error) {
+// awaitAdmission waits for the answer to an agent.
+func (s agentService) awaitAdmission(ctx context.Context, answers <-chan admission) (*member, error) {
 	a, ok := await(ctx, s.c, answers)
 	switch {
 	case ok:
-		return a.m, a.err
+		return a.member, a.err
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()
-	case s.c.sole == nil || s.c.cfg.Candidate != nil:
-		return nil, s.c.ending()
+	case s.c.onlyJob == nil || s.c.cfg.Candidate != nil:
+		return nil, s.c.agentEndError()
 	}
 	return nil, wire.Refused(wire.Over)
 }

@@ -16,19 +16,19 @@ func TestLinkIsBounded(t *testing.T) {
 		n := 0
 		for last := false; !last; n++ {
 			var first bool
-			if first, last = l.add(report(1)); first != (n == 0) {
+			if first, last = l.receive(report(1)); first != (n == 0) {
 				t.Fatalf("message %d is the first: %v", n, first)
 			}
 		}
-		if got := len(l.take()); n != maxCame || got != n {
-			t.Errorf("%d small messages may wait, and %d were taken; want %d", n, got, maxCame)
+		if got := len(l.take()); n != maxReceived || got != n {
+			t.Errorf("%d small messages may wait, and %d were taken; want %d", n, got, maxReceived)
 		}
 		<-l.room
 	}
-	if first, last := l.add(report(maxCameSize / 2)); !first || last {
+	if first, last := l.receive(report(maxReceivedSize / 2)); !first || last {
 		t.Errorf("half of the bytes: first %v, last %v", first, last)
 	}
-	if first, last := l.add(report(maxCameSize / 2)); first || !last {
+	if first, last := l.receive(report(maxReceivedSize / 2)); first || !last {
 		t.Errorf("all of the bytes: first %v, last %v", first, last)
 	}
 }

@@ -159,8 +159,8 @@ func found(t testing.TB, s *Candidate) *quorum.Term {
 
 // vote has the log kept by these alone, the first of which leads, and waits for that.
 func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
-	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
-	for candidates[0].voters.Load() == nil || len(candidates[0].others()) != len(candidates)-1 {
+	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.election.Self() }))
+	for len(candidates[0].election.Others()) != len(candidates)-1 {
 		if err := commit(term, nil); err != nil {
 			b.Fatal(err)
 		}

@@ -163,17 +163,17 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 
 // TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has ended meanwhile.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
-	c := &Coordinator{done: make(chan struct{})}
+	c := &Coordinator{eventLoop: newEventLoop()}
 	close(c.done)
 	want := wire.Refused("--nodes differs")
 	for range 100 { // of two cases that are ready, select takes any
 		answers := make(chan admission, 1)
 		answers <- admission{err: want}
-		if _, err := (agentService{c: c}).admission(t.Context(), answers); err != want {
+		if _, err := (agentService{c: c}).awaitAdmission(t.Context(), answers); err != want {
 			t.Fatalf("%v, want %v", err, want)
 		}
 	}
-	if _, err := (agentService{c: c}).admission(t.Context(), nil); !errors.Is(err, errOver) {
+	if _, err := (agentService{c: c}).awaitAdmission(t.Context(), nil); !errors.Is(err, errEnding) {
 		t.Errorf("%v, want that the coordinator has ended", err)
 	}
 }

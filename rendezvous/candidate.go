@@ -4,37 +4,39 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// CandidateConfig is what a [Candidate] must know. Listen, Dial and Note may be nil.
+// CandidateConfig configures a [Candidate]. Listen, Dial and Note may be nil.
 type CandidateConfig struct {
-	// Node is this process's, and Addr where it listens already, HOST:PORT; empty for one that does not yet.
+	// Node is the name of this process's node, and Addr the HOST:PORT where it listens already; empty if
+	// it does not yet.
 	Node, Addr string
-	// Home is where the nodes of the job first meet, HOST:PORT, of which the host is looked up anew each time: who leads the job calls
-	// who listens there to join it. It is empty for the node that listens there itself, and where it is no fixed place.
+	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks it up again and again,
+	// and invites the process that listens there to join the job. It is empty for that process itself,
+	// and where the place is not fixed.
 	Home string
-	// Peers are where those listen that may coordinate a cluster, HOST:PORT, Addr among them, in the same order for each; none for a job.
-	// Facts are what must be the same for all of them, by flag name, and File keeps this one's part of the log.
+	// Peers are the addresses of a cluster's coordinators, HOST:PORT, Addr among them, in the same order
+	// for each; none for a job. Facts are what must be the same for all of them, by flag name, and File
+	// keeps this one's part of the log.
 	Peers []string
 	Facts map[string]string
 	File  *File
 	// Lease is the coordinator's.
 	Lease time.Duration
-	// Server and Client are nil in tests alone.
+	// Server and Client are nil in tests only.
 	Server, Client *tls.Config
-	// Listen takes an address of this node, at a port that is free, and Dial makes a connection to another node's; TCP when nil.
+	// Listen listens at an address of this node, on a free port. Dial connects to another node. Both use
+	// TCP when nil.
 	Listen func(netip.Addr) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Warn   func(error)
@@ -42,34 +44,18 @@ type CandidateConfig struct {
 	Note func(string)
 }
 
-// Candidate is this process as one of those that may come to coordinate a job of which every node runs the same command, or a cluster that
-// has several coordinators. It listens for the others, keeps what they agree on, and says when it was elected.
+// Candidate is a process that may come to coordinate: a job whose nodes all run the same command, or a
+// cluster with several coordinators. It listens for the others, keeps the log that they share, and says
+// when it was elected.
 type Candidate struct {
-	cfg CandidateConfig
-	// voter has no address before the candidate listens, and does not change from then on.
-	voter quorum.Voter
-	terms chan Term
-	// head is the coordinator in this process, if there is one.
-	head atomic.Pointer[Coordinator]
-	// led tells those who ask for the coordinator that there may be one.
-	led broadcast
-	// asking counts those who ask.
-	asking atomic.Int64
-	closed context.Context
-	close  context.CancelFunc
-	busy   sync.WaitGroup
-
-	// voters are as the log has them, this one first, and known are the addresses of voters as this process's agent has heard of them.
-	voters atomic.Pointer[[]quorum.Voter]
-	known  atomic.Pointer[[]string]
-	peers  peers
-	intake intake
-
-	mu  sync.Mutex
-	log *quorum.Log
+	cfg      CandidateConfig
+	election *election.Participant
+	terms    chan Term
+	// coordinator is the one in this process, if there is one.
+	coordinator atomic.Pointer[Coordinator]
 }
 
-// Term is one for which this process was elected: it coordinates the job from now on, with [Coordinator.Run].
+// Term is a term of office: this process was elected, and coordinates with [Coordinator.Run].
 type Term struct{ term *quorum.Term }
 
 // NewCandidate returns a candidate that does not listen yet.
@@ -87,203 +73,120 @@ func NewCandidate(cfg CandidateConfig) *Candidate {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}
 	}
-	s := &Candidate{
-		cfg: cfg, voter: quorum.Voter{ID: 1 + rand.Uint64N(1<<62), Name: cfg.Node, Addr: cfg.Addr},
-		terms: make(chan Term, 1),
-	}
-	s.closed, s.close = context.WithCancel(context.Background())
-	s.peers.candidate, s.peers.lanes = s, map[way]*lane{}
+	s := &Candidate{cfg: cfg, terms: make(chan Term, 1)}
+	s.election = election.New(election.Config{
+		Node: cfg.Node, Addr: cfg.Addr, Peers: cfg.Peers, Facts: cfg.Facts, File: cfg.File, Lease: cfg.Lease,
+		Client: cfg.Client, Listen: cfg.Listen, Dial: cfg.Dial, Warn: cfg.Warn, Note: cfg.Note,
+		Serve:       s.Serve,
+		Coordinates: func() bool { return s.coordinator.Load() != nil },
+		Elected: func(term *quorum.Term) {
+			select {
+			case <-s.terms: // that term is over
+			default:
+			}
+			s.terms <- Term{term}
+		},
+		VotersChanged: func() {
+			if c := s.coordinator.Load(); c != nil {
+				go c.post(c.succession.votersChanged)
+			}
+		},
+	})
 	return s
 }
 
 // Terms has each term for which this process was elected.
 func (s *Candidate) Terms() <-chan Term { return s.terms }
 
-// Close ends the candidacy, which deposes a coordinator that has others to follow it.
-func (s *Candidate) Close() {
-	s.close()
-	if log := s.logged(); log != nil {
-		log.Close()
-	}
-	s.busy.Wait()
-}
+// Close ends the candidacy. A coordinator in this process that shares its log is then deposed.
+func (s *Candidate) Close() { s.election.Close() }
 
-// Transfer has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those
-// that stay are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
+// Transfer has another process coordinate, after the agents have left that are about to: the rest is
+// then a majority. It returns false when no process remains that knows enough. Call Close if it is true.
 func (s *Candidate) Transfer() bool {
-	if c := s.head.Load(); c != nil {
-		if stays := c.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {
+	if c := s.coordinator.Load(); c != nil {
+		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {
 			return false
 		}
 	}
-	if log := s.logged(); log != nil {
-		over := make(chan struct{})
-		log.Transfer(func(error) { close(over) }) // it is given up here all the same
-		<-over
-	}
+	s.election.Transfer()
 	return true
 }
 
-func (s *Candidate) logged() *quorum.Log {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log
-}
+// Shared says that another process has the log too and can take over.
+func (s *Candidate) Shared() bool { return len(s.election.Others()) > 0 }
 
-// Shared says that others know what the coordinator here knows, and one of them can take its place.
-func (s *Candidate) Shared() bool { return len(s.others()) > 0 }
+// Open listens at an address of this node and waits for a coordinator that wants this voter. It returns
+// the voter, or the zero Voter if that fails.
+func (s *Candidate) Open(at netip.Addr) quorum.Voter { return s.election.Open(at) }
 
-// Serve takes agents and other voters, and clients of a cluster, from a listener until Close. Another error than of the listener is that this
-// one's part of a cluster's log could not be read or kept.
+// Learn stores where the coordinator is, or may come to be.
+func (s *Candidate) Learn(addrs []string) { s.election.Learn(addrs) }
+
+// Serve serves agents, other voters and the clients of a cluster at a listener until Close. The error is
+// the listener's, or says why this process's part of a cluster's log could not be read or kept.
 func (s *Candidate) Serve(l net.Listener) error {
-	srv := server.New(s.cfg.Server, s.cfg.Warn, s.await)
-	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, refusals: srv.Refusals})
-	pb.RegisterQuorumServer(srv, quorumServer{candidate: s})
+	srv := server.New(s.cfg.Server, s.cfg.Warn, s.election.HoldHandshake)
+	pb.RegisterRendezvousServer(srv, candidateAgentService{candidate: s, refusals: srv.Refusals})
+	pb.RegisterQuorumServer(srv, voterService{Service: election.Service{Participant: s.election}, candidate: s})
 	if len(s.cfg.Peers) > 0 {
-		pb.RegisterClusterServer(srv, clusterServer{candidate: s})
-		if err := s.resume(); err != nil {
+		pb.RegisterClusterServer(srv, candidateClientService{candidate: s})
+		if err := s.election.Resume(); err != nil {
 			return errors.Join(err, l.Close())
 		}
 		defer s.Close()
 	}
-	err := srv.Serve(l, s.closed.Done())
-	if log := s.logged(); log != nil && !errors.Is(log.Err(), errLeaving) {
-		err = errors.Join(err, log.Err())
+	err := srv.Serve(l, s.election.Closed())
+	if failed := s.election.Err(); !errors.Is(failed, election.ErrClosed) {
+		err = errors.Join(err, failed)
 	}
 	return err
 }
 
-// Open has the candidate listen at an address of this node, and wait for a coordinator that wants this voter. It is its name for others.
-func (s *Candidate) Open(at netip.Addr) quorum.Voter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Err() != nil {
-		return quorum.Voter{}
-	}
-	if err := s.ready(at); err != nil {
-		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
-		return quorum.Voter{}
-	}
-	return s.voter
-}
-
-// ready has the candidate listen, and wait, unless it does, or founds a log.
-func (s *Candidate) ready(at netip.Addr) error {
-	if s.voter.Addr == "" {
-		l, err := s.cfg.Listen(at)
-		if err != nil {
-			return err
-		}
-		s.voter.Addr = l.Addr().String()
-		s.busy.Go(func() {
-			if err := s.Serve(l); err != nil {
-				s.cfg.Warn(err)
-			}
-		})
-	}
-	if s.log != nil || s.head.Load() != nil {
-		return nil
-	}
-	return s.start(quorum.Follow)
-}
-
-// Learn hears where the coordinator is, or may come to be.
-func (s *Candidate) Learn(addrs []string) { s.known.Store(&addrs) }
-
-// found begins the log here, and leads at once.
+// found begins the log in this process.
 func (s *Candidate) found() (*quorum.Term, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.log == nil {
-		if err := s.start(quorum.Follow); err != nil {
-			return nil, err
-		}
+	if err := s.election.Found(); err != nil {
+		return nil, err
 	}
-	s.log.Found()
 	select {
 	case term := <-s.terms:
 		return term.term, nil
-	case <-s.closed.Done():
-		return nil, errLeaving
+	case <-s.election.Closed():
+		return nil, election.ErrClosed
 	}
 }
 
-// electionsPerLease has a new coordinator elected within a third of a lease, unless a vote is split, and an old one know as early that
-// it is none. Among peers, which do nothing else, it may be split once.
-const (
-	electionsPerLease = 6
-	electionsOfPeers  = 12
-)
-
-func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error {
-	cfg := quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted, Led: s.led.tell}
-	if len(s.cfg.Peers) > 0 {
-		cfg.ElectionTimeout, cfg.Disk = s.cfg.Lease/electionsOfPeers, disk{s}
-	}
-	log, err := begin(cfg)
-	if err != nil {
-		return fmt.Errorf("cannot keep the coordinator's log: %w", err)
-	}
-	if s.log = log; s.voter.ID != log.Self().ID { // it was started again
-		s.voter = log.Self()
-	}
-	s.busy.Go(func() {
-		for {
-			select {
-			case r := <-log.Terms():
-				select {
-				case <-s.terms: // it is over
-				default:
-				}
-				s.terms <- Term{r}
-			case <-log.Ended():
-				s.close()
-				return
-			case <-s.closed.Done():
-				return
+// coordinate serves at a listener and coordinates the cluster in each term of this peer, until ctx ends.
+// Another peer then leads at once, if there is a majority without this one. The error is as that of
+// [Candidate.Serve].
+func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	for {
+		select {
+		case term := <-s.terms:
+			s.cfg.Note(s.cfg.Addr + " leads the cluster from now on")
+			cfg.Term = &term
+			if _, err := NewCoordinator(cfg).Run(ctx); errors.Is(err, ErrDeposed) {
+				s.cfg.Note(s.cfg.Addr + " leads the cluster no more")
+			} else if err != nil {
+				s.Close()
+				return errors.Join(err, <-served)
 			}
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+			transferred := make(chan struct{})
+			go func() {
+				defer close(transferred)
+				s.Transfer()
+			}()
+			select {
+			case <-transferred:
+			case <-time.After(2 * s.cfg.Lease / election.PeerElectionsPerLease): // its disk hangs
+			}
+			s.Close()
+			return <-served
 		}
-	})
-	return nil
-}
-
-// voted hears who votes, and has the coordinator tell its agents.
-func (s *Candidate) voted(voters []quorum.Voter) {
-	s.voters.Store(&voters)
-	if c := s.head.Load(); c != nil {
-		go c.post(c.voted)
-	}
-}
-
-// others are the voters but for this one.
-func (s *Candidate) others() []quorum.Voter {
-	if voters := s.voters.Load(); voters != nil {
-		return (*voters)[1:]
-	}
-	return nil
-}
-
-// broadcast tells all who wait for it.
-type broadcast struct {
-	mu  sync.Mutex
-	out chan struct{}
-}
-
-// next is closed by the next tell.
-func (b *broadcast) next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.out == nil {
-		b.out = make(chan struct{})
-	}
-	return b.out
-}
-
-func (b *broadcast) tell() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.out != nil {
-		close(b.out)
-		b.out = nil
 	}
 }

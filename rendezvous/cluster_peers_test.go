@@ -149,7 +149,7 @@ func (h *headed) lead() (string, *Coordinator) {
 	h.t.Helper()
 	for limit := time.Now().Add(4 * lease); time.Now().Before(limit); time.Sleep(lease / 240) {
 		for addr, p := range h.living {
-			if c := p.head.Load(); c != nil && c.keeps() {
+			if c := p.coordinator.Load(); c != nil && c.keeps() {
 				return addr, c
 			}
 		}
@@ -321,7 +321,7 @@ func TestAMinorityOfCoordinators(t *testing.T) {
 		h.start(h.addrs[1])
 		time.Sleep(10 * lease)
 		want(t, h.noted(), "waits for the other coordinators, all of which must come for the first time: h2:1 cannot be reached yet")
-		if h.living[h.addrs[0]].head.Load() != nil || h.living[h.addrs[1]].head.Load() != nil {
+		if h.living[h.addrs[0]].coordinator.Load() != nil || h.living[h.addrs[1]].coordinator.Load() != nil {
 			t.Error("two of three have begun")
 		}
 		h.start(h.addrs[2])
@@ -329,11 +329,11 @@ func TestAMinorityOfCoordinators(t *testing.T) {
 		h.kill(h.addrs[0])
 		h.kill(h.addrs[2])
 		time.Sleep(2 * lease)
-		if c := h.living[h.addrs[1]].head.Load(); c != nil {
+		if c := h.living[h.addrs[1]].coordinator.Load(); c != nil {
 			t.Error("one of three leads")
 		}
 		want(t, h.noted(), "waits for a majority of the coordinators: h0:1, h2:1 cannot be reached")
-		if _, err := h.client().Status(t.Context()); err == nil || !strings.Contains(err.Error(), "knows of nobody who does") {
+		if _, err := h.client().Status(t.Context()); err == nil || !strings.Contains(err.Error(), "knows of no leader") {
 			t.Error(err)
 		}
 		h.start(h.addrs[2])
@@ -353,7 +353,7 @@ func TestOtherCoordinators(t *testing.T) {
 			t.Errorf("told %d times:\n%s", n, h.noted())
 		}
 		for _, p := range h.living {
-			if p.head.Load() != nil {
+			if p.coordinator.Load() != nil {
 				t.Error("it leads")
 			}
 		}
@@ -400,7 +400,7 @@ func TestACoordinatorMoves(t *testing.T) {
 		time.Sleep(2 * lease)
 		h.kill("h0:1")
 		addr, c := h.lead()
-		if _, err := ask(c, func() (*run, error) { return c.find("a") }); err != nil {
+		if _, err := ask(c, func() (*trackedJob, error) { return c.job("a") }); err != nil {
 			t.Errorf("%s leads: %v", addr, err)
 		}
 		h.end(addr)
@@ -457,7 +457,7 @@ func TestAClusterIsInvited(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
 		addr, c := h.lead()
-		_, err := ask(c, func() (bool, error) { return true, c.invited(&pb.Invitation{Job: "j"}) })
+		_, err := ask(c, func() (bool, error) { return true, c.succession.invited(&pb.Invitation{Job: "j"}) })
 		if err == nil || !strings.Contains(err.Error(), "a cluster's coordinator listens there") {
 			t.Errorf("%s: %v", addr, err)
 		}

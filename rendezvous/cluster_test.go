@@ -361,7 +361,7 @@ func TestTooManyJobs(t *testing.T) {
 		h.c.post(func() {
 			for i := range wire.MaxJobs {
 				s := task(fmt.Sprint("job", i), 1, 1)
-				h.c.attach(&replica.Record{Submission: s})
+				h.c.track(&replica.Record{Submission: s})
 			}
 		})
 		u := h.user()
@@ -370,7 +370,7 @@ func TestTooManyJobs(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		want(t, err.Error(), "10000 jobs here are not over")
-		h.c.post(func() { delete(h.c.runs, "job7") })
+		h.c.post(func() { delete(h.c.jobs, "job7") })
 		if _, err := u.Submit(t.Context(), task("a", 1, 1)); err != nil {
 			t.Error(err)
 		}

@@ -200,7 +200,7 @@ func TestInquiryAboutAJobThatEnds(t *testing.T) {
 // idle holds that the coordinator keeps nothing of a question that nobody asks any more.
 func (h *hosted) idle() {
 	h.t.Helper()
-	n, _ := ask(h.c, func() (int, error) { return len(h.c.deliveries), nil })
+	n, _ := ask(h.c, func() (int, error) { return len(h.c.queries.open), nil })
 	if n != 0 {
 		h.t.Errorf("%d deliveries are left", n)
 	}

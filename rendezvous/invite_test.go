@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"google.golang.org/grpc/status"
 )
 
 // thirdIsLast is secondIsLast with one attempt more.
@@ -110,7 +111,7 @@ func TestNewNodesMeetTheFirst(t *testing.T) {
 		p.addAll(7, thirdIsLast)
 		p.settled(5)
 		voters := map[string]bool{}
-		for _, v := range p.process[0].candidate.others() {
+		for _, v := range p.process[0].candidate.election.Others() {
 			voters[v.Name] = true
 		}
 		var idle []int
@@ -191,29 +192,29 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		does func(*Coordinator, *pb.Invitation)
 		why  string
 	}{
-		"the same job, begun":        {func(c *Coordinator, _ *pb.Invitation) { c.established = true }, "it leads a job of its own"},
+		"the same job, begun":        {func(c *Coordinator, _ *pb.Invitation) { c.succession.established = true }, "it leads a job of its own"},
 		"the same job, later":        {func(c *Coordinator, _ *pb.Invitation) { c.restored = true }, "it leads a job of its own"},
 		"another job":                {func(c *Coordinator, s *pb.Invitation) { s.Job = "j2" }, "its job is j1, and this is j2"},
 		"another command":            {func(c *Coordinator, s *pb.Invitation) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
 		"an invitation from nowhere": {func(_ *Coordinator, s *pb.Invitation) { s.Voters = nil }, "does not say where from"},
 		"the same coordinator":       {func(c *Coordinator, s *pb.Invitation) { s.Epoch = c.state.Epoch }, ""},
 	} {
-		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Candidate: NewCandidate(CandidateConfig{Node: "n1"})})
+		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Candidate: NewCandidate(CandidateConfig{Node: "n1", Lease: lease})})
 		s0 := one(3)
 		s0.Sole = true
 		c0.state = replica.New()
 		c0.state.Apply(replica.Began(now(), "own"))
 		c0.state.Apply(replica.Entry{At: now(), Submitted: &s0})
-		c0.sole = c0.attach(c0.state.Jobs["j1"])
+		c0.onlyJob = c0.track(c0.state.Jobs["j1"])
 		s := same()
 		c.does(c0, s)
-		if err := c0.invited(s); c0.elsewhere != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
-			t.Errorf("%s: %v, %v", name, err, c0.elsewhere)
+		if err := c0.succession.invited(s); c0.succession.invitation != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v, %v", name, err, c0.succession.invitation)
 		}
-		c0.cfg.Named, c0.established, c0.restored = false, false, false
+		c0.cfg.Named, c0.succession.established, c0.restored = false, false, false
 		s = same()
 		s.Job = "j2"
-		if err := c0.invited(s); err != nil || c0.elsewhere == nil || c0.cfg.Candidate.known.Load() == nil {
+		if err := c0.succession.invited(s); err != nil || c0.succession.invitation == nil || wire.Elsewhere(status.Convert(c0.cfg.Candidate.election.Elsewhere())) == nil {
 			t.Errorf("a job without a name of its own is not given up: %v", err)
 		}
 	}

@@ -9,22 +9,21 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// run is a job with who watches it. It belongs to the goroutine of Run.
-type run struct {
+// trackedJob is a job with its watchers. It belongs to the goroutine of Run.
+type trackedJob struct {
 	*replica.Record
-	// watchers are told all that is decided; owners are those without which the job ends if it is not detached. orphaned is the
-	// timer that ends it.
-	watchers map[*watcher]struct{}
-	owners   int
-	orphaned *time.Timer
-	// why is why it waits, as far as a status has asked for that.
+	// watchers are told every decision. Owners are watchers without which the job ends, unless it is
+	// detached; the timer ends it.
+	watchers    map[*watcher]struct{}
+	owners      int
+	orphanTimer *time.Timer
+	// why is why the job waits, if a status has asked for that.
 	why *reason
-	// failed is the last attempt of each unit of which clients were told how it began to fail.
-	failed map[int]int
+	// announced is the last attempt of each unit whose first failure clients were told.
+	announced map[int]int
 }
 
 // reason is a text about the state after an entry.
@@ -33,139 +32,139 @@ type reason struct {
 	text  string
 }
 
-// submit takes a job in that was checked.
+// submit accepts a job that was checked.
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.Sole {
-		c.journal.add(jsonout.Event{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.Submitted(e.At, s)
 	}
-	c.step(e)
+	c.apply(e)
 }
 
-// attach is the run of a job.
-func (c *Coordinator) attach(j *replica.Record) *run {
-	r := c.runs[j.Job.ID]
-	if r == nil {
-		r = &run{watchers: map[*watcher]struct{}{}}
-		c.runs[j.Job.ID] = r
-		if j.Sole {
-			c.sole = r
+// track returns the tracked job of a record.
+func (c *Coordinator) track(record *replica.Record) *trackedJob {
+	j := c.jobs[record.Job.ID]
+	if j == nil {
+		j = &trackedJob{watchers: map[*watcher]struct{}{}}
+		c.jobs[record.Job.ID] = j
+		if record.Sole {
+			c.onlyJob = j
 		}
 	}
-	r.Record = j
-	return r
+	j.Record = record
+	return j
 }
 
-// close ends what runs beside the job's state.
-func (r *run) close() {
-	if r.orphaned != nil {
-		r.orphaned.Stop()
+// close stops the job's timer.
+func (j *trackedJob) close() {
+	if j.orphanTimer != nil {
+		j.orphanTimer.Stop()
 	}
 }
 
-// stepped carries out one step of a job. Nobody sees any of it before it is kept.
-func (c *Coordinator) stepped(at time.Time, s replica.Step) {
-	r := c.attach(c.state.Jobs[s.Job])
+// perform carries out one step of a job. Nothing of it can be seen before the step is kept.
+func (c *Coordinator) perform(at time.Time, s replica.Step) {
+	j := c.track(c.state.Jobs[s.Job])
 	d := wire.Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
 	if s.Told {
-		d.Failure = r.failure(s)
+		d.Failure = j.failure(s)
 	}
-	c.record(at, s)
-	if c.cfg.stepped != nil {
-		c.cfg.stepped(c.state.Index, s)
+	c.journal.Stepped(at, s)
+	if c.cfg.onStep != nil {
+		c.cfg.onStep(c.state.Index, s)
 	}
 	switch e := s.Event.(type) {
 	case job.Joined:
-		c.assign(r, e.Node.Name)
+		c.assign(j, e.Node.Name)
 		if c.cfg.Joined != nil {
-			c.words.Say(func() { c.cfg.Joined(e.Node) })
+			c.messages.Say(func() { c.cfg.Joined(e.Node) })
 		}
 	case job.Rejoined:
-		c.assign(r, e.Node)
-	default: // it gives no node
+		c.assign(j, e.Node)
+	default: // it gives the job no node
 	}
 	for _, a := range s.Actions {
-		c.act(r, a)
+		c.act(j, a)
 	}
 	if s.Granted != nil {
-		c.tell(r, wire.Update{Granted: s.Granted})
+		c.tell(j, wire.Update{Granted: s.Granted})
 	}
 	if s.Told {
-		if c.cfg.Observe != nil && r.Sole {
-			c.log.Then(func() { c.words.Say(func() { c.cfg.Observe(d) }) })
+		if c.cfg.Observe != nil && j.Sole {
+			c.log.Then(func() { c.messages.Say(func() { c.cfg.Observe(d) }) })
 		}
-		c.tell(r, wire.Update{Decision: &d})
+		c.tell(j, wire.Update{Decision: &d})
 	}
 	if s.Ends {
-		c.conclude(r)
+		c.jobEnded(j)
 	}
 }
 
-// assign tells a node of a cluster about a job of which it has got ranks.
-func (c *Coordinator) assign(r *run, node string) {
-	if r.Sole {
+// assign tells a node of a cluster about a job that runs there.
+func (c *Coordinator) assign(j *trackedJob, node string) {
+	if j.Sole {
 		return
 	}
-	c.order(node, r.Job.ID, wire.Assign{Task: r.Task, Submitter: r.Submitter})
-	c.readAlso(r, node)
+	c.order(node, j.Job.ID, wire.Assign{Task: j.Task, Submitter: j.Submitter})
+	c.queries.nodeAssigned(j, node)
 }
 
-func (c *Coordinator) act(r *run, a job.Action) {
+func (c *Coordinator) act(j *trackedJob, a job.Action) {
 	switch a := a.(type) {
 	case job.Prepare:
-		c.order(a.Node, r.Job.ID, a)
+		c.order(a.Node, j.Job.ID, a)
 	case job.Admit:
-		c.order(a.Node, r.Job.ID, a)
+		c.order(a.Node, j.Job.ID, a)
 	case job.Reach:
-		c.order(a.Node, r.Job.ID, a)
+		c.order(a.Node, j.Job.ID, a)
 	case job.Start:
-		c.establish()
-		c.order(a.Group.Node.Name, r.Job.ID, a)
+		c.succession.ranksStart()
+		c.order(a.Group.Node.Name, j.Job.ID, a)
 	case job.Notice:
-		if t, out := c.state.Timers[replica.TimerID{Of: r.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; out {
-			a.Within = time.Until(t.At) // it may be repeated
+		if t, armed := c.state.Timers[replica.TimerID{Of: j.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; armed {
+			a.Within = time.Until(t.At) // the order may be repeated
 		}
-		c.order(a.Node, r.Job.ID, a)
+		c.order(a.Node, j.Job.ID, a)
 	case job.Stop:
-		c.order(a.Node, r.Job.ID, a)
+		c.order(a.Node, j.Job.ID, a)
 	case job.Wait, job.Alarm: // the state has the deadline
 	case job.Quarantine:
-		if !r.Sole {
-			c.note("node %s is passed over for %v while others are free: %s", a.Node, r.Job.ExcludeFor, c.state.Cluster.Avoided(a.Node))
+		if !j.Sole {
+			c.noteCluster("node %s is passed over for %v while others are free: %s", a.Node, j.Job.ExcludeFor, c.state.Cluster.Avoided(a.Node))
 		}
 	case job.Finish:
-		if r.Sole {
-			c.broadcast(r.Job.ID, a)
+		if j.Sole {
+			c.broadcast(j.Job.ID, a)
 			return
 		}
-		for node := range r.Nodes { // whose agents tell nobody how it ended
-			c.order(node, r.Job.ID, job.Finish{})
+		for node := range j.Nodes { // agents of a cluster need no result
+			c.order(node, j.Job.ID, job.Finish{})
 		}
 	}
 }
 
-// conclude tells that a job is over.
-func (c *Coordinator) conclude(r *run) {
-	r.close()
-	c.tell(r, wire.Update{Result: r.Result})
-	c.readEnd(r)
-	if r.Sole {
-		c.log.Then(func() { c.over = true })
+// jobEnded tells that a job is over.
+func (c *Coordinator) jobEnded(j *trackedJob) {
+	j.close()
+	c.tell(j, wire.Update{Result: j.Result})
+	c.queries.jobEnded(j)
+	if j.Sole {
+		c.log.Then(func() { c.end.finished = true })
 		return
 	}
-	reason := r.Result.Reason
-	c.log.Then(func() { c.note("job %s is over: %s", r.Job.ID, reason) })
+	reason := j.Result.Reason
+	c.log.Then(func() { c.noteCluster("job %s is over: %s", j.Job.ID, reason) })
 }
 
-// orphan ends a job whose owner is not back in time, unless it is detached.
-func (c *Coordinator) orphan(r *run, patience time.Duration) {
-	if r.Detached || r.Sole || r.Result != nil {
+// startOrphanTimer ends a job whose owner does not return in time, unless it is detached.
+func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
+	if j.Detached || j.Sole || j.Result != nil {
 		return
 	}
-	r.orphaned = time.AfterFunc(patience, func() {
+	j.orphanTimer = time.AfterFunc(patience, func() {
 		c.post(func() {
-			if r.owners == 0 && r.Result == nil {
-				c.happened(r, job.Cancel{Code: codeOrphaned, Why: "the client that submitted it is gone"})
+			if j.owners == 0 && j.Result == nil {
+				c.applyJobEvent(j, job.Cancel{Code: codeOrphaned, Why: "the client that submitted it is gone"})
 			}
 		})
 	})
@@ -174,6 +173,13 @@ func (c *Coordinator) orphan(r *run, patience time.Duration) {
 // codeOrphaned is that of a process whose terminal has hung up (128 + SIGHUP).
 const codeOrphaned = 129
 
+// vacate has the jobs give up a node. Its agent is told to leave once they have.
+func (c *Coordinator) vacate(node string, within time.Duration, why string) {
+	c.noteCluster("node %s is to leave within %v: %s", node, within, why)
+	c.applyEvent(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
+}
+
+// news says that people should hear of a step even when they want few messages.
 func news(s replica.Step) bool {
 	if slices.ContainsFunc(s.Actions, func(a job.Action) bool { _, restarts := a.(job.Wait); return restarts }) {
 		return true
@@ -190,8 +196,9 @@ func news(s replica.Step) bool {
 	}
 }
 
-// failure is how an attempt began to fail, with this step: once for each, whatever fails with it, for it may have a rank's last words.
-func (r *run) failure(s replica.Step) *report.Failure {
+// failure is how an attempt began to fail, with this step. Clients are told once for each attempt,
+// whatever fails later in it: the failure may carry a rank's last output.
+func (j *trackedJob) failure(s replica.Step) *report.Failure {
 	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}
 	switch ev := s.Event.(type) {
 	case job.Exited:
@@ -206,24 +213,18 @@ func (r *run) failure(s replica.Step) *report.Failure {
 			return nil
 		}
 		unit, f.Node, f.Attempt, f.Hung, f.Verdict = ev.Unit, ev.Node, ev.Attempt, true, verdict.Hang
-	case job.Lost: // of several units, at whichever attempts: it is told each time
+	case job.Lost: // it may concern several units at different attempts, so it is told each time
 		f.Node, f.Attempt, f.Verdict = ev.Node, -1, verdict.NodeLost
 		return &f
 	default:
 		return nil
 	}
-	if last, known := r.failed[unit]; known && last >= f.Attempt {
+	if last, known := j.announced[unit]; known && last >= f.Attempt {
 		return nil
 	}
-	if r.failed == nil {
-		r.failed = map[int]int{}
+	if j.announced == nil {
+		j.announced = map[int]int{}
 	}
-	r.failed[unit] = f.Attempt
+	j.announced[unit] = f.Attempt
 	return &f
-}
-
-// leaves has the jobs give up a node, whose agent is told to go once they have.
-func (c *Coordinator) leaves(node string, within time.Duration, why string) {
-	c.note("node %s is to leave within %v: %s", node, within, why)
-	c.cause(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
 }

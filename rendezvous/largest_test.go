@@ -266,7 +266,7 @@ func TestLargestSubmission(t *testing.T) {
 		submitted.Close()
 		holds := func() {
 			t.Helper()
-			got, _ := ask(h.c, func() (replica.Submission, error) { return h.c.runs[largestID].Submission, nil })
+			got, _ := ask(h.c, func() (replica.Submission, error) { return h.c.jobs[largestID].Submission, nil })
 			if !reflect.DeepEqual(got, s) {
 				t.Error("the coordinator has another submission")
 			}
@@ -293,7 +293,7 @@ func TestLargestSubmission(t *testing.T) {
 		updates := []wire.Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
 		h.c.post(func() {
 			for _, u := range updates {
-				h.c.tell(h.c.runs[largestID], u)
+				h.c.tell(h.c.jobs[largestID], u)
 			}
 		})
 		for i := 0; i < len(updates); {

@@ -1,85 +1,110 @@
 package rendezvous
 
 import (
+	"fmt"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// pulse tells since when an agent is silent. Streams may use it beside the coordinator: heartbeats are answered by the goroutine that reads
-// them, where nobody else may have come to coordinate, so that those of thousands wait for nothing, and least of all for a failure of as many
-// ranks.
-type pulse struct {
-	// patience is how long it may say nothing, by the lease that it was given, and silence the timer that tells when that is over.
+// leaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's stream
+// answers its heartbeats directly where no other process may have come to coordinate, so that the
+// heartbeats of thousands never wait, least of all while thousands of ranks fail.
+type leaseMonitor struct {
+	// patience is how long the agent may be silent, by the lease that it was given; silence is the timer.
 	patience time.Duration
 	silence  *time.Timer
 
 	mu    sync.Mutex
 	heard time.Time
-	// link is where heartbeats are answered, if anywhere: a node that is, or may be, counted as lost must not believe that it still has its lease.
-	on *link
+	// answered is the stream whose heartbeats are answered, if any. A node that is or may be counted as
+	// lost must not believe that it still has its lease.
+	answered *link
 }
 
-func (p *pulse) begin(patience time.Duration, silent func()) {
-	p.patience, p.heard = patience, time.Now()
-	p.silence = time.AfterFunc(patience, silent)
+func (m *leaseMonitor) start(patience time.Duration, silent func()) {
+	m.patience, m.heard = patience, time.Now()
+	m.silence = time.AfterFunc(patience, silent)
 }
 
-// hear notes that the agent has said something.
-func (p *pulse) hear() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listened()
+// hear notes that the agent has sent something.
+func (m *leaseMonitor) hear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renew()
 }
 
-func (p *pulse) listened() {
-	p.heard = time.Now()
-	p.silence.Reset(p.patience)
+func (m *leaseMonitor) renew() {
+	m.heard = time.Now()
+	m.silence.Reset(m.patience)
 }
 
-// beats hears a heartbeat on a link, unless none is answered there.
-func (p *pulse) beats(l *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.on != l {
+// heartbeat is false if heartbeats on that stream are not answered.
+func (m *leaseMonitor) heartbeat(l *link) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.answered != l {
 		return false
 	}
-	p.listened()
+	m.renew()
 	return true
 }
 
-// answers has heartbeats be answered on that link alone; on none when it is nil.
-func (p *pulse) answers(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.on = l
+// answer has heartbeats answered on that stream only; on none when it is nil.
+func (m *leaseMonitor) answer(l *link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answered = l
 }
 
-// since is when the agent was last heard.
-func (p *pulse) since() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.heard
+// lastHeard is when the agent was last heard.
+func (m *leaseMonitor) lastHeard() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.heard
 }
 
-// late is by how much its silence has been too long at a time; no heartbeat is answered any more if it has.
-func (p *pulse) late(at time.Time) (heard time.Time, late time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	late = at.Sub(p.heard) - p.patience
-	if late >= 0 {
-		p.on = nil
+// overdue is by how much the agent has been silent for too long. From then on heartbeats are not answered.
+func (m *leaseMonitor) overdue(at time.Time) (heard time.Time, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	by = at.Sub(m.heard) - m.patience
+	if by >= 0 {
+		m.answered = nil
 	}
-	return p.heard, late
+	return m.heard, by
 }
 
-// beat answers a heartbeat.
-func (c *Coordinator) beat(m *member, l *link, b *pb.Heartbeat) {
-	if !m.beats(l) {
+// answerHeartbeat is called by the goroutine that reads the stream.
+func (c *Coordinator) answerHeartbeat(m *member, l *link, b *pb.Heartbeat) {
+	if !m.heartbeat(l) {
 		return
 	}
-	if !l.push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b)}}) {
-		c.post(func() { c.clogged(m, l) })
+	if !l.push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
+		c.post(func() { c.fence(m, l) })
+	}
+}
+
+func heartbeatReply(b *pb.Heartbeat) *pb.Heartbeat {
+	return &pb.Heartbeat{At: b.GetAt(), Time: timestamppb.Now()}
+}
+
+// patience is the silence after which the ranks of an agent are dead that has this coordinator's lease.
+func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
+
+// maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard to
+// compare.
+const maxSkew = time.Minute
+
+func (c *Coordinator) compareClocks(node string, theirs time.Time) {
+	skew, side := time.Until(theirs).Round(time.Second), "ahead of"
+	if skew < 0 {
+		skew, side = -skew, "behind"
+	}
+	if skew > maxSkew {
+		c.warn(fmt.Errorf("the clock of node %s is %v %s the coordinator's; is NTP running there?", node, skew, side))
 	}
 }

@@ -51,7 +51,7 @@ func (t *teller) Join(stream pb.Rendezvous_JoinServer) error {
 		return err
 	}
 	err = stream.Send(&pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
-		JobId: "j1", Epoch: "e", Lease: durationpb.New(time.Hour), Heartbeat: echo(first.GetHello().GetHeartbeat()),
+		JobId: "j1", Epoch: "e", Lease: durationpb.New(time.Hour), Heartbeat: heartbeatReply(first.GetHello().GetHeartbeat()),
 	}}})
 	var taken atomic.Uint64
 	left, times := make(chan struct{}), make(chan int)

@@ -334,7 +334,7 @@ func (p *peerage) settled(voters int) {
 	for range 600 {
 		n := 0
 		for _, q := range p.process {
-			if len(q.candidate.others()) == voters-1 && !p.dead[q.name] {
+			if len(q.candidate.election.Others()) == voters-1 && !p.dead[q.name] {
 				n++
 			}
 		}

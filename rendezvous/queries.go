@@ -11,46 +11,55 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// delivery is what nodes answer to one client. answers and over are between the goroutines of the streams; the rest belongs to the
-// coordinator's.
-type delivery struct {
+// queries are the clients' questions that nodes answer. It belongs to the goroutine of Run.
+type queries struct {
+	c    *Coordinator
+	open map[string]*query
+}
+
+// query is one client's question, and the answers of nodes. The goroutines of streams use the channels
+// answers, done and over; all else belongs to the goroutine of Run.
+type query struct {
 	wire.Inquiry
 	id string
-	// chosen are the inquiry's nodes.
-	chosen map[string]bool
-	// run is the job that the question is about; nil when it is about the nodes.
-	run *run
-	// from are the log files of which the client knows a part, by the node that has delivered it; of "" are those that several have.
-	from    map[string][]wire.LogPosition
+	// nodes are those that the client chose; none means all.
+	nodes map[string]bool
+	// job is the one that the question is about; nil when it is about nodes.
+	job *trackedJob
+	// known are the log positions up to which the client has the files, by the node that delivered them;
+	// those of "" are of files that several nodes have.
+	known   map[string][]wire.LogPosition
 	answers chan *pb.Answer
 	done    <-chan struct{}
 	over    chan struct{}
+	// missing says why nodes do not answer.
 	missing map[string]*pb.Answer
-	// pending are the nodes that have more to deliver. broken says that one did not end well, whose part the client must ask for anew.
-	pending map[string]*part
+	// pending are the nodes that have more to deliver. broken says that a delivery failed, so that the
+	// client must ask anew.
+	pending map[string]*pendingAnswer
 	broken  bool
 	ended   bool
 	// limit ends the wait for nodes; nil where there is none.
 	limit *time.Timer
 }
 
-// part is what one node has to deliver: it does so already, and must be asked again after that, for the job has got it anew.
-type part struct{ delivers, again bool }
+// pendingAnswer is what a node has to deliver. again says that the node must be asked again after its
+// present delivery, because the job has got it anew.
+type pendingAnswer struct{ delivers, again bool }
 
-// inquire begins a delivery, which ends when done does.
-func (c *Coordinator) inquire(q wire.Inquiry, from map[string][]wire.LogPosition, done <-chan struct{}) (*delivery, error) {
-	d := &delivery{
-		Inquiry: q, id: rand.Text(), from: from, answers: make(chan *pb.Answer), done: done, over: make(chan struct{}),
-		missing: map[string]*pb.Answer{}, pending: map[string]*part{}, chosen: map[string]bool{},
+// start asks the nodes. The query ends when done is closed.
+func (qs *queries) start(i wire.Inquiry, known map[string][]wire.LogPosition, done <-chan struct{}) (*query, error) {
+	q := &query{
+		Inquiry: i, id: rand.Text(), known: known, answers: make(chan *pb.Answer), done: done, over: make(chan struct{}),
+		missing: map[string]*pb.Answer{}, pending: map[string]*pendingAnswer{}, nodes: map[string]bool{},
 	}
-	for _, node := range q.Nodes {
-		d.chosen[node] = true
+	for _, node := range i.Nodes {
+		q.nodes[node] = true
 	}
 	switch ofNodes := q.About == wire.AboutSamples || q.About == wire.AboutPing; {
 	case q.About == wire.AboutNothing:
@@ -58,209 +67,200 @@ func (c *Coordinator) inquire(q wire.Inquiry, from map[string][]wire.LogPosition
 	case q.Job == "" && !ofNodes:
 		return nil, wire.Wrong("this question is about a job, and names none")
 	case q.Job != "":
-		r, err := c.find(q.Job)
+		j, err := qs.c.job(q.Job)
 		if err != nil {
 			return nil, err
 		}
-		d.run = r
+		q.job = j
 	}
-	c.deliveries[d.id] = d
-	for node := range c.nodesOf(d) {
-		c.readFrom(d, node)
+	qs.open[q.id] = q
+	for _, node := range qs.targets(q) {
+		qs.ask(q, node)
 	}
-	for node := range d.chosen {
-		if d.pending[node] == nil && d.missing[node] == nil {
-			d.lack(node, "has no part in this")
+	for node := range q.nodes {
+		if q.pending[node] == nil && q.missing[node] == nil {
+			q.lacks(node, "has no part in this")
 		}
 	}
 	if q.Within > 0 && !q.Follows() {
-		d.limit = time.AfterFunc(q.Within, func() { c.post(func() { c.readLate(d) }) })
+		q.limit = time.AfterFunc(q.Within, func() { qs.c.post(func() { q.timedOut() }) })
 	}
-	c.settleDelivery(d)
-	return d, nil
+	q.endIfComplete()
+	return q, nil
 }
 
-// nodesOf are those that a question is for.
-func (c *Coordinator) nodesOf(d *delivery) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		if d.run == nil {
-			for node := range c.members {
-				if d.asks(node) && !yield(node) {
-					return
-				}
-			}
-			return
-		}
-		nodes := d.run.Nodes // that it ever had, for their files
-		if d.About != wire.AboutLogs {
-			nodes = c.placed(d.Job)
-		}
-		for node := range nodes {
-			if d.asks(node) && (d.About != wire.AboutRAS || c.leads(node, d.Job)) && !yield(node) {
-				return
+// targets are the nodes that a question is for.
+func (qs *queries) targets(q *query) (targets []string) {
+	if q.job == nil {
+		for node := range qs.c.members {
+			if q.asks(node) {
+				targets = append(targets, node)
 			}
 		}
+		return targets
 	}
-}
-
-// placed are the nodes that a job has now.
-func (c *Coordinator) placed(id string) map[string]bool {
-	j, _ := c.state.Cluster.Job(id)
-	nodes := map[string]bool{}
-	for _, n := range j.Summary.Nodes {
+	nodes, leader := map[string]bool{}, ""
+	status, _ := qs.c.state.Cluster.Job(q.Job)
+	for _, n := range status.Summary.Nodes {
 		if n.NodeRank >= 0 {
 			nodes[n.Node.Name] = true
 		}
+		if n.NodeRank == 0 && n.Live {
+			leader = n.Node.Name
+		}
 	}
-	return nodes
+	if q.About == wire.AboutLogs {
+		nodes = q.job.Nodes // every node that the job ever had, for its files
+	}
+	for node := range nodes {
+		if q.asks(node) && (q.About != wire.AboutRAS || node == leader) {
+			targets = append(targets, node)
+		}
+	}
+	return targets
 }
 
 // asks says that a node is among those that the client chose.
-func (d *delivery) asks(node string) bool { return len(d.chosen) == 0 || d.chosen[node] }
+func (q *query) asks(node string) bool { return len(q.nodes) == 0 || q.nodes[node] }
 
-// leads says that a node has node rank 0 of a job, and ranks that live.
-func (c *Coordinator) leads(node, id string) bool {
-	j, _ := c.state.Cluster.Job(id)
-	return slices.ContainsFunc(j.Summary.Nodes, func(n job.NodeStatus) bool { return n.NodeRank == 0 && n.Live && n.Node.Name == node })
-}
-
-// readFrom asks one node for its part. One that is not connected is asked when it is back, if there is time for that.
-func (c *Coordinator) readFrom(d *delivery, node string) {
-	if d.ended {
+// ask asks one node. A node that is not connected is asked when it is back, if there is time for that.
+func (qs *queries) ask(q *query, node string) {
+	if q.ended {
 		return
 	}
-	m := c.members[node]
+	m := qs.c.members[node]
 	switch {
 	case m == nil:
-		d.lack(node, "is not there any more")
+		q.lacks(node, "is not there any more")
 	case m.link != nil:
-		d.pending[node] = &part{}
-		delete(d.missing, node)
-		c.send(m, wire.FromOrder(wire.Order{Job: d.Job, Do: wire.Ask{Question: d.part(node), ID: d.id}}))
-	case d.goesOn():
-		d.pending[node] = &part{}
+		q.pending[node] = &pendingAnswer{}
+		delete(q.missing, node)
+		qs.c.send(m, wire.FromOrder(wire.Order{Job: q.Job, Do: wire.Ask{Question: q.questionFor(node), ID: q.id}}))
+	case q.goesOn():
+		q.pending[node] = &pendingAnswer{}
 	default:
-		d.lack(node, "is not connected at the moment")
+		q.lacks(node, "is not connected at the moment")
 	}
 }
 
-// goesOn says that there will be further answers, and that a node which is not there may come back in time.
-func (d *delivery) goesOn() bool { return d.Follows() && (d.run == nil || d.run.Result == nil) }
+// goesOn says that answers keep coming, and that a node which is away may come back in time.
+func (q *query) goesOn() bool { return q.Follows() && (q.job == nil || q.job.Result == nil) }
 
-// part is what a node is asked for. Of files that are too many to be named it delivers all, and the client drops what it knows.
-func (d *delivery) part(node string) wire.Question {
-	q := d.Question
-	if q.About == wire.AboutLogs {
-		from := slices.Concat(d.from[node], d.from[""])
-		q.Logs.From = from[:min(len(from), wire.MaxPositions)]
+// questionFor is what one node is asked. If there are too many files to name, the node delivers them
+// whole, and the client drops what it knows.
+func (q *query) questionFor(node string) wire.Question {
+	question := q.Question
+	if question.About == wire.AboutLogs {
+		known := slices.Concat(q.known[node], q.known[""])
+		question.Logs.From = known[:min(len(known), wire.MaxPositions)]
 	}
-	return q
+	return question
 }
 
-// lack notes why a node does not answer. Once the delivery has ended, its client reads that.
-func (d *delivery) lack(node, why string) {
-	if d.ended {
+// lacks notes why a node does not answer. The client reads missing once the query has ended.
+func (q *query) lacks(node, why string) {
+	if q.ended {
 		return
 	}
-	if d.About == wire.AboutLogs {
+	if q.About == wire.AboutLogs {
 		why += ": its ranks' output is in its own files"
 	}
-	d.missing[node] = &pb.Answer{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
+	q.missing[node] = &pb.Answer{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
 }
 
-// readAlso asks a node that a job has got, perhaps again.
-func (c *Coordinator) readAlso(r *run, node string) {
-	for _, d := range c.deliveries {
-		switch p := d.pending[node]; {
-		case d.run != r || !d.Follows() || !d.asks(node):
+// nodeAssigned asks a node that a job has got, perhaps again.
+func (qs *queries) nodeAssigned(j *trackedJob, node string) {
+	for _, q := range qs.open {
+		switch p := q.pending[node]; {
+		case q.job != j || !q.Follows() || !q.asks(node):
 		case p != nil:
 			p.again = true
 		default:
-			c.readFrom(d, node)
+			qs.ask(q, node)
 		}
 	}
 }
 
-// readAgain asks an agent that is new, or back, for what it does not deliver: it may not have been asked, or not have heard it. What it
-// measures it says again, for the old connection may seem to live.
-func (c *Coordinator) readAgain(m *member) {
-	for _, d := range c.deliveries {
-		p := d.pending[m.name]
-		switch measures := d.About == wire.AboutSamples && d.goesOn(); {
-		case p != nil && (!p.delivers || measures), p == nil && measures && d.run == nil && d.asks(m.name):
-			c.readFrom(d, m.name)
+// agentBack asks an agent that is new or back for what it does not deliver: it may not have been asked,
+// or not have received the question. Samples are asked for again in any case, for the old connection may
+// seem alive.
+func (qs *queries) agentBack(m *member) {
+	for _, q := range qs.open {
+		p := q.pending[m.name]
+		switch samples := q.About == wire.AboutSamples && q.goesOn(); {
+		case p != nil && (!p.delivers || samples), p == nil && samples && q.job == nil && q.asks(m.name):
+			qs.ask(q, m.name)
 		}
 	}
 }
 
-// readLost expects nothing more of a node.
-func (c *Coordinator) readLost(node string) {
-	for _, d := range c.deliveries {
-		if d.pending[node] != nil {
-			delete(d.pending, node)
-			d.lack(node, "was lost")
-			c.settleDelivery(d)
+// nodeLost expects nothing more of a node.
+func (qs *queries) nodeLost(node string) {
+	for _, q := range qs.open {
+		if q.pending[node] != nil {
+			delete(q.pending, node)
+			q.lacks(node, "was lost")
+			q.endIfComplete()
 		}
 	}
 }
 
-// readLate expects nothing more of any node.
-func (c *Coordinator) readLate(d *delivery) {
-	for node := range d.pending {
-		d.lack(node, fmt.Sprintf("did not answer within %v", d.Within))
+// timedOut expects nothing more of any node.
+func (q *query) timedOut() {
+	for node := range q.pending {
+		q.lacks(node, fmt.Sprintf("did not answer within %v", q.Within))
 	}
-	clear(d.pending)
-	c.settleDelivery(d)
+	clear(q.pending)
+	q.endIfComplete()
 }
 
-// readEnd lets deliveries end with their job.
-func (c *Coordinator) readEnd(r *run) {
-	for _, d := range c.deliveries {
-		if d.run == r {
-			c.settleDelivery(d)
+func (qs *queries) jobEnded(j *trackedJob) {
+	for _, q := range qs.open {
+		if q.job == j {
+			q.endIfComplete()
 		}
 	}
 }
 
-func (c *Coordinator) settleDelivery(d *delivery) {
-	over := !d.goesOn() && (len(d.pending) == 0 || d.About == wire.AboutSamples && d.Follows())
-	if (over || d.broken) && !d.ended {
-		d.ended = true
-		close(d.over)
+func (q *query) endIfComplete() {
+	complete := !q.goesOn() && (len(q.pending) == 0 || q.About == wire.AboutSamples && q.Follows())
+	if (complete || q.broken) && !q.ended {
+		q.ended = true
+		close(q.over)
 	}
 }
 
-// delivered hears that a node has ended its part. When that was not well, the client must ask anew for the logs that it has not got; a node
-// that measures on is asked when it is back.
-func (c *Coordinator) delivered(d *delivery, node string, err error) {
-	p := d.pending[node]
+// delivered notes that a node's delivery has ended. After a failure the client must ask anew for the logs
+// that it lacks, and a node that sends samples is asked when it is back.
+func (qs *queries) delivered(q *query, node string, err error) {
+	p := q.pending[node]
 	switch {
-	case d.ended:
+	case q.ended:
 		return
-	case err != nil && d.About == wire.AboutLogs:
-		d.broken = true
-	case err != nil && p != nil && d.goesOn():
+	case err != nil && q.About == wire.AboutLogs:
+		q.broken = true
+	case err != nil && p != nil && q.goesOn():
 		p.delivers = false
 		return
 	case err != nil:
-		d.lack(node, "did not answer to the end")
+		q.lacks(node, "did not answer to the end")
 	}
-	delete(d.pending, node)
+	delete(q.pending, node)
 	if p != nil && p.again {
-		c.readFrom(d, node)
+		qs.ask(q, node)
 	}
-	c.settleDelivery(d)
+	q.endIfComplete()
 }
 
-// forgetDelivery drops what nobody reads any more.
-func (c *Coordinator) forgetDelivery(d *delivery) {
-	delete(c.deliveries, d.id)
-	if d.limit != nil {
-		d.limit.Stop()
+// forget drops a query whose client is gone.
+func (qs *queries) forget(q *query) {
+	delete(qs.open, q.id)
+	if q.limit != nil {
+		q.limit.Stop()
 	}
 }
 
-// Deliver passes a node's part on, as fast as the client takes it.
+// Deliver passes a node's answer on as fast as the client reads it.
 func (s agentService) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -269,34 +269,34 @@ func (s agentService) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	conn := server.ConnOf(stream.Context())
 	var node string
 	var outputs int
-	d, err := ask(s.c, func() (*delivery, error) {
+	q, err := ask(s.c, func() (*query, error) {
 		node = conn.Node
-		d := s.c.deliveries[first.GetId()]
-		if d == nil || node == "" {
-			return nil, status.Error(codes.NotFound, "nobody waits for this")
+		q := s.c.queries.open[first.GetId()]
+		if q == nil || node == "" {
+			return nil, status.Error(codes.NotFound, "no client waits for this")
 		}
-		if p := d.pending[node]; p != nil {
+		if p := q.pending[node]; p != nil {
 			p.delivers = true
 		}
-		if d.About == wire.AboutLogs {
+		if q.About == wire.AboutLogs {
 			conn.Outputs++
 			outputs = conn.Outputs
 		}
-		return d, nil
+		return q, nil
 	})
 	if err != nil {
 		return err
 	}
 	if outputs <= server.MaxOutputs {
-		err = d.pass(stream, node)
+		err = q.forward(stream, node)
 	} else {
-		d.full(stream, node)
+		q.refuseOutput(stream, node)
 	}
 	s.c.post(func() {
 		if outputs > 0 {
 			conn.Outputs--
 		}
-		s.c.delivered(d, node, err)
+		s.c.queries.delivered(q, node, err)
 	})
 	if err != nil {
 		return err
@@ -304,18 +304,18 @@ func (s agentService) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	return stream.SendAndClose(&pb.Delivered{})
 }
 
-// full tells a client that a node delivers no further output.
-func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) {
+// refuseOutput tells a client that a node delivers no further output.
+func (q *query) refuseOutput(stream pb.Rendezvous_DeliverServer, node string) {
 	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, server.MaxOutputs)
 	select {
-	case d.answers <- &pb.Answer{Node: node, Missing: why}:
-	case <-d.over:
-	case <-d.done:
+	case q.answers <- &pb.Answer{Node: node, Missing: why}:
+	case <-q.over:
+	case <-q.done:
 	case <-stream.Context().Done():
 	}
 }
 
-func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {
+func (q *query) forward(stream pb.Rendezvous_DeliverServer, node string) error {
 	for {
 		msg, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -329,11 +329,11 @@ func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {
 		}
 		msg.Answer.Node = node
 		select {
-		case d.answers <- msg.GetAnswer():
-		case <-d.over:
+		case q.answers <- msg.GetAnswer():
+		case <-q.over:
 			return nil
-		case <-d.done:
-			return status.Error(codes.Canceled, "nobody reads any more")
+		case <-q.done:
+			return status.Error(codes.Canceled, "the client is gone")
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}

@@ -294,8 +294,8 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 // asked is what of the only reading a node is asked from.
 func (h *hosted) asked(node string) []wire.LogPosition {
 	at, _ := ask(h.c, func() ([]wire.LogPosition, error) {
-		for _, d := range h.c.deliveries {
-			return d.part(node).Logs.From, nil
+		for _, d := range h.c.queries.open {
+			return d.questionFor(node).Logs.From, nil
 		}
 		return nil, nil
 	})
@@ -343,7 +343,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 // TestMorePositionsThanAMessageHas are not passed on to a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
 	many := map[string][]wire.LogPosition{"n1": make([]wire.LogPosition, 2*wire.MaxPositions)}
-	if got := (&delivery{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, from: many}).part("n1").Logs.From; len(got) != wire.MaxPositions {
+	if got := (&query{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, known: many}).questionFor("n1").Logs.From; len(got) != wire.MaxPositions {
 		t.Errorf("a node is asked from %d positions", len(got))
 	}
 }

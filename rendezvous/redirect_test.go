@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -33,7 +34,7 @@ func TestAgentsWaitForTheNews(t *testing.T) {
 			killed := time.Now()
 			h.lead()
 			most := 2
-			if time.Since(killed) > lease/longestHold { // the vote was split, and they have asked the other one meanwhile
+			if time.Since(killed) > lease/election.MaxHoldsPerLease { // the vote was split, and they have asked the other one meanwhile
 				most = 4
 			}
 			time.Sleep(lease)
@@ -83,23 +84,23 @@ func TestWhoIsHeld(t *testing.T) {
 		}{
 			{"asks anew", &pb.Hello{}, 0},
 			{"has lost another one", &pb.Hello{Lost: "h9:1"}, 0},
-			{"has lost the one that leads, and is older", &pb.Hello{Lost: leads}, lease / holdsPerLease},
-			{"waits long", &pb.Hello{Lost: leads, Patience: durationpb.New(time.Hour)}, lease / longestHold},
+			{"has lost the one that leads, and is older", &pb.Hello{Lost: leads}, lease / election.HoldsPerLease},
+			{"waits long", &pb.Hello{Lost: leads, Patience: durationpb.New(time.Hour)}, lease / election.MaxHoldsPerLease},
 			{"waits not so long", &pb.Hello{Lost: leads, Patience: durationpb.New(lease / 10)}, wire.HeldOf(lease / 10)},
 		} {
 			start := time.Now()
-			_, err := follower.Candidate.lead(t.Context(), follower.questionOf(c.hello))
+			_, err := follower.Candidate.await(t.Context(), follower.election.Agent(c.hello))
 			e := wire.Elsewhere(status.Convert(err))
-			if e == nil || e.Leader != leads || e.Wait > 2*pace || time.Since(start) != c.held {
+			if e == nil || e.Leader != leads || e.Wait > 2*election.Pace || time.Since(start) != c.held {
 				t.Errorf("who %s hears %+v after %v", c.name, err, time.Since(start))
 			}
 		}
 		h.part(hostOf(leads))
-		time.Sleep(lease / electionsOfPeers * 9 / 10)
+		time.Sleep(lease / election.PeerElectionsPerLease * 9 / 10)
 		start := time.Now()
-		c, err := follower.Candidate.lead(t.Context(), follower.questionOf(&pb.Hello{Lost: leads, Patience: durationpb.New(lease)}))
+		c, err := follower.Candidate.await(t.Context(), follower.election.Agent(&pb.Hello{Lost: leads, Patience: durationpb.New(lease)}))
 		took, e := time.Since(start), wire.Elsewhere(status.Convert(err))
-		if took < lease/longestHold && c == nil && (e == nil || e.Leader == leads || e.Leader == "") || took > lease/longestHold {
+		if took < lease/election.MaxHoldsPerLease && c == nil && (e == nil || e.Leader == leads || e.Leader == "") || took > lease/election.MaxHoldsPerLease {
 			t.Errorf("after an election: %+v, after %v", err, took)
 		}
 		h.part()
@@ -115,21 +116,21 @@ func TestACrowd(t *testing.T) {
 		crowd.Store(12_500)
 		few.Store(server.MaxHandshakes)
 		for addr, p := range h.living {
-			if err := p.await(t.Context(), &few); err != nil {
+			if err := p.election.HoldHandshake(t.Context(), &few); err != nil {
 				t.Errorf("a few at %s: %v", addr, err)
 			}
 			start := time.Now()
-			if err := p.await(t.Context(), &crowd); errors.Is(err, errLedElsewhere) != (addr != leads) || time.Since(start) > 2*time.Second {
+			if err := p.election.HoldHandshake(t.Context(), &crowd); errors.Is(err, election.ErrElsewhere) != (addr != leads) || time.Since(start) > 2*time.Second {
 				t.Errorf("a crowd at %s: %v after %v", addr, err, time.Since(start))
 			}
 		}
 		h.kill(leads)
-		time.Sleep(lease / electionsOfPeers / 2) // it is missed, and nobody is elected yet
+		time.Sleep(lease / election.PeerElectionsPerLease / 2) // it is missed, and nobody is elected yet
 		heard, start := map[string]chan error{}, time.Now()
 		for addr, p := range h.living {
 			news := make(chan error, 1)
 			heard[addr] = news
-			go func() { news <- p.await(t.Context(), &crowd) }()
+			go func() { news <- p.election.HoldHandshake(t.Context(), &crowd) }()
 		}
 		synctest.Wait()
 		for addr, c := range heard {
@@ -140,8 +141,8 @@ func TestACrowd(t *testing.T) {
 		next, _ := h.lead()
 		for addr, c := range heard {
 			err := <-c
-			late := time.Since(start) >= lease/longestHold // votes may be split
-			if !late && errors.Is(err, errLedElsewhere) != (addr != next) || late && err != nil && !errors.Is(err, errLedElsewhere) {
+			late := time.Since(start) >= lease/election.MaxHoldsPerLease // votes may be split
+			if !late && errors.Is(err, election.ErrElsewhere) != (addr != next) || late && err != nil && !errors.Is(err, election.ErrElsewhere) {
 				t.Errorf("a crowd at %s, when %s leads: %v", addr, next, err)
 			}
 		}
@@ -149,7 +150,7 @@ func TestACrowd(t *testing.T) {
 		for addr, p := range h.living {
 			time.Sleep(lease)
 			start := time.Now()
-			if err := p.await(t.Context(), &crowd); !errors.Is(err, errLedElsewhere) || time.Since(start) != lease/longestHold {
+			if err := p.election.HoldHandshake(t.Context(), &crowd); !errors.Is(err, election.ErrElsewhere) || time.Since(start) != lease/election.MaxHoldsPerLease {
 				t.Errorf("a crowd at %s, when nobody leads: %v after %v", addr, err, time.Since(start))
 			}
 		}

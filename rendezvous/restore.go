@@ -6,16 +6,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// begin makes the coordinator from its log, which it begins if there is none.
-func (c *Coordinator) begin() error {
-	past, err := c.past()
+// File keeps the log of a cluster's coordinator across restarts.
+type File = log.File
+
+// OpenFile opens the log in a directory, which it creates at first use with mode 0700. It fails when
+// another coordinator has the log open, or another version of golaunch wrote it.
+func OpenFile(dir string) (*File, error) { return log.Open(dir) }
+
+// restore makes the state from the log, or begins the log if it is empty.
+func (c *Coordinator) restore() error {
+	past, err := c.openLog()
 	if err != nil {
 		return err
 	}
@@ -27,37 +33,37 @@ func (c *Coordinator) begin() error {
 		}
 		entries = append(entries, e)
 	}
-	fresh := past.Snapshot == nil && len(entries) == 0
-	if fresh && c.term != nil && c.cfg.Job != nil {
+	empty := past.Snapshot == nil && len(entries) == 0
+	if empty && c.succession.term != nil && c.cfg.Job != nil {
 		return errors.New("cannot take the job over: the voters have kept nothing")
 	}
-	defer c.peered()
-	if fresh {
+	defer c.succession.lead()
+	if empty {
 		c.state = replica.New()
-		c.step(replica.Began(now(), rand.Text()))
+		c.apply(replica.Began(now(), rand.Text()))
 		if c.cfg.Job != nil {
 			s := *c.cfg.Job
 			s.Sole = true
 			c.submit(s)
 		}
-		defer time.AfterFunc(c.patience(), func() { c.post(c.assemble) })
+		defer time.AfterFunc(c.patience(), func() { c.post(c.activateAll) })
 		return nil
 	}
-	if c.state, err = replica.Replay(past.Snapshot, entries, c.recall); err != nil {
+	if c.state, err = replica.Replay(past.Snapshot, entries, c.replayJournal); err != nil {
 		return fmt.Errorf("cannot read the coordinator's log: %w", err)
 	}
 	c.resume()
 	return nil
 }
 
-// past is what the log has from before, and makes the log.
-func (c *Coordinator) past() (past log.Past, err error) {
-	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.lostLog}
+// openLog returns what the log has kept and opens it for more.
+func (c *Coordinator) openLog() (past log.Past, err error) {
+	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.logLost}
 	switch {
 	case c.cfg.Term != nil:
-		c.term = c.cfg.Term.term
-		cfg.Storage = voters{c.term}
-		past, err = pastOf(c.term)
+		c.succession.term = c.cfg.Term.term
+		cfg.Storage = quorumStorage{c.cfg.Term.term}
+		past, err = pastOf(c.cfg.Term.term)
 	case c.cfg.File != nil:
 		cfg.Storage = c.cfg.File
 		if past, err = c.cfg.File.Past(); err == nil && past.Torn > 0 {
@@ -65,66 +71,92 @@ func (c *Coordinator) past() (past log.Past, err error) {
 		}
 	}
 	c.log = log.New(cfg, past.Size)
-	c.alone.Store(cfg.Storage == nil || !cfg.Storage.Shared())
+	c.exclusive.Store(cfg.Storage == nil || !cfg.Storage.Shared())
 	return past, err
 }
 
-// recall has the journal for people begin with what is past.
-func (c *Coordinator) recall(e replica.Entry, o replica.Outcome) {
+// logLost ends a coordinator that another one may have replaced.
+func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)", ErrDeposed, why) }
+
+// replayJournal writes a past entry into the journal.
+func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
 	if s := e.Submitted; s != nil && s.Sole {
-		c.journal.add(jsonout.Event{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.Submitted(e.At, *s)
 	}
 	for _, st := range o.Steps {
-		c.record(e.At, st)
+		c.journal.Stepped(e.At, st)
 	}
 }
 
-// record writes a step of the only job for people.
-func (c *Coordinator) record(at time.Time, st replica.Step) {
-	if st.Event == nil || c.journal == nil {
-		return
-	}
-	c.journal.add(jsonout.Event{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
-	if st.Ends {
-		for _, a := range st.Actions {
-			if end, ok := a.(job.Finish); ok {
-				c.journal.add(jsonout.Event{Time: at, Event: eventResult, Detail: end.Result})
-			}
-		}
-	}
-}
-
-// resume connects what a log has with the world: its timers, its agents, which have a lease to come back, and the owners of its jobs.
+// resume connects the restored state with the world: its timers, the agents, which have a lease to
+// return, and the owners of the jobs.
 func (c *Coordinator) resume() {
 	c.restored = true
-	if c.cfg.resumed != nil {
-		c.cfg.resumed(c.state.Index)
+	if c.cfg.onResume != nil {
+		c.cfg.onResume(c.state.Index)
 	}
 	for id := range c.state.Timers {
 		c.arm(id)
 	}
 	running := 0
-	for id, j := range c.state.Jobs {
-		r := c.attach(j)
-		if r.Result == nil {
+	for id, record := range c.state.Jobs {
+		j := c.track(record)
+		if j.Result == nil {
 			running++
-			c.orphan(r, c.cfg.Lease+wire.PatienceForReturn)
+			c.startOrphanTimer(j, c.cfg.Lease+wire.PatienceForReturn)
 		}
-		if j.Sole {
-			c.sole = c.runs[id]
-			c.over = r.Result != nil
+		if record.Sole {
+			c.onlyJob = c.jobs[id]
+			c.end.finished = j.Result != nil
 		}
 	}
 	longest := time.Duration(0)
-	for name, m := range c.state.Members {
-		back := c.expect(m)
-		longest = max(longest, back.patience)
+	for name, known := range c.state.Members {
+		m := c.expect(known)
+		longest = max(longest, m.patience)
 		if !c.state.Cluster.Has(name) {
-			back.node = &m.Node
+			m.inactive = &known.Node
 		}
 	}
 	if running > 0 {
-		c.note("jobs taken over: %d; nodes that have %v to come back: %d", running, longest, len(c.members))
+		c.noteCluster("jobs taken over: %d; nodes that have %v to come back: %d", running, longest, len(c.members))
 	}
-	c.succeed()
+	c.succession.takeOver()
+}
+
+// quorumStorage has voters keep the log.
+type quorumStorage struct{ term *quorum.Term }
+
+// Shared says that another voter may come to lead.
+func (s quorumStorage) Shared() bool { return true }
+
+// Confirm makes sure that this process still leads.
+func (s quorumStorage) Confirm(done func(error)) { s.term.Confirm(done) }
+
+// Keep makes one entry of a round.
+func (s quorumStorage) Keep(r log.Round, done func(error)) {
+	if r.Snapshot != nil {
+		s.term.Snapshot(r.Snapshot, func(err error) {
+			if err != nil || len(r.Entries) == 0 {
+				done(err)
+			}
+		})
+	}
+	if len(r.Entries) > 0 {
+		s.term.Propose([][]byte{log.Join(r.Entries)}, done)
+	}
+}
+
+// pastOf is what the voters have kept.
+func pastOf(t *quorum.Term) (log.Past, error) {
+	p := log.Past{Snapshot: t.Past.Snapshot}
+	for _, round := range t.Past.Entries {
+		entries, ok := log.Split(round)
+		if !ok {
+			return p, errors.New("cannot take the job over: what the voters have kept makes no sense")
+		}
+		p.Entries = append(p.Entries, entries...)
+		p.Size += len(round)
+	}
+	return p, nil
 }

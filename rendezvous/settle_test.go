@@ -46,7 +46,7 @@ func (s *sim) settle() {
 		if !s.over(id) || !s.up.Load() {
 			continue
 		}
-		r, err := ask(s.hosted.c, func() (*report.Result, error) { return s.hosted.c.runs[id].Result, nil })
+		r, err := ask(s.hosted.c, func() (*report.Result, error) { return s.hosted.c.jobs[id].Result, nil })
 		if err != nil || r == nil {
 			s.fail("job %s is over without a result: %v", id, err)
 			return

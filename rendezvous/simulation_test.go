@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -114,7 +115,7 @@ func simulate(t *testing.T, seed uint64) *sim {
 			jobs: map[string]submitted{}, ends: map[string]int{}, ended: map[string]bool{},
 		}
 		s.hosted = &hosted{world: &world{t: t}, dir: dir, cfg: Config{
-			Lease: simLease, KillTime: simKillTime, Note: s.noted, stepped: s.stepped, resumed: s.resumed,
+			Lease: simLease, KillTime: simKillTime, Note: s.noted, onStep: s.stepped, onResume: s.resumed,
 		}}
 		if seed%4 == 0 {
 			s.trio = newTrio(newDice(seed, 1000), simLease)
@@ -122,7 +123,7 @@ func simulate(t *testing.T, seed uint64) *sim {
 			s.trio.meanwhile = func() {
 				for range 3 {
 					s.failRank()
-					time.Sleep(s.upTo(simLease / electionsOfPeers / 2))
+					time.Sleep(s.upTo(simLease / election.PeerElectionsPerLease / 2))
 				}
 			}
 		}

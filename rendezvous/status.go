@@ -15,122 +15,124 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// patienceForReader bounds the wait for a client to take the next message of a status, which is held for it meanwhile.
-const patienceForReader = 30 * time.Second
+// statusReadTimeout bounds the wait for a client to read the next message of a status, which takes memory
+// meanwhile.
+const statusReadTimeout = 30 * time.Second
 
-// moment is a cluster as it stood. Nobody changes what it has, so that it can be told outside of the coordinator's goroutine.
-type moment struct {
+// statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read it.
+type statusSnapshot struct {
 	wire.Status
-	// had are the nodes of jobs that are over, by ID.
-	had map[string]map[string]bool
+	// pastNodes are the nodes of jobs that are over, by ID.
+	pastNodes map[string]map[string]bool
 }
 
-// Status tells of one moment, in several messages.
+// Status sends the status of one moment in several messages.
 func (s clientService) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
 	q := wire.Query{Job: req.GetJob(), Jobs: req.GetJobs(), Open: req.GetOpen(), Brief: req.GetBrief()}
-	now, err := ask(s.c, func() (moment, error) { return s.c.moment(q) })
+	snapshot, err := ask(s.c, func() (statusSnapshot, error) { return s.c.statusSnapshot(q) })
 	if err != nil {
 		return err
 	}
 	conn := server.ConnOf(stream.Context())
-	limit := time.AfterFunc(patienceForReader, func() { _ = conn.Close() }) // it hangs
+	limit := time.AfterFunc(statusReadTimeout, func() { _ = conn.Close() }) // the client hangs
 	defer limit.Stop()
-	for piece := range wire.FromStatus(now.status(q)) {
+	for piece := range wire.FromStatus(snapshot.answer(q)) {
 		if err := stream.Send(piece); err != nil {
 			return err
 		}
-		limit.Reset(patienceForReader)
+		limit.Reset(statusReadTimeout)
 	}
 	return nil
 }
 
-func (c *Coordinator) moment(q wire.Query) (moment, error) {
-	m := moment{Status: wire.Status{Version: version.String(), Since: c.since}, had: map[string]map[string]bool{}}
-	jobs := c.runs
+func (c *Coordinator) statusSnapshot(q wire.Query) (statusSnapshot, error) {
+	s := statusSnapshot{Status: wire.Status{Version: version.String(), Since: c.started}, pastNodes: map[string]map[string]bool{}}
+	jobs := c.jobs
 	if q.Job != "" {
-		r, err := c.find(q.Job)
+		j, err := c.job(q.Job)
 		if err != nil {
-			return m, err
+			return s, err
 		}
-		jobs = map[string]*run{q.Job: r}
+		jobs = map[string]*trackedJob{q.Job: j}
 	}
-	for id, r := range jobs {
+	for id, j := range jobs {
 		switch {
-		case r.Result == nil:
-			m.Jobs = append(m.Jobs, c.jobStatus(r))
+		case j.Result == nil:
+			s.Jobs = append(s.Jobs, c.jobStatus(j))
 		case !q.Open:
-			m.Jobs = append(m.Jobs, c.jobStatus(r))
-			m.had[id] = r.Nodes
+			s.Jobs = append(s.Jobs, c.jobStatus(j))
+			s.pastNodes[id] = j.Nodes
 		}
 	}
 	if q.Job == "" {
-		m.Coordinators, m.Silent = c.coordinators()
+		s.Coordinators, s.Silent = c.succession.coordinators()
 	}
 	if !q.Jobs {
-		m.Nodes = wire.Convert(c.state.Cluster.Nodes(), c.nodeStatus)
+		s.Nodes = wire.Convert(c.state.Cluster.Nodes(), c.nodeStatus)
 	}
-	return m, nil
+	return s, nil
 }
 
 func (c *Coordinator) nodeStatus(n cluster.NodeStatus) wire.NodeStatus {
 	s := wire.NodeStatus{Node: n.Node, Drained: n.Drained, Holds: n.Held}
-	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.since()) > c.cfg.Lease/2) {
-		s.Silent = time.Since(m.since())
+	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
+		s.Silent = time.Since(m.lastHeard())
 	}
 	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
 		s.Excluded = append(s.Excluded, wire.Exclusion{Why: c.state.Cluster.Avoided(n.Node.Name), Until: until})
 	}
 	for _, x := range n.Excluded {
-		s.Excluded = append(s.Excluded, wire.Exclusion{Job: x.Job, Why: x.Why, Until: c.runs[x.Job].Readmits})
+		s.Excluded = append(s.Excluded, wire.Exclusion{Job: x.Job, Why: x.Why, Until: c.jobs[x.Job].Readmits})
 	}
 	return s
 }
 
-// jobStatus leaves out the nodes of a job that is over.
-func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
+// jobStatus omits the nodes of a job that is over.
+func (c *Coordinator) jobStatus(j *trackedJob) wire.JobStatus {
 	s := wire.JobStatus{
-		ID: r.Job.ID, Title: r.Title, Submitted: r.Since, Finished: r.Over, Detached: r.Detached, Reserve: r.Reserve, Within: r.Within,
-		MaxRestarts: r.Job.MaxRestarts, Result: r.Result, Goodput: r.Goodput(time.Now()), Submitter: r.Submitter,
-		History: wire.Convert(r.History, momentOf),
+		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
+		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Submitter: j.Submitter,
+		History: wire.Convert(j.History, momentOf),
 	}
-	if r.Result != nil {
-		s.Phase, s.Waits, s.Restarts = job.Finished, r.Result.Reason, r.Result.Restarts
-		s.Attempt = r.lastAttempt()
+	if j.Result != nil {
+		s.Phase, s.Waits, s.Restarts = job.Finished, j.Result.Reason, j.Result.Restarts
+		s.Attempt = j.lastAttempt()
 		return s
 	}
-	j, _ := c.state.Cluster.Job(r.Job.ID)
-	s.Phase, s.Waits = j.Summary.Phase, cmp.Or(c.why(r), j.Summary.Waits)
-	s.Attempt, s.Restarts = j.Summary.Attempt, j.Summary.Restarts
-	for _, n := range j.Summary.Nodes {
+	status, _ := c.state.Cluster.Job(j.Job.ID)
+	summary := status.Summary
+	s.Phase, s.Waits = summary.Phase, cmp.Or(c.why(j), summary.Waits)
+	s.Attempt, s.Restarts = summary.Attempt, summary.Restarts
+	for _, n := range summary.Nodes {
 		if n.NodeRank < 0 {
 			continue
 		}
 		s.Nodes = append(s.Nodes, n.Node.Name)
 		s.Ranks += len(n.Ranks)
-		if r.Job.Request.GPU {
+		if j.Job.Request.GPU {
 			s.GPUs += len(n.Ranks)
 		}
 	}
 	return s
 }
 
-// why says why a job waits. It costs a plan of all nodes, and so is kept until something happens.
-func (c *Coordinator) why(r *run) string {
-	if r.why == nil || r.why.index != c.state.Index {
-		r.why = &reason{c.state.Index, c.state.Cluster.Why(r.Job.ID)}
+// why says why a job waits. That takes a plan of all nodes, so the answer is kept until the state changes.
+func (c *Coordinator) why(j *trackedJob) string {
+	if j.why == nil || j.why.index != c.state.Index {
+		j.why = &reason{c.state.Index, c.state.Cluster.Why(j.Job.ID)}
 	}
-	return r.why.text
+	return j.why.text
 }
 
-// Status is what is asked of a moment.
-func (m moment) status(q wire.Query) wire.Status {
-	s := m.Status
+// answer is the part of the snapshot that a query asks for.
+func (snapshot statusSnapshot) answer(q wire.Query) wire.Status {
+	s := snapshot.Status
 	slices.SortFunc(s.Jobs, func(a, b wire.JobStatus) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.ID, b.ID))
 	})
 	for i, j := range s.Jobs {
-		if had, over := m.had[j.ID]; over {
-			s.Jobs[i].Nodes = slices.Sorted(maps.Keys(had))
+		if nodes, over := snapshot.pastNodes[j.ID]; over {
+			s.Jobs[i].Nodes = slices.Sorted(maps.Keys(nodes))
 		}
 		if q.Brief {
 			s.Jobs[i].History = nil
@@ -142,21 +144,21 @@ func (m moment) status(q wire.Query) wire.Status {
 		}
 	}
 	if q.Job != "" {
-		its := map[string]bool{}
+		ofJob := map[string]bool{}
 		for _, name := range s.Jobs[0].Nodes {
-			its[name] = true
+			ofJob[name] = true
 		}
-		s.Nodes = slices.DeleteFunc(s.Nodes, func(n wire.NodeStatus) bool { return !its[n.Node.Name] })
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n wire.NodeStatus) bool { return !ofJob[n.Node.Name] })
 	}
 	return s
 }
 
-// lastAttempt is the newest of a job that is over; 0 where none began.
-func (r *run) lastAttempt() int {
-	if len(r.History) == 0 {
+// lastAttempt is the newest attempt of a job that is over; 0 if none began.
+func (j *trackedJob) lastAttempt() int {
+	if len(j.History) == 0 {
 		return 0
 	}
-	return max(0, r.History[len(r.History)-1].Attempt)
+	return max(0, j.History[len(j.History)-1].Attempt)
 }
 
 func momentOf(m replica.Moment) wire.Moment {

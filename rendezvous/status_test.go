@@ -47,10 +47,10 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 		for i := range mostNodes {
 			n := usualNode(i)
 			c.expect(replica.Member{Node: n, Patience: c.patience()})
-			c.cause(cluster.Joined{Node: n})
+			c.applyEvent(cluster.Joined{Node: n})
 		}
 		for i := range ended {
-			r := c.attach(&replica.Record{
+			r := c.track(&replica.Record{
 				Submission: task(fmt.Sprint("ended", i), 64, 8), Since: now().Add(time.Duration(i) - time.Hour), Over: now(), Nodes: map[string]bool{},
 			})
 			r.Result = &report.Result{Code: 1, Reason: "rank 3 failed", Cause: &report.Failure{Why: "why", Tail: tail, Traceback: traceback, Kernel: kernel}}
@@ -160,7 +160,7 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		_, _ = ask(h.c, func() (bool, error) {
 			for i := range 100 {
-				h.c.cause(cluster.Joined{Node: largestNode(fmt.Sprint("n", i))})
+				h.c.applyEvent(cluster.Joined{Node: largestNode(fmt.Sprint("n", i))})
 			}
 			return true, nil
 		})
@@ -173,7 +173,7 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 		if n := len(c.conns); n != 1 {
 			t.Fatalf("%d connections", n)
 		}
-		time.Sleep(2 * patienceForReader)
+		time.Sleep(2 * statusReadTimeout)
 		stream, err := client.Status(t.Context(), &pb.StatusRequest{Job: "a"}, grpc.WaitForReady(true))
 		if err == nil {
 			_, err = stream.Recv()
@@ -246,7 +246,7 @@ func testLongestStatus(t *testing.T) {
 func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	first := usualNode(0).Name
 	_, _ = ask(c, func() (bool, error) {
-		c.lost(c.members[first], "", nil)
+		c.removeMember(c.members[first], "", nil)
 		return true, nil
 	})
 	dial := func(ctx context.Context) (net.Conn, error) { return client.Dial(ctx, client.Target) }
@@ -278,13 +278,13 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	}
 	pid := func(rank int) int { return 1_000_000 + rank }
 	_, _ = ask(c, func() (bool, error) {
-		r := c.runs["large"]
-		c.happened(r, job.Prepared{Node: first, Port: 4000})
+		r := c.jobs["large"]
+		c.applyJobEvent(r, job.Prepared{Node: first, Port: 4000})
 		for i := range mostNodes - 1 {
-			c.happened(r, job.Reached{Node: usualNode(i + 1).Name, Seq: i + 1})
+			c.applyJobEvent(r, job.Reached{Node: usualNode(i + 1).Name, Seq: i + 1})
 		}
 		for i := range mostNodes {
-			c.happened(r, job.Started{Node: usualNode(i).Name, PIDs: repeat(8, func(local int) int { return pid(8*i + local) })})
+			c.applyJobEvent(r, job.Started{Node: usualNode(i).Name, PIDs: repeat(8, func(local int) int { return pid(8*i + local) })})
 		}
 		return true, nil
 	})
@@ -310,7 +310,7 @@ func BenchmarkStatus(b *testing.B) {
 		b.Run(fmt.Sprintf("owner/ended=%d", ended), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ask(c, func() (moment, error) { return c.moment(wire.Query{}) }); err != nil {
+				if _, err := ask(c, func() (statusSnapshot, error) { return c.statusSnapshot(wire.Query{}) }); err != nil {
 					b.Fatal(err)
 				}
 			}

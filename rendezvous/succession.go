@@ -1,126 +1,274 @@
 package rendezvous
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
-	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// leadership is the coordinator's part in a job whose nodes may each come to coordinate it: some of them, the voters, have what is in
-// its log before anybody sees anything of it. Before there are three nodes there is one voter and no log among them, and afterwards
-// nothing leaves the coordinator, be it an order or the answer to a heartbeat, of which a majority of the voters does not know. So one
-// that was replaced, and does not know it, gives no orders and lengthens no lease.
-type leadership struct {
-	// term is nil while nobody else votes.
-	term *quorum.Term
-	// unasked are nodes that were not asked yet whether they can be reached, asked how many are being asked, and reachable those others
-	// that vote, or are to.
-	unasked        nominees
-	asked, refused int
-	// rest is how long nodes were left alone for the last time, of which too many in a row could not be reached.
-	rest      time.Duration
-	reachable []quorum.Voter
-	// want are those that are to vote, this one first.
-	want []quorum.Voter
-	// established says that the job is not so young any more that nobody needs to take it over, and establishing is nil before it has begun.
-	established  bool
-	establishing *time.Timer
-	// inviting says that who listens where the nodes of the job first met is invited to it, and elsewhere that the job is given up for
-	// another one that has invited this one; it is not nil then, and final once the coordinator is done.
-	inviting  bool
-	elsewhere *wire.ElsewhereError
-	// successors are those of which people were told that they can take over.
-	successors string
-	// peers are those of a cluster that said who they are, by address, and absent those that do not answer.
+// succession makes sure that another process can take over from the coordinator.
+//
+// In a job whose nodes may all coordinate it, some of them vote: they have each entry of the log before
+// anything that follows from it can be seen. With fewer than three nodes there is one voter and no
+// shared log. From then on nothing leaves the coordinator, be it an order or the answer to a heartbeat,
+// that a majority does not know. A coordinator that was replaced without knowing it can therefore give
+// no orders and extend no lease.
+//
+// It belongs to the goroutine of Run.
+type succession struct {
+	c *Coordinator
+	// term is nil while no other process votes.
+	term   *quorum.Term
+	voters voterSet
+	// want are those that are to vote, this one first, and announced the others as people were told.
+	want      []quorum.Voter
+	announced string
+	// established says that the job has run long enough to be worth taking over; the timer is nil before
+	// ranks start.
+	established bool
+	establishes *time.Timer
+	// inviting says that the process at the job's home is being invited. invitation is not nil once this
+	// coordinator gives up its job for another one that has invited it; it is final once Run has returned.
+	inviting   bool
+	invitation *wire.ElsewhereError
+	// peers are a cluster's other coordinators by address, and silent those that do not answer.
 	peers  map[string]quorum.Voter
-	absent map[string]bool
-	// parting are the links of voters that have left the job, and keep the log until others do in their place.
-	parting map[*link]bool
+	silent map[string]bool
+	// departing are the streams of agents that have left, but whose nodes vote until others do instead.
+	departing map[*link]bool
 }
 
-// ErrDeposed ends a coordinator in whose place another one may be.
+// ErrDeposed is the error of a coordinator that another one may have replaced.
 var ErrDeposed = errors.New("this node does not coordinate the job any more: a majority of those that could take over does not answer it")
 
-// maxBatch is how many messages are taken in at a time, at most, and what they cause goes to the voters together.
-const maxBatch = 256
+// establishAfter is how much of a job may be lost if its first coordinator dies before other processes
+// know the job. A launch so waits for no vote.
+const establishAfter = time.Second
+
+func newSuccession(c *Coordinator) succession {
+	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*link]bool{}}
+}
 
 // ousted is closed when another coordinator may be there.
-func (c *Coordinator) ousted() <-chan struct{} {
-	if c.term == nil {
+func (s *succession) ousted() <-chan struct{} {
+	if s.term == nil {
 		return nil
 	}
-	return c.term.Over()
+	return s.term.Over()
 }
 
-// gather takes in what waits, so that one round of votes is for all of it.
-func (c *Coordinator) gather() {
-	for range maxBatch {
-		select {
-		case f := <-c.inbox:
-			f()
-		default:
-			return
-		}
+// candidate is this process as a candidate; nil if no other process can take over.
+func (s *succession) candidate() *Candidate { return s.c.cfg.Candidate }
+
+// offer notes that the node of an agent could vote.
+func (s *succession) offer(m *member, v *pb.Voter) {
+	if s.c.onlyJob == nil {
+		s.sendVoters(m)
 	}
-}
-
-// voters keep a log.
-type voters struct{ term *quorum.Term }
-
-// Shared says that another of them may come to lead.
-func (v voters) Shared() bool { return true }
-
-// Confirm makes sure of the lead.
-func (v voters) Confirm(done func(error)) { v.term.Confirm(done) }
-
-// Keep makes one entry of a round.
-func (v voters) Keep(r log.Round, done func(error)) {
-	if r.Snapshot != nil {
-		v.term.Snapshot(r.Snapshot, func(err error) {
-			if err != nil || len(r.Entries) == 0 {
-				done(err)
-			}
-		})
-	}
-	if len(r.Entries) > 0 {
-		v.term.Propose([][]byte{log.Join(r.Entries)}, done)
-	}
-}
-
-// pastOf is what voters have kept.
-func pastOf(t *quorum.Term) (log.Past, error) {
-	p := log.Past{Snapshot: t.Past.Snapshot}
-	for _, round := range t.Past.Entries {
-		entries, ok := log.Split(round)
-		if !ok {
-			return p, errors.New("cannot take the job over: what the voters have kept makes no sense")
-		}
-		p.Entries = append(p.Entries, entries...)
-		p.Size += len(round)
-	}
-	return p, nil
-}
-
-// succeed goes on with a job in the place of a coordinator that was lost.
-func (c *Coordinator) succeed() {
-	if c.term == nil || c.sole == nil {
+	if s.c.onlyJob == nil || s.candidate() == nil || m.name == s.candidate().cfg.Node {
 		return
 	}
-	c.reachable, c.established = slices.Clone(c.term.Voters[1:]), true
-	time.AfterFunc(c.patience(), func() { c.post(c.replaceVoters) })
-	c.elect()
-	c.invite()
+	if voter := wire.ToVoter(v); voter.ID != 0 && voter.Name == m.name {
+		s.voters.offer(voter)
+	}
+	s.sendVoters(m)
+	s.update()
 }
 
-// replaceVoters has others vote in the place of voters that have left, once those are back that will be.
-func (c *Coordinator) replaceVoters() {
-	for _, v := range slices.Clone(c.reachable) {
-		if c.members[v.Name] == nil {
-			c.replaceVoter(v.Name)
+// replace has another node vote instead of one that is gone, and invites the gone one if it was the first.
+func (s *succession) replace(node string) {
+	if s.candidate() != nil && s.c.onlyJob != nil && s.c.onlyJob.Result == nil {
+		s.voters.remove(node)
+		s.update()
+		s.invite()
+	}
+}
+
+// update has the log kept by the nodes that should vote, and probes nodes that could.
+func (s *succession) update() {
+	if s.term == nil && (!s.established || len(s.c.members) < 3) || s.c.onlyJob.Result != nil {
+		return
+	}
+	for v, any := s.voters.next(); any; v, any = s.voters.next() {
+		go func() {
+			err := s.candidate().election.Verify(v)
+			s.c.post(func() { s.probed(v, err) })
+		}()
+	}
+	want := append([]quorum.Voter{s.candidate().election.Self()}, s.voters.others()...)
+	if s.term == nil && len(want) == 1 || slices.Equal(want, s.want) {
+		return
+	}
+	s.want = want
+	for _, m := range s.c.members { // before they vote: then all know where to turn
+		s.sendVoters(m)
+	}
+	if s.term == nil {
+		s.replicate()
+	}
+	if s.term != nil {
+		s.term.Reconfigure(want)
+	}
+}
+
+func (s *succession) probed(v quorum.Voter, err error) {
+	s.voters.probing--
+	switch {
+	case s.c.members[v.Name] == nil:
+	case err != nil:
+		s.c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
+		if pause := s.voters.failedFor(v, s.c.cfg.Lease); pause > 0 {
+			time.AfterFunc(pause, func() { s.c.post(s.probeAgain) })
+		}
+	default:
+		s.voters.succeeded(v)
+	}
+	s.update()
+}
+
+// probeAgain ends a pause after failed probes.
+func (s *succession) probeAgain() {
+	s.voters.failed = 0
+	s.update()
+}
+
+// replicate has voters keep the log from now on.
+func (s *succession) replicate() {
+	term, err := s.candidate().found()
+	if err != nil {
+		s.c.warn(fmt.Errorf("the job ends with this node: %w", err))
+		return
+	}
+	s.term = term
+	s.c.exclusive.Store(false)
+	s.c.log.Move(quorumStorage{term})
+}
+
+// ranksStart establishes the job in a while.
+func (s *succession) ranksStart() {
+	if s.candidate() == nil || s.c.onlyJob == nil || s.establishes != nil {
+		return
+	}
+	s.establishes = time.AfterFunc(establishAfter, func() {
+		s.c.post(func() {
+			s.established = true
+			s.update()
+		})
+	})
+}
+
+// takeOver continues with the voters of a coordinator that was lost.
+func (s *succession) takeOver() {
+	if s.term == nil || s.c.onlyJob == nil {
+		return
+	}
+	s.voters.reachable, s.established = slices.Clone(s.term.Voters[1:]), true
+	time.AfterFunc(s.c.patience(), func() { s.c.post(s.replaceMissing) })
+	s.update()
+	s.invite()
+}
+
+// replaceMissing replaces voters whose agents have not returned in time.
+func (s *succession) replaceMissing() {
+	for _, v := range slices.Clone(s.voters.reachable) {
+		if s.c.members[v.Name] == nil {
+			s.replace(v.Name)
 		}
 	}
+}
+
+// release lets an agent go that has said goodbye. If its node votes, the agent waits until others vote
+// instead, as long as it waits for anything: when most voters left at once, the rest would be no majority.
+func (s *succession) release(node string, l *link) {
+	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
+		s.c.log.Then(func() { l.cut <- nil })
+		return
+	}
+	s.departing[l] = true
+	s.term.Release(node, func(err error) {
+		if err != nil {
+			return // another coordinator has to know
+		}
+		go s.c.post(func() {
+			delete(s.departing, l)
+			s.c.log.Then(func() { l.cut <- nil })
+		})
+	})
+}
+
+// awaitDepartures waits until no agent is about to leave, but no longer than the limit. It says whether
+// an agent stays and has work to do.
+func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
+	late := time.After(limit)
+	for {
+		now, err := ask(s.c, func() (departures, error) { return s.departures(), nil })
+		if err != nil || now.next == nil {
+			return now.stays
+		}
+		select {
+		case <-now.next:
+		case <-late:
+			return now.stays
+		case <-s.c.done:
+			return false
+		}
+	}
+}
+
+// departures are the agents that are about to leave: next is closed when one has left, and nil if there
+// is none. stays says that others stay.
+type departures struct {
+	next  <-chan struct{}
+	stays bool
+}
+
+func (s *succession) departures() (d departures) {
+	if s.c.onlyJob == nil { // agents of a cluster do not keep its log
+		return departures{stays: true}
+	}
+	for l := range s.departing {
+		d.next = l.over
+	}
+	for _, m := range s.c.members {
+		if m.leaving {
+			d.next = m.gone
+		} else {
+			d.stays = s.c.onlyJob.Result == nil
+		}
+	}
+	return d
+}
+
+// votersChanged tells people which nodes vote now.
+func (s *succession) votersChanged() {
+	if s.c.onlyJob == nil {
+		return
+	}
+	names := strings.Join(wire.Convert(s.candidate().election.Others(), func(v quorum.Voter) string { return v.Name }), ", ")
+	if names != s.announced {
+		s.announced = names
+		s.c.say(fmt.Sprintf("nodes that can take over from %s: %s", s.candidate().cfg.Node, cmp.Or(names, "none")))
+	}
+}
+
+// sendVoters tells an agent which processes vote, or are to.
+func (s *succession) sendVoters(m *member) {
+	if len(s.want) > 0 {
+		s.c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Voters{Voters: s.addrs()}})
+	}
+}
+
+func (s *succession) addrs() *pb.Voters {
+	if s.c.onlyJob == nil {
+		all, _ := s.coordinators()
+		return &pb.Voters{Addrs: all}
+	}
+	return &pb.Voters{Addrs: wire.Convert(s.want, func(v quorum.Voter) string { return v.Addr })}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
 func TestTheCoordinatorsNodeDies(t *testing.T) {
@@ -42,7 +43,7 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 		left := time.Now()
 		q[0].candidate.Transfer()
 		synctest.Wait()
-		if l := p.leader(); l == q[0] || time.Since(left) > lease/electionsPerLease {
+		if l := p.leader(); l == q[0] || time.Since(left) > lease/election.ElectionsPerLease {
 			t.Errorf("%s leads after %v", l.name, time.Since(left))
 		}
 		p.crash(q[0])
@@ -96,8 +97,8 @@ func TestALostNodeWakesUp(t *testing.T) {
 			}
 			asleep++
 			_, err := session.Join(t.Context(), session.Options{
-				Target: l.candidate.voter.Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
-				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.candidate.voter.Addr) },
+				Target: l.candidate.election.Self().Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
+				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.candidate.election.Self().Addr) },
 			})
 			if _, refused := errors.AsType[*session.RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
 				t.Errorf("%s: %v", a.name, err)
@@ -295,7 +296,7 @@ func TestAFirewallIsMended(t *testing.T) {
 		}
 		q := p.addAll(5, secondIsLast)
 		time.Sleep(lease)
-		if others := q[0].candidate.others(); len(others) > 0 {
+		if others := q[0].candidate.election.Others(); len(others) > 0 {
 			t.Fatalf("%v vote", others)
 		}
 		p.net.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/quorum"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
 // trio are three voters with disks, of which one after another leads.
@@ -55,7 +56,7 @@ func newTrio(d *dice, lease time.Duration) *trio {
 // begin has a voter live, as the one that it was if it lived before.
 func (tr *trio) begin(i int) {
 	cfg := quorum.Config{
-		Self: tr.voters[i], Disk: tr.disks[i], ElectionTimeout: tr.lease / electionsOfPeers,
+		Self: tr.voters[i], Disk: tr.disks[i], ElectionTimeout: tr.lease / election.PeerElectionsPerLease,
 		Send: func(m quorum.Message) { tr.send(i, m) },
 	}
 	var err error

@@ -16,6 +16,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
 // chamber is voters without a coordinator, in virtual time.
@@ -99,15 +100,15 @@ func (c *chamber) first() *quorum.Term { return found(c.t, c.candidate()) }
 func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
-	for len(candidates[0].others()) != len(candidates)-1 {
+	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.election.Self() }))
+	for len(candidates[0].election.Others()) != len(candidates)-1 {
 		select {
 		case <-term.Over():
 			c.t.Fatalf("%s leads no more after %v", candidates[0].cfg.Node, time.Since(began))
 		case <-time.After(lease / 100):
 		}
 		if time.Since(began) > 6*lease {
-			c.t.Fatalf("%d others vote after %v", len(candidates[0].others()), time.Since(began))
+			c.t.Fatalf("%d others vote after %v", len(candidates[0].election.Others()), time.Since(began))
 		}
 	}
 	return time.Since(began)
@@ -240,7 +241,7 @@ func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 			defer close(ended)
 			for {
 				began := time.Now()
-				if err := commit(term, nil); err != nil || time.Since(began) > lease/electionsPerLease/2 {
+				if err := commit(term, nil); err != nil || time.Since(began) > lease/election.ElectionsPerLease/2 {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}
 				select {
@@ -275,8 +276,8 @@ func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 	})
 }
 
-// TestLanesEnd when nothing is sent to a voter any more.
-func TestLanesEnd(t *testing.T) {
+// TestQueuesEnd when nothing is sent to a voter any more.
+func TestQueuesEnd(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
 		first := c.candidates[0]
@@ -286,31 +287,26 @@ func TestLanesEnd(t *testing.T) {
 		commitAll(t, term, quorum.Past{Entries: entries(3, 100)})
 		time.Sleep(2*wire.PingAfter + time.Second)
 		synctest.Wait()
-		first.peers.mu.Lock()
-		defer first.peers.mu.Unlock()
-		for w := range first.peers.lanes {
-			if !slices.ContainsFunc(first.others(), func(v quorum.Voter) bool { return v.ID == w.voter }) {
-				t.Errorf("there is a lane to voter %d, which is none", w.voter)
+		for id := range first.election.Backlog() {
+			if !slices.ContainsFunc(first.election.Others(), func(v quorum.Voter) bool { return v.ID == id }) {
+				t.Errorf("there is a queue for voter %d, which is none", id)
 			}
 		}
 	})
 }
 
-// TestAFullLane loses what is too much, and says so.
-func TestAFullLane(t *testing.T) {
+// TestAFullQueueOfAVoter drops what is too much.
+func TestAFullQueueOfAVoter(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
 		c.vote(term, c.candidates[0], c.candidate(), c.candidate())
 		c.part("n3")
 		commitAll(t, term, quorum.Past{Entries: entries(40, 1<<20)})
-		peers := &c.candidates[0].peers
-		peers.mu.Lock()
-		for w, l := range peers.lanes {
-			if l.size > maxLane+2<<20 {
-				t.Errorf("%d bytes wait in %v", l.size, w)
+		for id, size := range c.candidates[0].election.Backlog() {
+			if size > election.MaxBacklog+2<<20 {
+				t.Errorf("%d bytes wait for voter %d", size, id)
 			}
 		}
-		peers.mu.Unlock()
 		c.part()
 		time.Sleep(lease)
 		c.vote(term, c.candidates[0], c.candidates[2])

@@ -54,7 +54,7 @@ func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory boo
 // TestAClosedEnd is no broken connection.
 func TestAClosedEnd(t *testing.T) {
 	for _, c := range []struct {
-		end  error
+		end     error
 		inOrder bool
 	}{
 		{io.EOF, true},

@@ -1,4 +1,4 @@
-package rendezvous
+package election
 
 import (
 	"testing"
@@ -13,8 +13,8 @@ import (
 // stepCall is one of another voter.
 type stepCall struct{ pb.Quorum_StepServer }
 
-func TestIntake(t *testing.T) {
-	var in intake
+func TestChunks(t *testing.T) {
+	var in chunkAssembler
 	a, b := &stepCall{}, &stepCall{}
 	add := func(from *stepCall, size uint64, data, want string, code codes.Code) {
 		t.Helper()
@@ -32,11 +32,11 @@ func TestIntake(t *testing.T) {
 	add(a, 5, "old", "", codes.OK)
 	add(b, 4, "new", "", codes.OK)
 	add(a, 0, "er", "", codes.Aborted)
-	in.leave(a)
+	in.forget(a)
 	add(b, 0, "er", "", codes.InvalidArgument)
 	add(b, 0, "r", "newr", codes.OK)
 	add(a, 9, "dies", "", codes.OK)
-	in.leave(a)
+	in.forget(a)
 	if in.data != nil {
 		t.Errorf("%q is kept", in.data)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// TestNominees come in their order, but for those that have left; one that is back has its new identity.
-func TestNominees(t *testing.T) {
+// TestVoterQueue come in their order, but for those that have left; one that is back has its new identity.
+func TestVoterQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var n nominees
+		var n voterQueue
 		want := map[string]quorum.Voter{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "node")
@@ -22,7 +22,7 @@ func TestNominees(t *testing.T) {
 				n.add(want[name])
 			case 1:
 				delete(want, name)
-				n.drop(name)
+				n.remove(name)
 			case 2:
 				v, any := n.next()
 				if any != (len(want) > 0) || any && want[v.Name] != v {
@@ -30,12 +30,12 @@ func TestNominees(t *testing.T) {
 				}
 				delete(want, v.Name)
 			}
-			if len(n.order) != len(n.by) {
-				t.Fatalf("%d in order, %d known", len(n.order), len(n.by))
+			if len(n.order) != len(n.byName) {
+				t.Fatalf("%d in order, %d known", len(n.order), len(n.byName))
 			}
 		}
 	})
-	var n nominees
+	var n voterQueue
 	for i := range 3 {
 		n.add(quorum.Voter{ID: 1, Name: fmt.Sprint(i)})
 	}

@@ -1,0 +1,171 @@
+package rendezvous
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// receive handles what agents have sent.
+func (c *Coordinator) receive() {
+	for _, s := range c.ready.next() {
+		c.takeAll(s.member, s.link)
+	}
+}
+
+func (c *Coordinator) takeAll(m *member, l *link) {
+	for _, msg := range l.take() {
+		c.take(m, l, msg)
+	}
+}
+
+// maxNotice bounds the time that ranks have to get ready.
+const maxNotice = 24 * time.Hour
+
+// take handles a message of an agent. No report is handled twice: a new stream starts after what was
+// handled when it was welcomed, and what remains in the old one is dropped.
+func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
+	if m.link != l {
+		return
+	}
+	m.hear()
+	switch b := msg.GetBody().(type) {
+	case *pb.FromAgent_Heartbeat:
+		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b.Heartbeat)}})
+		return
+	case *pb.FromAgent_Goodbye:
+		why := cmp.Or(wire.Plain(b.Goodbye.GetWhy()), "its agent has left")
+		c.noteCluster("node %s is gone: %s", m.name, why)
+		c.removeMember(m, why, nil)
+		return
+	}
+	m.taken.Store(msg.GetSeq())
+	if msg.GetSeq()%wire.AckEvery == 0 {
+		defer c.send(m, &pb.ToAgent{})
+	}
+	if d := msg.GetDraining(); d != nil {
+		c.drainRequested(m, d)
+		return
+	}
+	j := c.jobs[msg.GetJob()]
+	if msg.GetOpened() != nil && (j == nil || j.Result != nil) {
+		c.sendResult(m, msg.GetJob(), j)
+	}
+	ev := wire.ToEvent(m.name, msg)
+	if met := msg.GetMet(); met != nil {
+		ev = job.Met{
+			Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()),
+			Why: wire.Plain(c.state.Cluster.Meeting(msg.GetJob(), wire.ToMeeting(met))),
+		}
+	}
+	c.killUnknown(m, msg, ev)
+	if ev != nil && j != nil && j.Result == nil {
+		c.applyJobEvent(j, ev)
+	}
+}
+
+// drainRequested handles an agent's notice that its node, or all nodes of the only job, must be freed.
+func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
+	within, why := min(d.GetWithin().AsDuration(), maxNotice), wire.Plain(d.GetWhy())
+	switch sig := int(d.GetSignal()); {
+	case d.GetAll() && c.onlyJob != nil && sig != 0:
+		c.applyJobEvent(c.onlyJob, job.Signalled(sig, why, within))
+	case d.GetAll() && c.onlyJob != nil && within > 0:
+		c.applyJobEvent(c.onlyJob, Preempted(why, within, true))
+	default:
+		m.leaving = within <= 0
+		c.vacate(m.name, within, why)
+	}
+}
+
+// sendResult tells an agent that a job is over.
+func (c *Coordinator) sendResult(m *member, id string, j *trackedJob) {
+	result := report.Result{Code: 125, Reason: "the coordinator does not know this job"}
+	if j != nil {
+		result = *j.Result
+	}
+	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
+}
+
+// killUnknown kills attempts on a node that the logs of earlier coordinators do not have. The node is
+// activated when it has said what it runs and none of that is unknown.
+func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
+	switch e := ev.(type) {
+	case job.Started:
+		if !c.state.Cluster.Live(msg.GetJob(), m.name, e.Unit, e.Attempt) {
+			if m.unknown == nil {
+				m.unknown = map[attemptOnNode]bool{}
+			}
+			m.unknown[attemptOnNode{msg.GetJob(), e.Unit, e.Attempt}] = true
+			c.kill(m, msg.GetJob(), e.Unit, e.Attempt)
+		}
+	case job.Stopped:
+		delete(m.unknown, attemptOnNode{msg.GetJob(), e.Unit, e.Attempt})
+	default: // it neither starts nor stops an attempt
+	}
+	if msg.GetRestated() != nil {
+		m.restated = true
+	}
+	c.activate(m)
+}
+
+// kill kills an unknown attempt, and the earlier ones that should live in its place but do not.
+func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
+	stop := func(attempt int) {
+		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
+	}
+	stop(attempt)
+	if c.jobs[id] == nil {
+		return
+	}
+	status, _ := c.state.Cluster.Job(id)
+	for earlier := range min(attempt, status.Summary.Attempt+1) {
+		if c.state.Cluster.Live(id, m.name, unit, earlier) {
+			stop(earlier)
+		}
+	}
+}
+
+// order sends an order to a node. If its connection is broken it gets the order when it is back
+// ([job.Rejoined]).
+func (c *Coordinator) order(node, job string, do any) {
+	if m := c.members[node]; m != nil {
+		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
+			c.send(m, msg)
+		}
+	}
+}
+
+func (c *Coordinator) broadcast(job string, do any) {
+	for _, m := range c.members {
+		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
+	}
+}
+
+func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, msg) }
+
+// queue sends a message to an agent once it may be seen. An agent that does not read its messages is cut
+// off: waiting for it would delay the job.
+func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
+	if m.link == nil {
+		return
+	}
+	if size := proto.Size(msg); size > wire.MaxReport { // it would break the stream, and the next one
+		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
+		return
+	}
+	msg.Acked = m.taken.Load()
+	l := m.link
+	once(func() {
+		if !l.push(msg) {
+			c.fence(m, l)
+		}
+	})
+}

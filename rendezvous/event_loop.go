@@ -1,0 +1,113 @@
+package rendezvous
+
+import (
+	"context"
+	"sync"
+)
+
+// eventLoop is how others reach the goroutine of Run, which owns the coordinator's state.
+type eventLoop struct {
+	// inbox has functions for that goroutine; done is closed when it ends.
+	inbox chan func()
+	done  chan struct{}
+	// ready are the agents whose messages wait.
+	ready readyStreams
+}
+
+func newEventLoop() eventLoop {
+	return eventLoop{inbox: make(chan func(), 256), done: make(chan struct{}), ready: readyStreams{wake: make(chan struct{}, 1)}}
+}
+
+// maxBatch bounds what is handled at a time. The entries of a batch go to the voters together.
+const maxBatch = 256
+
+// drainInbox runs what waits, so that one round of votes is enough for all of it.
+func (l *eventLoop) drainInbox() {
+	for range maxBatch {
+		select {
+		case f := <-l.inbox:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// post gives f to the goroutine of Run. It is false when that has ended.
+func (l *eventLoop) post(f func()) bool {
+	select {
+	case l.inbox <- f:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// ask has f answer in the goroutine of Run.
+func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
+	answered := make(chan struct{})
+	c.post(func() {
+		answer, err = f()
+		close(answered)
+	})
+	if _, ok := await(context.Background(), c, answered); !ok {
+		var none T
+		return none, c.endError()
+	}
+	return answer, err
+}
+
+// await waits for an answer until ctx or the coordinator ends. An answer that came before counts: the
+// coordinator may have ended for its sake.
+func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer T, ok bool) {
+	select {
+	case answer = <-answers:
+		return answer, true
+	case <-ctx.Done():
+	case <-c.done:
+	}
+	select {
+	case answer = <-answers:
+		return answer, true
+	default:
+		return answer, false
+	}
+}
+
+// readyStreams are the streams whose messages the coordinator has yet to take, each once.
+type readyStreams struct {
+	wake chan struct{}
+	mu   sync.Mutex
+	all  []readyStream
+}
+
+type readyStream struct {
+	member *member
+	link   *link
+}
+
+func (r *readyStreams) add(s readyStream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, s)
+	r.signal()
+}
+
+// next removes the first batch. What remains wakes the coordinator again.
+func (r *readyStreams) next() []readyStream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(r.all), maxBatch)
+	next := r.all[:n:n]
+	if r.all = r.all[n:]; len(r.all) > 0 {
+		r.signal()
+	}
+	return next
+}
+
+func (r *readyStreams) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is signalled already
+	}
+}

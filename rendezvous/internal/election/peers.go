@@ -1,0 +1,143 @@
+package election
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+)
+
+// A cluster may have several coordinators, its peers. Each keeps the log in a file of its own, and one
+// of them leads. The first time, all peers must be there, and the first of the list founds the log, so
+// that there are never two. After that a majority is enough. A peer that is started again is the same
+// voter. A peer that has lost its file is a new voter, and so is one at a new address of a changed
+// list: it replaces the voter at its address once the leader hears of it.
+
+// disk keeps the log of a peer as its voter.
+type disk struct{ *Participant }
+
+// ErrClosed says that the participant is closing.
+var ErrClosed = errors.New("it is leaving")
+
+// Keep waits for the disk. A disk that hangs silences this peer, so that another one leads; after a
+// lease this one ends.
+func (d disk) Keep(state []byte, changes [][]byte) error {
+	done := make(chan error, 1)
+	late := time.NewTimer(d.cfg.Lease)
+	defer late.Stop()
+	d.cfg.File.Keep(log.Round{Snapshot: state, Entries: changes, Durable: true, Firm: true}, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return fmt.Errorf("the disk has not kept the coordinator's log for %v", d.cfg.Lease)
+	case <-d.closed.Done():
+		return ErrClosed
+	}
+}
+
+// Resume continues with this peer's part of the log, if there is one, and meets the other peers.
+func (p *Participant) Resume() error {
+	past, err := p.cfg.File.Past()
+	if err != nil {
+		return err
+	}
+	open := quorum.Follow
+	if past.Snapshot != nil {
+		open = func(cfg quorum.Config) (*quorum.Log, error) { return quorum.Resume(cfg, past.Snapshot, past.Entries) }
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.start(open); err != nil {
+		return err
+	}
+	p.busy.Go(p.meetPeers)
+	return nil
+}
+
+// OtherPeers are the addresses of the other peers, that of the leader first if it is known.
+func (p *Participant) OtherPeers() []string {
+	others := slices.DeleteFunc(slices.Clone(p.cfg.Peers), func(addr string) bool { return addr == p.cfg.Addr })
+	if log := p.quorumLog(); log != nil {
+		if i := slices.Index(others, log.Leader().Addr); i > 0 {
+			others = slices.Insert(slices.Delete(others, i, i+1), 0, log.Leader().Addr)
+		}
+	}
+	return others
+}
+
+// meetPeers meets the other peers once, and again for as long as no leader is known.
+func (p *Participant) meetPeers() {
+	last := ""
+	for wait := p.cfg.Lease / 100; ; wait = min(2*wait, p.cfg.Lease/PeerElectionsPerLease) {
+		if missing := p.meetPeersOnce(); missing != last && missing != "" {
+			last = missing
+			p.cfg.Note(missing)
+		}
+		for led := true; led; led = p.quorumLog().Leader().ID != 0 {
+			select {
+			case <-time.After(wait):
+			case <-p.closed.Done():
+				return
+			}
+		}
+	}
+}
+
+// meetPeersOnce founds the log if this is the first of the peers, and all are there and new. It
+// returns a text that says what is missing.
+func (p *Participant) meetPeersOnce() (missing string) {
+	type answer struct {
+		addr     string
+		greeting *pb.Greeting
+		err      error
+	}
+	others := p.OtherPeers()
+	answers := make(chan answer, len(others))
+	for _, addr := range others {
+		go func() {
+			g, err := p.Greet(addr, min(p.cfg.Lease/4, wire.DialLimit))
+			answers <- answer{addr, g, err}
+		}()
+	}
+	var voters []quorum.Voter
+	var mismatches []string
+	silent := map[string]bool{}
+	begun := p.quorumLog().Begun()
+	for range others {
+		a := <-answers
+		begun = begun || a.greeting.GetBegun()
+		switch why := wire.Different(a.greeting.GetFacts(), p.cfg.Facts); {
+		case a.err != nil:
+			silent[a.addr] = true
+		case why == "" && a.greeting.GetVoter().GetAddr() != a.addr:
+			mismatches = append(mismatches, a.addr+" calls itself "+wire.Plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
+		case why != "":
+			mismatches = append(mismatches, a.addr+" is not a coordinator of the same cluster: "+why)
+		default:
+			voters = append(voters, wire.ToVoter(a.greeting.GetVoter()))
+		}
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(silent)), ", ")
+	switch {
+	case len(mismatches) > 0:
+		slices.Sort(mismatches)
+		return strings.Join(mismatches, "; ")
+	case begun && 2*len(silent) < len(p.cfg.Peers):
+		return "" // an election is under way
+	case begun:
+		return "waits for a majority of the coordinators: " + names + " cannot be reached"
+	case len(silent) > 0:
+		return "waits for the other coordinators, all of which must come for the first time: " + names + " cannot be reached yet"
+	case p.cfg.Addr == p.cfg.Peers[0]:
+		p.quorumLog().Found(voters...)
+	}
+	return ""
+}

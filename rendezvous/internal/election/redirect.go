@@ -1,0 +1,180 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
+)
+
+// A caller that asks the wrong process for the coordinator is told where it is. While no leader is
+// known, the caller is held on its connection until one is. A connection with its TLS handshake costs
+// more than everything else about a question: thousands that reconnected again and again would delay
+// the election that they wait for.
+
+const (
+	// HoldsPerLease is the part of a lease for which a caller is held that does not say how long it
+	// waits, and MaxHoldsPerLease the part for one that does.
+	HoldsPerLease    = 8
+	MaxHoldsPerLease = 4
+	// spreadsPerLease is the part of a lease over which callers return that heard of no leader.
+	spreadsPerLease = 20
+	// Pace is the mean time between callers that go to a new leader.
+	Pace = 100 * time.Microsecond
+)
+
+// Caller is a process that asks for the coordinator: how long it may be held, and which address it
+// has just failed to reach.
+type Caller struct {
+	Hold time.Duration
+	Lost string
+}
+
+// Client is a caller that says nothing more about itself.
+func (p *Participant) Client() Caller { return Caller{Hold: p.cfg.Lease / HoldsPerLease} }
+
+// Agent is the caller that says hello.
+func (p *Participant) Agent(h *pb.Hello) Caller {
+	c := p.Client()
+	if patience := h.GetPatience().AsDuration(); patience > 0 {
+		c.Hold = min(wire.HeldOf(patience), p.cfg.Lease/MaxHoldsPerLease)
+	}
+	c.Lost = h.GetLost()
+	return c
+}
+
+// AwaitCoordinator returns nil once the coordinator is in this process, or an error that says where
+// else it may be. It waits while no leader is known, or only the one that the caller has just lost.
+// If that leader leads after all, the caller is told once it is heard again.
+func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
+	p.asking.Add(1)
+	defer p.asking.Add(-1)
+	limit := time.NewTimer(caller.Hold)
+	defer limit.Stop()
+	for {
+		changed := p.leaderChanged.next()
+		if p.cfg.Coordinates() {
+			return nil
+		}
+		log := p.quorumLog()
+		if log == nil {
+			return p.Elsewhere()
+		}
+		if leader := p.leader(); leader.ID != 0 && leader.Addr != caller.Lost {
+			return p.Elsewhere()
+		}
+		select {
+		case <-changed:
+			caller.Lost = ""
+		case <-limit.C:
+			return p.Elsewhere()
+		case <-log.Ended():
+			return p.Elsewhere()
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// ErrElsewhere spares a handshake.
+var ErrElsewhere = errors.New("the coordinator is elsewhere")
+
+// maxHandshakeHold is shorter than the longest time that an agent waits for a handshake.
+const maxHandshakeHold = 25 * time.Second
+
+// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which are told where to go. A crowd
+// waits before its handshakes: each caller then costs one handshake if the coordinator comes to be
+// here, and none otherwise. A caller that is disconnected tries the next address of its list.
+func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
+	if p.quorumLog() == nil {
+		return nil
+	}
+	limit := time.NewTimer(min(p.cfg.Lease/MaxHoldsPerLease, maxHandshakeHold))
+	defer limit.Stop()
+	for {
+		changed := p.leaderChanged.next()
+		crowd := waiting.Load()
+		if p.cfg.Coordinates() || crowd <= server.MaxHandshakes {
+			return nil
+		}
+		if p.leader().ID != 0 {
+			limit.Reset(rand.N(time.Duration(crowd) * Pace))
+			changed = nil
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return ErrElsewhere
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leader is another process that leads, as far as this one knows; the zero Voter if there is none.
+func (p *Participant) leader() quorum.Voter {
+	if log := p.quorumLog(); log != nil {
+		if leader := log.Leader(); leader.ID != p.self.ID {
+			return leader
+		}
+	}
+	return quorum.Voter{}
+}
+
+// Elsewhere says that the coordinator is not in this process, and where it is or may be.
+func (p *Participant) Elsewhere() error {
+	e := &wire.ElsewhereError{Leader: p.leader().Addr}
+	idle := "node " + p.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
+	switch addrs := p.coordinators.Load(); {
+	case len(p.cfg.Peers) > 0:
+		e.Addrs = p.OtherPeers()
+		e.Why = p.cfg.Addr + " does not lead the cluster, and knows of no leader at the moment"
+		if e.Leader != "" {
+			e.Why = p.cfg.Addr + " does not lead the cluster: " + e.Leader + " does"
+		}
+	case addrs != nil:
+		e.Addrs, e.Why = *addrs, idle
+	default:
+		return status.Error(codes.Unavailable, idle)
+	}
+	e.Wait = rand.N(time.Duration(max(1, p.asking.Load())) * Pace)
+	if e.Leader == "" {
+		e.Wait = rand.N(p.cfg.Lease / spreadsPerLease)
+	}
+	return e.Status()
+}
+
+// broadcast wakes all that wait for it.
+type broadcast struct {
+	mu sync.Mutex
+	c  chan struct{}
+}
+
+// next returns a channel that the next send closes.
+func (b *broadcast) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c == nil {
+		b.c = make(chan struct{})
+	}
+	return b.c
+}
+
+func (b *broadcast) send() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c != nil {
+		close(b.c)
+		b.c = nil
+	}
+}

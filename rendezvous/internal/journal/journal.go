@@ -1,0 +1,104 @@
+// Package journal writes the events of a job as JSON lines for people.
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
+)
+
+// maxSize bounds a journal, in bytes.
+const maxSize = 64 << 20
+
+// The first and the last line are no events of the job itself.
+const (
+	eventSubmission = "submission"
+	eventResult     = "result"
+)
+
+func eventName(ev job.Event) string {
+	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", ev), "job."))
+}
+
+// Journal writes in a goroutine of its own. It ends with the first error: a journal with holes would
+// mislead. A nil Journal writes nothing.
+type Journal struct {
+	w     io.Writer
+	size  int
+	ended bool
+	out   *asyncwriter.Speaker
+	warn  func(error)
+}
+
+// New returns nil if w is nil.
+func New(w io.Writer, warn func(error)) *Journal {
+	if w == nil {
+		return nil
+	}
+	j := &Journal{w: w, warn: warn}
+	j.out = asyncwriter.New(func(int) { j.end(errors.New("the disk does not keep up")) })
+	return j
+}
+
+// Submitted writes the first line.
+func (j *Journal) Submitted(at time.Time, s replica.Submission) {
+	j.add(jsonout.Event{Time: at, Event: eventSubmission, Detail: s})
+}
+
+// Stepped writes a step of the job, and the result if it ends.
+func (j *Journal) Stepped(at time.Time, s replica.Step) {
+	if j == nil || s.Event == nil {
+		return
+	}
+	j.add(jsonout.Event{Time: at, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
+	if s.Ends {
+		for _, a := range s.Actions {
+			if end, ok := a.(job.Finish); ok {
+				j.add(jsonout.Event{Time: at, Event: eventResult, Detail: end.Result})
+			}
+		}
+	}
+}
+
+func (j *Journal) add(e jsonout.Event) {
+	if j != nil {
+		j.out.Say(func() { j.write(e) })
+	}
+}
+
+func (j *Journal) write(e jsonout.Event) {
+	if j.ended {
+		return
+	}
+	b, err := jsonout.Line(&e)
+	if j.size += len(b); err == nil && j.size > maxSize {
+		err = fmt.Errorf("it has reached its limit of %d MiB", maxSize>>20)
+	}
+	if err == nil {
+		_, err = j.w.Write(b)
+	}
+	if err != nil {
+		j.end(err)
+	}
+}
+
+func (j *Journal) end(err error) {
+	if !j.ended {
+		j.ended = true
+		j.warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
+	}
+}
+
+// Close waits for what is not written yet, but not for a disk that hangs.
+func (j *Journal) Close() {
+	if j != nil && !j.out.Finish(asyncwriter.Patience) {
+		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
+	}
+}

@@ -1,0 +1,100 @@
+package rendezvous
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// roster is the coordinator's list of agents.
+type roster struct {
+	members map[string]*member
+	// byAddr is a node at each address.
+	byAddr map[netip.Addr]string
+	// everJoined are nodes that have been members of the only job under this coordinator, and refused
+	// those that it has refused since. tooFewNodes says that the job ended for that.
+	everJoined, refused map[string]bool
+	tooFewNodes         bool
+	// allNodesKnown says that the only job need not wait for more of its nodes.
+	allNodesKnown bool
+}
+
+func newRoster(allNodesKnown bool) roster {
+	return roster{
+		members: map[string]*member{}, byAddr: map[netip.Addr]string{},
+		everJoined: map[string]bool{}, refused: map[string]bool{}, allNodesKnown: allNodesKnown,
+	}
+}
+
+func (r *roster) member(node string) (*member, error) {
+	if m := r.members[node]; m != nil {
+		return m, nil
+	}
+	return nil, status.Error(codes.NotFound, wire.Plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", node)))
+}
+
+func (r *roster) add(m *member) { r.members[m.name], r.byAddr[m.addr] = m, m.name }
+
+// remove removes an agent. Another one of its machine may have its address.
+func (r *roster) remove(m *member) {
+	delete(r.members, m.name)
+	if r.byAddr[m.addr] != m.name {
+		return
+	}
+	delete(r.byAddr, m.addr)
+	if m.machine == "" {
+		return
+	}
+	for name, other := range r.members {
+		if other.addr == m.addr {
+			r.byAddr[m.addr] = name
+			return
+		}
+	}
+}
+
+// nodeCameIn checks whether all nodes are here that the only job waits for.
+func (c *Coordinator) nodeCameIn() {
+	switch n := len(c.members); {
+	case c.allNodesKnown:
+	case n >= c.cfg.Whole:
+		c.activateAll()
+	case n == c.onlyJob.Job.Request.MinNodes:
+		c.say(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
+			n, c.cfg.Whole, time.Until(c.started.Add(c.patience())).Round(time.Second)))
+	}
+}
+
+// activateAll activates the nodes that have waited for all nodes of the job.
+func (c *Coordinator) activateAll() {
+	if c.allNodesKnown {
+		return
+	}
+	c.allNodesKnown = true
+	for _, name := range slices.Sorted(maps.Keys(c.members)) {
+		c.activate(c.members[name])
+	}
+}
+
+// activate offers a node to the jobs, once it has said what it runs and none of that is unknown.
+func (c *Coordinator) activate(m *member) {
+	if m.inactive != nil && m.restated && len(m.unknown) == 0 && c.allNodesKnown {
+		node := *m.inactive
+		m.inactive = nil
+		c.applyEvent(cluster.Joined{Node: node})
+	}
+}
+
+// shares says that a node is on the machine of a member, and so may have its address.
+func (m *member) shares(n placement.Node) bool {
+	return m.machine != "" && m.machine == n.Labels[placement.MachineLabel]
+}
