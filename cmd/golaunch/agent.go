@@ -71,7 +71,7 @@ func (o *agentOptions) run(io *cli.Console) (int, error) {
 	return o.Serve(context.Background())
 }
 
-// drainNode keeps new ranks from a node, and waits for as long as the jobs take that have some there.
+// drainNode keeps new ranks from a node and waits until the jobs with ranks there have ended.
 func (o *agentOptions) drainNode(io *cli.Console) error {
 	name := o.Name
 	if name == "" {

@@ -274,7 +274,7 @@ func TestStop(t *testing.T) {
 	if text := h.do("stop", "--all", "--json"); json.Unmarshal([]byte(text), &out) != nil || len(out.Stopped) != 2 || out.Stopped[1] != "c" {
 		t.Errorf("stop --all --json prints %s", text)
 	}
-	attached.ends(143, "somebody stopped it")
+	attached.ends(143, "stopped by golaunch stop")
 	if left := marked(t, marker); len(left) > 0 {
 		t.Errorf("after stop --all: processes %v are left", left)
 	}

@@ -40,7 +40,7 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run is the head of a cluster until it is told to stop.
+// run serves a cluster until a signal stops it.
 func (o *coordinatorOptions) run(io *cli.Console) error {
 	heard, done, err := hearSignals()
 	if err != nil {
@@ -55,7 +55,8 @@ func (o *coordinatorOptions) run(io *cli.Console) error {
 		o.Say = io.Say
 	}
 	o.Ready = func(at netip.AddrPort) {
-		// A service of type notify has started now (sd_notify(3)); it is none where nobody asks.
+		// This tells systemd that a service of type notify has started (sd_notify(3)). Without
+		// systemd it does nothing.
 		_, told := daemon.SdNotify(true, daemon.SdNotifyReady)
 		if err := errors.Join(o.announce(io, at), told); err != nil {
 			io.Warn(err)
@@ -64,7 +65,8 @@ func (o *coordinatorOptions) run(io *cli.Console) error {
 	return o.Serve(ctx)
 }
 
-// headShown is where a coordinator is, in one line: whoever has started it waits for that. docs/json.md is its contract.
+// headShown is the line that tells the caller where the coordinator listens; docs/json.md is its
+// contract.
 type headShown struct {
 	jsonout.Header
 	Address string   `json:"address"`
@@ -72,7 +74,7 @@ type headShown struct {
 	PID     int      `json:"pid"`
 }
 
-// announce says how others come here.
+// announce prints how agents reach the coordinator.
 func (o *coordinatorOptions) announce(io *cli.Console, at netip.AddrPort) error {
 	if o.json {
 		line, err := jsonout.Line(&headShown{Address: at.String(), Peers: o.Peers, PID: os.Getpid()})

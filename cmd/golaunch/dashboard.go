@@ -62,7 +62,7 @@ func newDashboard(s *cli.Console) *cobra.Command {
 
 const whereUsage = "`HOST:PORT` of the coordinator, or of several with commas between them; all that run on this machine when empty"
 
-// run serves until it is told to end.
+// run serves the page until a signal ends it.
 func (o *dashboardOptions) run(io *cli.Console) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
@@ -101,7 +101,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	return web.New(shown).Serve(ctx, l)
 }
 
-// place is as of newPlace. Without a coordinator that was named there may be nothing yet.
+// place connects to the coordinators to show. Without --coordinator there may be none yet.
 func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*sources.Set, error) {
 	p, err := sources.NewSet(ctx, o.where, io.Warn)
 	if errors.Is(err, launcher.ErrNoCoordinator) && o.where.Coordinator == "" {
@@ -111,7 +111,7 @@ func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*sources
 	return p, err
 }
 
-// readMetricsToken reads who may see the metrics.
+// readMetricsToken reads the token that Prometheus sends.
 func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 	itself := os.Getenv("GOLAUNCH_METRICS_TOKEN")
 	var token mtls.Token
@@ -157,7 +157,7 @@ func listenForBrowsers(ctx context.Context, at, within string) (l net.Listener, 
 	return l, nil
 }
 
-// printer prints each link to a listener at a name that the user has given.
+// printer returns a function that prints each link, at the host name that the user gave.
 func printer(io *cli.Console, host string, at net.Addr) func(string) {
 	var mu sync.Mutex
 	used := false
@@ -177,8 +177,8 @@ func printer(io *cli.Console, host string, at net.Addr) func(string) {
 	}
 }
 
-// addressOf is where browsers find a listener: at the name that the user has given, and the port that it has. "localhost" may be another
-// address, where another user may listen.
+// addressOf returns the host that the user gave with the listener's port. For localhost it is the
+// listener's own address: that name may resolve to another address, where another user may listen.
 func addressOf(host string, at net.Addr) string {
 	_, port, err := net.SplitHostPort(at.String())
 	if err != nil || host == "localhost" {
@@ -187,7 +187,7 @@ func addressOf(host string, at net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loopback is an address on this machine alone with the port of at, which is at itself if it is such a one.
+// loopback returns an address of this machine alone with the port of at; at itself if it is one.
 func loopback(at net.Addr) net.Addr {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -196,7 +196,7 @@ func loopback(at net.Addr) net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: tcp.Port}
 }
 
-// hostname is the name of this one, for somebody who has come from another.
+// hostname returns this machine's name, for ssh from another machine.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -205,14 +205,15 @@ func hostname() string {
 	return name
 }
 
-// everywhere says that a host means all addresses of this machine.
+// everywhere reports whether a host means all addresses of this machine.
 func everywhere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// openTo says whether others than users of this machine reach an address. One that means all addresses is refused: who opens it to others
-// says to whom. In a pod, whose address nobody knows before, these are that one and the one for kubectl port-forward.
+// openTo reports whether other machines can reach an address. It refuses one that means all
+// addresses: the user must say which network may connect. In a pod, whose address is not known
+// beforehand, all addresses are the pod's own and the one that kubectl port-forward uses.
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -225,7 +226,8 @@ func openTo(listen string) (bool, error) {
 	return !(err == nil && addr.IsLoopback() || host == "localhost"), nil
 }
 
-// pace is how often a cluster is looked at: large ones less often, since each of their ranks is measured and kept.
+// pace is how often to ask a cluster. Large clusters are asked less often, since each of their
+// ranks is measured and kept.
 func pace(ctx context.Context, sources map[string]view.Source) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, cli.AskTimeout)
 	defer cancel()

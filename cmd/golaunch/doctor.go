@@ -21,7 +21,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// exitIll is the code of a doctor who has found an error.
+// exitIll is doctor's exit code when it finds an error.
 const exitIll = 1
 
 type doctorOptions struct {
@@ -63,7 +63,7 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run says what is wrong with this machine.
+// run prints what is wrong with this machine.
 func (o *doctorOptions) run(io *cli.Console) (int, error) {
 	d, err := diagnosis.Diagnose(context.Background(), o.Job.Output.LogDir)
 	if err != nil {
@@ -80,7 +80,7 @@ func (o *doctorOptions) run(io *cli.Console) (int, error) {
 	return 0, err
 }
 
-// runFabric runs the check as a job, wherever golaunch runs jobs.
+// runFabric runs the fabric test as a job, wherever golaunch runs jobs.
 func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
 	if err := o.Complete(f, nil); err != nil {
 		return 0, err
@@ -109,7 +109,8 @@ func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error
 	return code, tellFabric(io, report, err)
 }
 
-// tellFabric prints a report. Where the check failed for all that, people may want it still; a program has the error alone.
+// tellFabric prints a report. If the test itself failed, a person still gets the report; a program
+// gets only the error.
 func tellFabric(io *cli.Console, report fabric.Report, err error) error {
 	switch {
 	case !io.JSON:
@@ -120,7 +121,7 @@ func tellFabric(io *cli.Console, report fabric.Report, err error) error {
 	return jsonout.Print(io.Stdout, new(diagnosis.NewFabric(report)))
 }
 
-// fabricRank is a rank of the check.
+// fabricRank runs one rank of the fabric test.
 func fabricRank(options string) (int, error) {
 	if err := fabric.Rank(options); err != nil {
 		return 1, err
@@ -128,7 +129,8 @@ func fabricRank(options string) (int, error) {
 	return 0, nil
 }
 
-// fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
+// fabricJob returns the job of the fabric test: one attempt, golaunch's store, and ranks that see
+// all GPUs of their node and run on all its CPUs.
 func (o *doctorOptions) fabricJob() launcher.Job {
 	j := o.Job
 	o.check.Simulated = j.Resources.Simulate

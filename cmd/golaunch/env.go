@@ -29,7 +29,7 @@ func newEnv(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// runEnv shows what a rank on this machine would get, and why.
+// runEnv shows the environment of a rank on this machine, with reasons.
 func runEnv(o *jobflags.Flags, io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.Complete(f, command); err != nil {
 		return err
@@ -48,7 +48,7 @@ func runEnv(o *jobflags.Flags, io *cli.Console, f *pflag.FlagSet, command []stri
 	return shown.print(io.Stdout, s)
 }
 
-// What env --json prints; docs/json.md is its contract.
+// env --json prints these; docs/json.md is their contract.
 type (
 	surroundings struct {
 		jsonout.Header
@@ -83,7 +83,7 @@ type (
 	}
 )
 
-// gigabit is a Gbit/s, in bits per second.
+// gigabit is 1 Gbit/s in bits per second.
 const gigabit = 1_000_000_000
 
 func show(s launcher.Surroundings) surroundings {

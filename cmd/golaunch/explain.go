@@ -21,7 +21,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// exitUnknown is the code of an explanation when nothing is recognised.
+// exitUnknown is the exit code when no known cause is found.
 const exitUnknown = 1
 
 type explainOptions struct {
@@ -41,7 +41,7 @@ func newExplain(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// explanation is what explain --json prints; docs/json.md is its contract.
+// explain --json prints an explanation; docs/json.md is its contract.
 type explanation struct {
 	jsonout.Header
 	Cause  string `json:"cause"`
@@ -55,7 +55,8 @@ type explanation struct {
 	Try    *int   `json:"attempt,omitempty"`
 	Victim bool   `json:"victim"`
 	Remedy string `json:"remedy"`
-	// Decided says that it is what the coordinator decided, rather than a judgement of the logs now.
+	// Decided is true if the coordinator decided this when the job ran; otherwise the logs were
+	// judged now.
 	Decided bool    `json:"decided"`
 	Ranks   []group `json:"ranks"`
 
@@ -63,14 +64,14 @@ type explanation struct {
 	words string
 }
 
-// group is the ranks with one cause.
+// group is the ranks with the same cause.
 type group struct {
 	Cause  string `json:"cause"`
 	Victim bool   `json:"victim"`
 	Ranks  string `json:"ranks"`
 }
 
-// run says what a failure means, from its logs.
+// run prints what a failure means.
 func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
 	if o.code == 0 || o.code < -1 || o.code > 255 {
 		return 0, cli.BadFlag("exit", errors.New("1 to 255"))
@@ -102,10 +103,10 @@ func (o *explainOptions) judge(paths []string) ([]postmortem.Judged, error) {
 	return postmortem.Judge(paths, o.code, rules)
 }
 
-// maxFiles is how many paths explain takes.
+// maxFiles is how many paths explain accepts.
 const maxFiles = 1 << 16
 
-// newExplanation has the root cause, which is the first, and the ranks by cause.
+// newExplanation takes the root cause, which is first, and groups the ranks by cause.
 func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
@@ -136,7 +137,8 @@ func newExplanation(judged []postmortem.Judged) explanation {
 	return e
 }
 
-// print keeps what logs and names of files have from the terminal but for its text.
+// print writes the explanation. Text from logs and file names is escaped, since it may hold
+// terminal sequences.
 func (e explanation) print(w io.Writer) {
 	e.Quote, e.Title, e.File, e.Node = console.Visible(e.Quote), console.Visible(e.Title), console.Visible(e.File), console.Visible(e.Node)
 	fmt.Fprintf(w, "cause   %s: %s\n", e.Cause, cmp.Or(e.Quote, e.Title))
@@ -171,7 +173,7 @@ func (e explanation) print(w io.Writer) {
 	}
 }
 
-// role is what the rank is that was judged first.
+// role is the label of the line about the rank.
 func (e explanation) role() string {
 	if e.Victim {
 		return "seen by"
@@ -186,7 +188,7 @@ func on(node string) string {
 	return " on " + node
 }
 
-// rankSet writes ranks such as 0,8-15.
+// rankSet formats ranks as 0,8-15.
 func rankSet(ranks []int) string {
 	ranks = slices.Compact(slices.Sorted(slices.Values(ranks)))
 	var parts []string

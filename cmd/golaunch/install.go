@@ -31,10 +31,11 @@ func newInstall(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// forGlibc is where the image for containers has a golaunch for others.
+// forGlibc is where the container image keeps the golaunch for glibc.
 const forGlibc = "/usr/lib/golaunch/golaunch"
 
-// install copies a binary. Who calls golaunch there meanwhile finds the old one or the new one, whole.
+// install copies a binary into a directory. The file is replaced at once, so a concurrent caller
+// runs the old or the new golaunch.
 func install(from, dir string, torchrun bool) (err error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -71,7 +72,7 @@ func install(from, dir string, torchrun bool) (err error) {
 	return nil
 }
 
-// link makes golaunch torchrun in a directory, where that was not before.
+// link makes torchrun a link to golaunch in a directory, unless a torchrun is there.
 func link(dir string) error {
 	name := filepath.Join(dir, torchrun.Name)
 	if to, err := os.Readlink(name); err == nil && to == "golaunch" {

@@ -38,7 +38,7 @@ func newLogs(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run prints what the ranks of a job wrote, wherever they ran.
+// run prints the output of a job's ranks, wherever they ran.
 func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
 	ranks, err := jobflags.ParseRanks(o.ranks)
 	if err != nil {
@@ -58,7 +58,7 @@ func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
 	return 0, err
 }
 
-// print prints lines for people, or as JSON.
+// print writes text for people, or JSON.
 func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Client, id string, f launcher.LogFilter) (missing bool, err error) {
 	if !o.JSON {
 		return c.Print(ctx, id, f, launcher.Output{Stdout: io.Stdout, Stderr: io.Stderr, Prefix: &o.prefix, Fold: o.fold})
@@ -66,7 +66,7 @@ func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Cl
 	return printLines(c.Logs(ctx, id, f), io.Stdout)
 }
 
-// What golaunch logs prints as JSON: lines of ranks, and what is missing. docs/json.md is its contract.
+// logs --json prints lines of ranks, and what is missing; docs/json.md is their contract.
 type (
 	lineShown struct {
 		jsonout.Header
@@ -82,17 +82,17 @@ type (
 	}
 )
 
-// maxLine bounds a line in bytes; what is longer is several.
+// maxLine bounds a line in bytes. A longer line is printed in pieces.
 const maxLine = 1 << 20
 
-// lines joins the pieces that a reader has into lines.
+// lines joins chunks of log files into lines.
 type lines struct {
 	out io.Writer
-	// open has, for each file, the begin of a line.
+	// open holds the unfinished line of each file.
 	open map[lineShown][]byte
 }
 
-// printLines prints a job's output as JSON, one object a line, and returns whether some is missing.
+// printLines prints a job's output as JSON, one object a line, and reports whether some is missing.
 func printLines(chunks iter.Seq2[launcher.LogChunk, error], w io.Writer) (missing bool, err error) {
 	l := lines{w, map[lineShown][]byte{}}
 	for chunk, err := range chunks {
@@ -127,7 +127,7 @@ func (l lines) add(file lineShown, data []byte) error {
 	}
 }
 
-// end prints what has no end of its own.
+// end prints the unfinished lines.
 func (l lines) end() error {
 	for file, text := range l.open {
 		if len(text) > 0 {

@@ -41,8 +41,8 @@ func main() {
 	os.Exit(Main(&cli.Console{Stdout: os.Stdout, Stderr: os.Stderr}, args))
 }
 
-// keepDescriptors keeps the descriptors that this process inherited, apart from the standard
-// streams, from every process that it starts: a rank must not hold a script's lock or pipe.
+// keepDescriptors sets close-on-exec on every inherited descriptor but the standard streams: a rank
+// must not hold a script's lock or pipe.
 func keepDescriptors() {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -58,7 +58,7 @@ func keepDescriptors() {
 // Main runs golaunch with the given arguments and returns its exit code.
 func Main(s *cli.Console, args []string) int { return s.Execute(rootFor(s, args), args) }
 
-// verbs are golaunch's, in the order of the help.
+// verbs lists golaunch's verbs in the order of the help.
 var verbs = []struct {
 	name string
 	make func(*cli.Console) *cobra.Command
@@ -89,8 +89,8 @@ var verbs = []struct {
 	{internalverbs.Controller, newController},
 }
 
-// rootFor returns golaunch with the verbs that args may name. All of them, with their flags, take as long to make as the rest of a
-// small job's command line.
+// rootFor returns golaunch with only the verbs that args may name. Making all verbs and their flags
+// would take as long as the rest of a small job's command line.
 func rootFor(s *cli.Console, args []string) *cobra.Command {
 	if len(args) == 0 {
 		return newRoot(s)
@@ -116,7 +116,8 @@ func rootFor(s *cli.Console, args []string) *cobra.Command {
 	return newRoot(s)
 }
 
-// givesCommand says that args are flags, with their values, and then a command after "--": no verb, and no call for help.
+// givesCommand reports whether args are flags and a command after "--", rather than a verb or a
+// call for help.
 func givesCommand(f *pflag.FlagSet, args []string) bool {
 	for i := 0; i < len(args)-1; i++ {
 		if args[i] == "--" {
@@ -139,7 +140,7 @@ func givesCommand(f *pflag.FlagSet, args []string) bool {
 	return false
 }
 
-// newRoot returns golaunch with all verbs. Without one it runs a job.
+// newRoot returns golaunch with all verbs. Without a verb it runs a job.
 func newRoot(s *cli.Console) *cobra.Command {
 	root := newRun(s, "golaunch")
 	prepare(s, root)
@@ -160,7 +161,7 @@ func newRoot(s *cli.Console) *cobra.Command {
 	return root
 }
 
-// prepare has a root print as golaunch does.
+// prepare sets how a root command prints.
 func prepare(s *cli.Console, root *cobra.Command) {
 	cobra.EnableCommandSorting = false
 	root.Long = cli.Intro
@@ -174,7 +175,7 @@ func prepare(s *cli.Console, root *cobra.Command) {
 	})
 }
 
-// What follows are the verbs that golaunch itself calls, on other machines and as ranks.
+// golaunch calls the following verbs itself, on other machines and as ranks.
 
 func newNode(s *cli.Console) *cobra.Command {
 	c := cli.NewVerb(internalverbs.Node, "be a node of a job that was started on another machine", cli.Args(0, 0))

@@ -46,7 +46,7 @@ func newMetrics(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// leastEvery is how often nodes measure at most.
+// leastEvery is the shortest interval: nodes measure no more often.
 const leastEvery = time.Second
 
 func (o *metricsOptions) run(s *cli.Console) error {

@@ -41,7 +41,7 @@ func newPlan(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run shows what a job would do, and starts nothing.
+// run shows what a job would do. It starts nothing.
 func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.Complete(f, command); err != nil {
 		return err
@@ -97,10 +97,10 @@ func parseDeclared(texts []string) ([]placement.Node, error) {
 	return nodes, nil
 }
 
-// maxDeclared bounds the GPUs of a node that exists on paper only.
+// maxDeclared bounds the GPUs of a node given with --node.
 const maxDeclared = 1024
 
-// What plan prints as JSON; docs/json.md is its contract.
+// plan --json prints these; docs/json.md is their contract.
 type (
 	planShown struct {
 		jsonout.Header
@@ -146,8 +146,8 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 	return t.Flush()
 }
 
-// environment is what golaunch sets and removes, as plan --explain and env show it. What a rank merely inherits stays out: it is the
-// user's own, secrets and all.
+// environment is what golaunch sets and removes, for plan --explain and env. Variables that a rank
+// merely inherits are omitted: they are the user's own and may hold secrets.
 type environment struct {
 	jsonout.Header
 	Set     []variable `json:"set"`

@@ -62,7 +62,8 @@ func (o *reportOptions) run(io *cli.Console, job string) error {
 	return o.write(io, state, job, log)
 }
 
-// gather waits for what nodes say of the ranks of a job, within limits: some nodes may be gone.
+// gather collects the job's state and log. It waits a limited time for the nodes, since some may be
+// gone.
 func gather(ctx context.Context, connected map[string]view.Source, job string) (*view.State, web.Log, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, measureLimit, errors.New("no coordinator answers"))
 	defer cancel()
@@ -82,13 +83,13 @@ func gather(ctx context.Context, connected map[string]view.Source, job string) (
 	return state, web.Log{}, nil
 }
 
-// How long a report waits for the nodes of a job, and for what its ranks wrote.
+// How long a report waits for the job's nodes to measure, and to send output.
 const (
 	measureLimit = 5 * time.Second
 	logLimit     = 20 * time.Second
 )
 
-// measured is the state when each rank was heard of, or the wait is over.
+// measured returns the state once every rank was measured, or when ctx ends.
 func measured(ctx context.Context, model *view.Model, job string) *view.State {
 	for {
 		changed := model.Changed()
@@ -104,7 +105,7 @@ func measured(ctx context.Context, model *view.Model, job string) *view.State {
 	}
 }
 
-// write writes the report beside its place, and then puts it there.
+// write writes the report.
 func (o *reportOptions) write(s *cli.Console, state *view.State, job string, log web.Log) error {
 	version := readBuild().Version
 	if o.out == "-" {
@@ -122,7 +123,8 @@ func (o *reportOptions) write(s *cli.Console, state *view.State, job string, log
 	return nil
 }
 
-// replaceFile writes a file that is never half there, and says how large it is, in bytes, and whether there was one.
+// replaceFile writes a file and then moves it into place, so that it is never half written. It
+// returns the file's size in bytes, and whether it replaced another.
 func replaceFile(path string, write func(io.Writer) error) (size int64, replaced bool, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -22,7 +22,8 @@ type runOptions struct {
 	submission sbatch.Flags
 }
 
-// newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
+// newRun returns the verb that runs a job and exits with the code of its root cause. Its name is
+// golaunch, for the root, or run.
 func newRun(s *cli.Console, name string) *cobra.Command {
 	var o runOptions
 	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", nil)
@@ -79,7 +80,7 @@ func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (in
 	return launch(s, o.Job)
 }
 
-// launch runs a job as this process's own, to its end. Stops are signals that stop it beside the usual ones.
+// launch runs a job in this process, to its end. The job also stops on the signals in stops.
 func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -101,7 +102,8 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	return result.Code, err
 }
 
-// findCluster gives the job to the coordinator on this machine, if there is one and no other place was named.
+// findCluster gives the job to the coordinator on this machine, if one runs and the flags name no
+// other place.
 func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	j := &o.Job
 	switch {
@@ -130,8 +132,9 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	return nil
 }
 
-// hearSignals returns the signals that golaunch acts upon, and more ones, until done is called. From now on this process's memory, which has
-// the token, is readable for no core file and no other process of the user.
+// hearSignals returns the signals that golaunch acts on, and more, until done is called. The token
+// is in this process's memory, so it also makes that memory unreadable for core files and for other
+// processes of the user.
 func hearSignals(more ...os.Signal) (heard <-chan os.Signal, done func(), err error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("cannot protect this process's memory: %w", err)

@@ -32,7 +32,7 @@ func newStacks(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// width is that of a terminal, and for what is none enough for a line of a log.
+// width is the terminal's width; for anything else it is wide enough for a log line.
 func width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
@@ -42,14 +42,14 @@ func width(w io.Writer) int {
 	return 160
 }
 
-// stacksShown is what stacks prints as JSON; docs/json.md is its contract.
+// stacks --json prints this; docs/json.md is its contract.
 type stacksShown struct {
 	jsonout.Header
 	Job    string          `json:"job"`
 	Stacks launcher.Stacks `json:"stacks"`
 }
 
-// run prints the tree. The code says whether it is whole.
+// run prints the tree. The exit code is 1 if some ranks are missing.
 func (o *stacksOptions) run(out *cli.Console, id string) (int, error) {
 	if o.timeout <= 0 {
 		return 0, cli.BadFlag("timeout", errors.New("more than 0"))
@@ -81,7 +81,7 @@ func (o *stacksOptions) run(out *cli.Console, id string) (int, error) {
 	return code, tree.Text(out.Stdout, width(out.Stdout))
 }
 
-// stacksOf is what golaunch stacks prints of a job.
+// stacksOf returns the text that golaunch stacks prints.
 func stacksOf(ctx context.Context, source view.Source, job string) (string, error) {
 	asked, ok := source.(interface {
 		Stacks(ctx context.Context, job string, within time.Duration) (launcher.Stacks, error)
@@ -104,7 +104,7 @@ func stacksOf(ctx context.Context, source view.Source, job string) (string, erro
 	return b.String(), err
 }
 
-// stacksLimit is how long nodes have for their stacks on the page, and stacksWidth how wide they are, in characters.
+// On the page, nodes have stacksLimit to answer, and lines have stacksWidth characters.
 const (
 	stacksLimit = 10 * time.Second
 	stacksWidth = 120

@@ -49,7 +49,7 @@ func (o *statusOptions) declare(f *pflag.FlagSet) {
 	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
 }
 
-// print prints the nodes, if wanted, and the jobs, or only one.
+// print prints the jobs, or only one, and the nodes if wanted.
 func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	if o.ras && only == "" {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
@@ -88,7 +88,8 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	return shown.Write(io.Stdout, nodes)
 }
 
-// query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.
+// query asks all sources and merges their answers. A job with a coordinator of its own may have
+// ended meanwhile, so one answer is enough.
 func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (launcher.Status, error) {
 	var all launcher.Status
 	var errs []error
@@ -111,10 +112,10 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 	return all, nil
 }
 
-// samplesLimit bounds the wait for nodes that are asked what their ranks do.
+// samplesLimit bounds the wait for what nodes measure.
 const samplesLimit = 2 * time.Second
 
-// inquire asks what the ranks of a job do, and what its NCCL says, if that is wanted.
+// inquire adds what the ranks of a job do, and what its NCCL says if wanted.
 func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launcher.JobStatus, j *listing.Job) error {
 	if j.Result == nil && !j.Reservation {
 		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)

@@ -31,7 +31,7 @@ func newStop(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run ends jobs, and returns when no process of them lives on any node.
+// run stops jobs and returns when no process of them is left on any node.
 func (o *stopOptions) run(io *cli.Console, args []string) error {
 	if o.all == (len(args) == 1) {
 		return fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
@@ -63,18 +63,18 @@ func (o *stopOptions) run(io *cli.Console, args []string) error {
 	return nil
 }
 
-// stoppedShown is what stop prints as JSON; docs/json.md is its contract.
+// stop --json prints this; docs/json.md is its contract.
 type stoppedShown struct {
 	jsonout.Header
 	Stopped []string `json:"stopped"`
 }
 
-// ask stops, and with --kill asks again, which kills.
+// ask stops the job; with --kill it asks again, which kills.
 func (o *stopOptions) ask(ctx context.Context, c *launcher.Client, id string) ([]string, error) {
-	stopped, err := c.Stop(ctx, id, launcher.CodeStopped, "somebody stopped it")
+	stopped, err := c.Stop(ctx, id, launcher.CodeStopped, "stopped by golaunch stop")
 	if err != nil || !o.kill {
 		return stopped, err
 	}
-	_, err = c.Stop(ctx, id, launcher.CodeStopped, "somebody stopped it")
+	_, err = c.Stop(ctx, id, launcher.CodeStopped, "stopped by golaunch stop")
 	return stopped, err
 }

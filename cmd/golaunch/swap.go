@@ -27,7 +27,7 @@ func newSwap(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run takes a node out of its jobs, which go on elsewhere at no cost, and returns when its agent has left.
+// run takes a node out of its jobs, which go on elsewhere, and returns when its agent has left.
 func (o *swapOptions) run(io *cli.Console, node string) error {
 	if o.within < 0 {
 		return fmt.Errorf("%w: --within %s: at least 0s", launcher.ErrUsage, o.within)
@@ -48,7 +48,7 @@ func (o *swapOptions) run(io *cli.Console, node string) error {
 	return nil
 }
 
-// swappedShown is what swap prints as JSON; docs/json.md is its contract.
+// swap --json prints this; docs/json.md is its contract.
 type swappedShown struct {
 	jsonout.Header
 	Node string `json:"node"`

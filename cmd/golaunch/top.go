@@ -46,10 +46,11 @@ func newTop(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// exitWrong is the code of a picture in which something is wrong.
+// exitWrong is the exit code when something is wrong.
 const exitWrong = 1
 
-// readyLimit bounds the wait for the first answers, and pictureLimit that for what nodes measure.
+// readyLimit bounds the wait for the first answers, and pictureLimit the wait for what nodes
+// measure.
 const (
 	readyLimit   = 10 * time.Second
 	pictureLimit = 3 * time.Second
@@ -84,7 +85,7 @@ func (o *topOptions) run(out *cli.Console, job string) (int, error) {
 	})
 }
 
-// draws says whether somebody sees a screen there, and can press keys.
+// draws reports whether a terminal can show a screen and read keys.
 func draws(in, out *os.File) bool {
 	for _, f := range []*os.File{in, out} {
 		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
@@ -94,7 +95,7 @@ func draws(in, out *os.File) bool {
 	return !top.Surroundings(os.Environ()).Dumb
 }
 
-// print prints one picture, when all that will answer has.
+// print prints one picture, once all nodes have answered or the limit is over.
 func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job string) (int, error) {
 	settling, cancel := context.WithTimeout(ctx, pictureLimit)
 	defer cancel()
@@ -111,7 +112,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job 
 	return code, top.Print(w, p, job, 0)
 }
 
-// stacksOfAny asks the one of several coordinators that knows a job.
+// stacksOfAny asks each coordinator, until one knows the job.
 func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string, error) {
 	var errs []error
 	for _, source := range sources {
@@ -129,14 +130,15 @@ func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string
 	return "", errors.Join(errs...)
 }
 
-// topShown is what top prints as JSON: what status prints, with the ranks of all jobs, and what is wrong; docs/json.md is its contract.
+// top --json prints what status prints, the ranks of all jobs and what is wrong; docs/json.md is
+// its contract.
 type topShown struct {
 	listing.Cluster
 	Wrong    bool           `json:"wrong"`
 	Concerns []concernShown `json:"concerns"`
 }
 
-// concernShown is what there is to say about a job, a node or a rank.
+// concernShown is an alert about a job, a node or a rank.
 type concernShown struct {
 	Level string `json:"level"`
 	Job   string `json:"job,omitempty"`
@@ -145,7 +147,7 @@ type concernShown struct {
 	Why   string `json:"why"`
 }
 
-// showPicture has jobs and nodes with the worst first.
+// showPicture lists jobs and nodes, the worst first.
 func showPicture(p *top.Picture, wrong bool) *topShown {
 	s := &topShown{Cluster: listing.Cluster{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
 	s.Coordinators = listing.NewCoordinators(p.State.Coordinators, p.State.Silent)

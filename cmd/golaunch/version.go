@@ -26,7 +26,7 @@ func newVersion(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// versionShown says which golaunch this is; docs/json.md is the contract of version --json.
+// version --json prints this; docs/json.md is its contract.
 type versionShown struct {
 	jsonout.Header
 	Version string `json:"version"`

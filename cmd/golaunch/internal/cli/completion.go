@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// choices are the values of flags that have a few.
+// choices lists the values of flags that have only a few.
 var choices = map[string][]cobra.Completion{
 	"strategy":       {"STRICT_PACK", "PACK", "SPREAD", "STRICT_SPREAD"},
 	"order":          {"ip", "name", "slurm", "topology", "file:"},
@@ -30,18 +30,18 @@ var choices = map[string][]cobra.Completion{
 	"nproc-per-node": {"gpu", "cpu", "auto"},
 }
 
-// completeFlags has the shell offer the values of a verb's flags.
+// CompleteFlags lets the shell complete the values of a verb's flags.
 func CompleteFlags(c *cobra.Command) {
 	for name, values := range choices {
 		if c.Flags().Lookup(name) == nil {
 			continue
 		}
-		// The error is of a flag that is not there, or has one already.
+		// The only errors are an unknown flag and a second registration.
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
-// unquote takes the marks of values out of what shells show of flags.
+// unquote removes the marks around value names from the help that shells show.
 func unquote(c *cobra.Command) {
 	c.Flags().VisitAll(func(flag *pflag.Flag) { _, flag.Usage = pflag.UnquoteUsage(flag) })
 	for _, verb := range c.Commands() {
@@ -49,7 +49,7 @@ func unquote(c *cobra.Command) {
 	}
 }
 
-// completeCommand offers files for what follows "--".
+// CompleteCommand completes files after "--".
 func CompleteCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if c.ArgsLenAtDash() < 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -57,10 +57,11 @@ func CompleteCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// askPatience is how long a shell waits for a coordinator's names.
+// AskTimeout bounds the wait for a coordinator's answer.
 const AskTimeout = 2 * time.Second
 
-// completeFrom offers names that the coordinator knows, for a verb's one argument. It offers none when nobody answers.
+// completeFrom completes a verb's one argument with names from the coordinator, or with nothing if
+// it does not answer.
 func (o *ClusterFlags) completeFrom(q launcher.Query, names func(launcher.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), AskTimeout)
@@ -86,7 +87,7 @@ func (o *ClusterFlags) completeFrom(q launcher.Query, names func(launcher.Status
 	}
 }
 
-// completeJobs offers the ids of jobs, of those that are over too if wanted.
+// CompleteJobs completes ids of jobs, also of jobs that are over if wanted.
 func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s launcher.Status) (all []string) {
 		for _, j := range s.Jobs {

@@ -2,10 +2,10 @@ package cli
 
 import "github.com/spf13/pflag"
 
-// portRangeUsage is the flag's of all verbs that listen.
+// PortRangeUsage is the help of --port-range.
 const PortRangeUsage = "listen for other nodes on ports `FIRST:LAST` only, such as 30000:30100, where no port is given; for firewalls"
 
-// clusterFlags are those of the verbs that ask a coordinator.
+// ClusterFlags are the flags of verbs that ask a coordinator.
 type ClusterFlags struct {
 	Coordinator, TokenFile string
 	JSON                   bool

@@ -10,34 +10,34 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// Exit codes of golaunch's own, beside the root cause's: those of timeout(1) and docker-run(1).
+// Exit codes of golaunch itself, as in timeout(1) and docker-run(1).
 const (
 	ExitUsage   = 2
 	ExitFailure = 125
 )
 
-// streams are the process's own, so that a verb can be run in a test, and the exit code of the verb that has run.
+// Console is where a verb prints. It records how the verb went, so that a test can run one.
 type Console struct {
 	Stdout, Stderr io.Writer
 	code           int
-	// began says that a verb has run: what failed before is how it was called.
+	// began is true once the verb runs. An error before that is one of usage.
 	began bool
-	// json says that the verb was called with --json.
+	// JSON is true if the verb was called with --json.
 	JSON bool
-	// words are for stderr.
+	// words writes to stderr, so that a blocked reader cannot stop the verb.
 	begun sync.Once
 	words *asyncwriter.Speaker
 }
 
-// say prints what a person may want to know.
+// Say prints a message.
 func (s *Console) Say(text string) { s.Message("golaunch: "+text, jsonout.Words{Reason: text}) }
 
-// warn prints what went wrong without ending the verb.
+// Warn prints an error that does not end the verb.
 func (s *Console) Warn(err error) {
 	s.Message("golaunch: warning: "+err.Error(), jsonout.Words{Warning: err.Error()})
 }
 
-// tell prints words as they were asked for.
+// Message prints a message as text, or as JSON with --json.
 func (s *Console) Message(text string, words jsonout.Words) {
 	text += "\n"
 	if s.JSON {
@@ -46,12 +46,12 @@ func (s *Console) Message(text string, words jsonout.Words) {
 	s.Print(text)
 }
 
-// print prints on stderr, and waits for who reads that for a limited time: no verb goes on, or
-// ends, only when somebody reads.
+// Print prints on stderr. It waits a limited time for the reader, so that no verb hangs because its
+// output is not read.
 func (s *Console) Print(text string) {
 	s.begun.Do(func() {
 		s.words = asyncwriter.New(func(missed int) {
-			fmt.Fprintf(s.Stderr, "golaunch: warning: %d messages are not shown: nobody has read those before\n", missed)
+			fmt.Fprintf(s.Stderr, "golaunch: warning: %d messages are not shown: the reader was too slow\n", missed)
 		})
 	})
 	printed := make(chan struct{})

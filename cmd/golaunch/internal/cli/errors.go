@@ -13,10 +13,11 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// With --json, what a verb prints on stdout is an object of the contract in docs/json.md, or several in lines, and each of golaunch's own
-// words on stderr is one of its lines. A verb prints with contract.Print, say and warn, and leaves its errors to Main.
+// With --json, a verb prints objects of the contract in docs/json.md on stdout, one or one a line,
+// and messages on stderr as such objects. A verb prints with jsonout.Print, Say and Warn, and
+// returns its error.
 
-// execute runs the verb that args name, prints its error, and returns its exit code.
+// Execute runs the verb that args name, prints its error, and returns its exit code.
 func (s *Console) Execute(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
@@ -38,8 +39,8 @@ func (s *Console) Execute(root *cobra.Command, args []string) int {
 	return code
 }
 
-// wantsJSON says whether a verb that has not run was asked for JSON: its flags may be what is wrong. The command line of torchrun is the
-// script's too.
+// wantsJSON reports whether args ask for JSON. The flags may be what is wrong, so it does not parse
+// them. A verb that parses its own flags, such as torchrun, gets none.
 func wantsJSON(c *cobra.Command, args []string) bool {
 	if c.DisableFlagParsing {
 		return false
@@ -64,13 +65,13 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 	return wants
 }
 
-// givenJSON says whether a verb has --json, and it is on.
+// givenJSON reports whether a verb has --json and it is on.
 func givenJSON(f *pflag.FlagSet) bool {
 	on, err := f.GetBool("json")
 	return err == nil && on
 }
 
-// errorShown is an error of a verb, with its exit code.
+// errorShown describes an error with its exit code.
 func errorShown(c *cobra.Command, err error, message string, code int) *jsonout.Error {
 	kind := jsonout.Failure
 	switch {

@@ -25,7 +25,7 @@ Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS 
 --nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
 `
 
-// common are the flags of a job that most people need, by what they are about.
+// common lists the flags that most jobs need, by topic.
 var common = []struct {
 	about string
 	flags []string
@@ -51,7 +51,7 @@ func NewHelp(s *Console) *cobra.Command {
 	return c
 }
 
-// helpOf is what --help prints.
+// HelpOf returns what --help prints.
 func HelpOf(c *cobra.Command) string {
 	if c.HasParent() {
 		text := fmt.Sprintf("%s%s\n\n%s\n", c.CommandPath(), strings.TrimPrefix(c.Use, c.Name()), strings.TrimSpace(c.Short+"\n\n"+c.Long))
@@ -108,7 +108,7 @@ func usages(f *pflag.FlagSet) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// some are the usages of those flags that are chosen.
+// some returns the help of the chosen flags.
 func some(f *pflag.FlagSet, chosen func(*pflag.Flag) bool) string {
 	few := pflag.NewFlagSet("", pflag.ContinueOnError)
 	few.SortFlags = false
@@ -120,7 +120,7 @@ func some(f *pflag.FlagSet, chosen func(*pflag.Flag) bool) string {
 	return few.FlagUsagesWrapped(110)
 }
 
-// didYouMean has the verbs that are spelt alike.
+// DidYouMean suggests verbs with similar spelling.
 func DidYouMean(root *cobra.Command, word string) string {
 	if all := root.SuggestionsFor(word); len(all) > 0 {
 		return "did you mean " + strings.Join(all, " or ") + "? "

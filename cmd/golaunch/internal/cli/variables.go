@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// aliases are other names of a job's flags: torchrun's, and those that they had before.
+// aliases maps other names of a job's flags, torchrun's and older ones, to today's.
 var aliases = map[string]string{
 	"nnodes":        "nodes",
 	"rdzv-endpoint": "rendezvous",
@@ -21,7 +21,7 @@ var aliases = map[string]string{
 	"gpus":          "gpu-ids",
 }
 
-// normalize takes _ for - and an alias for the flag.
+// NormalizeName maps _ to - and an alias to its flag.
 func NormalizeName(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	switch verb := f.Name(); {
@@ -37,15 +37,15 @@ func NormalizeName(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// fromVariable annotates a flag with the variable that has set it.
+// fromVariable is the annotation that names the variable a flag was set from.
 const fromVariable = "variable"
 
-// kinds say what flags of Go's own types want.
+// kinds says what values flags of Go's own types take.
 var kinds = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
 }
 
-// plainly says what is wrong with the value of a flag without the words of Go's packages.
+// PlainError describes a bad value without the words of Go's packages.
 func PlainError(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok || kinds[invalid.GetFlag().Value.Type()] == "" {
@@ -55,7 +55,8 @@ func PlainError(err error) error {
 	return fmt.Errorf("invalid argument %q for \"--%s\": want %s", invalid.GetValue(), flag.Name, kinds[flag.Value.Type()])
 }
 
-// fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
+// SetFromEnv sets flags that were not given from golaunch's variables, or else from torchrun's PET_
+// variables.
 func SetFromEnv(f *pflag.FlagSet) error {
 	ours := func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_") || strings.HasPrefix(v, "PET_") }
 	if !slices.ContainsFunc(os.Environ(), ours) {
@@ -85,8 +86,9 @@ func SetFromEnv(f *pflag.FlagSet) error {
 	return nil
 }
 
-// variables are the names under which the environment can give a flag of a verb, the strongest first. What is asked of a coordinator once
-// has none: GOLAUNCH_ALL=true would stop all jobs. Nor has what ranks are told of themselves in a variable of that name.
+// Variables returns the variables that set a flag of a verb, the strongest first. Flags of a single
+// request to a coordinator have none: GOLAUNCH_ALL=true would stop all jobs. Neither have flags
+// whose variable would be one that golaunch sets for ranks.
 func Variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 	switch flag {
@@ -127,7 +129,7 @@ func Variables(verb, flag string) []string {
 	return names
 }
 
-// badValue is what is wrong with the value of a flag, which is named as it was given.
+// badValue is an error in the value of a flag or of its variable.
 type badValue struct {
 	flag, name string
 	err        error
@@ -139,7 +141,7 @@ func (b *badValue) Unwrap() []error { return []error{launcher.ErrUsage, b.err} }
 
 func BadFlag(flag string, err error) error { return &badValue{flag, "--" + flag, err} }
 
-// nameVariable has the error of a flag name the variable that set it, if one did.
+// NameVariable makes the error of a flag name the variable that set it, if one did.
 func NameVariable(f *pflag.FlagSet, err error) error {
 	if wrong, ok := errors.AsType[*badValue](err); ok {
 		if variable := f.Lookup(wrong.flag).Annotations[fromVariable]; len(variable) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// newVerb returns one of golaunch's verbs, without its flags.
+// NewVerb returns a verb without flags.
 func NewVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: args, DisableFlagsInUseLine: true}
 	c.Flags().SortFlags = false
@@ -17,8 +17,8 @@ func NewVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
 	return c
 }
 
-// does is what a verb does when its flags were read, and have been taken from their variables where they were not given. What it returns is
-// the exit code, or an error that Main prints.
+// Run wraps what a verb does. It first sets flags that were not given from their variables. The
+// verb returns its exit code, or an error that Execute prints.
 func (s *Console) Run(run func(c *cobra.Command, args []string) (int, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) (err error) {
 		if err = SetFromEnv(c.Flags()); err == nil {
@@ -29,7 +29,7 @@ func (s *Console) Run(run func(c *cobra.Command, args []string) (int, error)) fu
 	}
 }
 
-// arguments is a number of them in words.
+// arguments says how many arguments there are.
 func arguments(n int) string {
 	if n == 1 {
 		return "1 argument"
@@ -37,7 +37,7 @@ func arguments(n int) string {
 	return fmt.Sprintf("%d arguments", n)
 }
 
-// takes bounds how many arguments a verb has.
+// Args bounds the number of arguments of a verb.
 func Args(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if n := len(args); n < least || n > most {

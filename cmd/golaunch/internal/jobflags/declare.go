@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// groups declare the flags of a job. Their names, and their order in the help, are those of launcher.Job; the first is its own fields.
+// groups declares the flags of a job. The groups have the names and the order of launcher.Job's
+// fields; the first is for Job's own fields.
 var groups = []struct {
 	name    string
 	declare func(*Flags, *pflag.FlagSet)
@@ -25,7 +26,7 @@ var groups = []struct {
 	{"Cluster", (*Flags).declareCluster},
 }
 
-// declare declares the flags of a job, which end where its command begins.
+// Declare declares the flags of a job. Flags end where its command begins.
 func (o *Flags) Declare(f *pflag.FlagSet) {
 	f.SetInterspersed(false)
 	f.SetNormalizeFunc(cli.NormalizeName)

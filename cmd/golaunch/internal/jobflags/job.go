@@ -24,7 +24,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// options are the flags of a job as they were given.
+// Flags are the flags of a job as they were given.
 type Flags struct {
 	Job       launcher.Job
 	JSON      bool
@@ -50,10 +50,10 @@ type resources struct {
 	order    string
 }
 
-// noTerminationLog is a job's that is not written.
+// noTerminationLog is the termination log of a job that writes none.
 const noTerminationLog = "none"
 
-// complete turns the text of flags into the job's fields.
+// Complete turns the flags into the job's fields.
 func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	defer func() { err = cli.NameVariable(f, err) }()
 	j := &o.Job
@@ -109,10 +109,10 @@ func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	return errors.Join(o.ChooseGPUs(), o.perNode())
 }
 
-// noCoordinator is the --coordinator of a job that runs here.
+// NoCoordinator is the value of --coordinator that runs the job here.
 const NoCoordinator = "none"
 
-// chooseGPUs has --gpu-ids mean GPUs of each node of a cluster, or of this machine.
+// ChooseGPUs applies --gpu-ids to each node of the cluster, or to this machine.
 func (o *Flags) ChooseGPUs() error {
 	o.Job.Cluster.GPUs, o.Job.Resources.OwnGPUs = nil, ""
 	if c := o.Job.Cluster.Coordinator; c == "" || c == NoCoordinator {
@@ -132,7 +132,7 @@ func (o *Flags) ChooseGPUs() error {
 	return nil
 }
 
-// perNode settles how many ranks a node has from the one flag of three that was given.
+// perNode sets how many ranks a node has. Only one of its three flags may be given.
 func (o *Flags) perNode() (err error) {
 	r := &o.Job.Resources
 	switch {
@@ -157,7 +157,7 @@ func (o *Flags) perNode() (err error) {
 	return nil
 }
 
-// parseNodes reads N or MIN:MAX.
+// ParseNodes parses N or MIN:MAX.
 func ParseNodes(text string) (low, high int, err error) {
 	if text == "" {
 		return 0, 0, nil
@@ -174,7 +174,7 @@ func ParseNodes(text string) (low, high int, err error) {
 	return low, high, nil
 }
 
-// parseOrder reads ip, name, or file:PATH with a node name on each line.
+// parseOrder parses ip, name, slurm, topology or file:PATH, a file with one node name a line.
 func parseOrder(text string) (placement.Order, error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {
@@ -214,7 +214,7 @@ func parseSignal(text string, names ...string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q: %s", text, strings.Join(names, ", "))
 }
 
-// parseSpans reads ranks such as 0,8-15.
+// ParseRanks parses ranks such as 0,8-15.
 func ParseRanks(text string) ([]launcher.Span, error) {
 	if text == "" {
 		return nil, nil
@@ -235,7 +235,8 @@ func ParseRanks(text string) ([]launcher.Span, error) {
 	return spans, nil
 }
 
-// afterDashes refuses what stands before "--": only what follows it is a command, so that a verb that is misspelt never starts a job.
+// AfterDashes refuses arguments before "--". Only what follows is a command, so a misspelt verb
+// never starts a job.
 func AfterDashes(c *cobra.Command, args []string) error {
 	if len(args) == 0 || c.ArgsLenAtDash() == 0 {
 		return nil
@@ -247,7 +248,7 @@ func AfterDashes(c *cobra.Command, args []string) error {
 	return fmt.Errorf("%w: %q is no verb; %sa command begins after \"--\": golaunch [flags] -- %s ...", launcher.ErrUsage, args[0], hint, args[0])
 }
 
-// window is a number of events in a time: N, or N/TIME.
+// window is a number of events in a time: N or N/TIME.
 type window struct {
 	number *int
 	time   *time.Duration

@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// What status and jobs print as JSON; docs/json.md is its contract.
+// status --json and jobs --json print these; docs/json.md is their contract.
 type (
 	Cluster struct {
 		jsonout.Header
@@ -92,7 +92,7 @@ const (
 	nodeSilent  = "silent"
 )
 
-// showCoordinators are those of a cluster that has several; the first leads.
+// NewCoordinators lists the coordinators of a cluster that has several. The first leads.
 func NewCoordinators(all, silent []string) (shown []Coordinator) {
 	for i, at := range all {
 		c := Coordinator{at, "follows"}
@@ -172,7 +172,7 @@ func (s Cluster) Write(w io.Writer, nodes bool) error {
 	return s.writeGoodput(w)
 }
 
-// writeExcluded has a line for each node that is passed over, behind the table.
+// writeExcluded writes a line for each node that is passed over.
 func (s Cluster) writeExcluded(w io.Writer) error {
 	var b strings.Builder
 	for _, n := range s.Nodes {
@@ -196,7 +196,8 @@ func (s Cluster) writeExcluded(w io.Writer) error {
 	return err
 }
 
-// writeGoodput has a line for each job whose goodput is worth one, and what its NCCL says, behind the table.
+// writeGoodput writes a line for each job with notable goodput, with its progress, its stragglers
+// and what its NCCL says.
 func (s Cluster) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
@@ -231,10 +232,10 @@ func (n Node) holders() string {
 	return strings.Join(jobs, ",")
 }
 
-// age is how long ago a job was submitted.
+// age is the time since a job was submitted.
 func age(j Job) string { return time.Since(j.Submitted).Round(time.Second).String() }
 
-// short is the beginning of a text, quoted where it has what would break a table.
+// short shortens a text for a table, and quotes what would break one.
 func short(text string, n int) string {
 	if strings.ContainsAny(text, "\t\n") {
 		text = strconv.Quote(text)

@@ -8,17 +8,18 @@ import (
 	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
-// maxNodeRows is how many nodes have a row each. In a larger cluster those that are alike share one, as in sinfo.
+// maxNodeRows is how many nodes have a row each. In a larger cluster, like nodes share one, as in
+// sinfo.
 const maxNodeRows = 32
 
-// row is what status says of nodes that are alike.
+// row is what status says of like nodes.
 type row struct {
 	state      string
 	gpus, used int
 	jobs       string
 }
 
-// nodeRows are the rows of the table of nodes, in the order of their first nodes.
+// nodeRows returns the rows of the table of nodes, in the order of their first nodes.
 func (s Cluster) nodeRows() (rows []string) {
 	alike := map[row][]string{}
 	for _, n := range s.Nodes {
@@ -38,7 +39,7 @@ func (s Cluster) nodeRows() (rows []string) {
 	return rows
 }
 
-// of is the row of nodes of a large cluster, in their order: a list of them as Slurm writes it, and how many they are.
+// of returns the row of several nodes: their names as Slurm compresses them, and how many they are.
 func (r row) of(names []string) string {
 	n := fmt.Sprint(len(names), " nodes")
 	if len(names) == 1 {

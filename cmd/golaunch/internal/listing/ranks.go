@@ -7,13 +7,14 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Straggler is who is slow, in JSON; docs/json.md is its contract.
+// Straggler is a slow node, or slow ranks of one; docs/json.md is its contract.
 type Straggler struct {
 	Node string `json:"node"`
-	// Ranks are those of the node that are slow, and Whole says that it is the node rather than they.
+	// Ranks are the slow ranks of the node. Whole is true if the whole node is slow.
 	Ranks []int `json:"ranks"`
 	Whole bool  `json:"whole_node"`
-	// Slower is by how much longer than the median it takes, and Cost what part of its time the job would save without it: 0.12 is 12 %.
+	// Slower is how much longer than the median it takes, and Cost the part of the job's time that
+	// it costs: 0.12 is 12 %.
 	Slower float64   `json:"slower"`
 	Cost   *float64  `json:"cost,omitempty"`
 	Since  time.Time `json:"since"`
@@ -21,7 +22,7 @@ type Straggler struct {
 	Text string `json:"text"`
 }
 
-// newStragglers is who is slow, the dearest first.
+// newStragglers lists stragglers, the costliest first.
 func newStragglers(s view.Slow, now time.Time) (all []Straggler) {
 	for _, f := range s.Findings {
 		all = append(all, Straggler{f.Node, f.Ranks, f.Whole, f.Slower, known(f.Cost), f.Since, f.Sentence(now)})
@@ -29,7 +30,7 @@ func newStragglers(s view.Slow, now time.Time) (all []Straggler) {
 	return all
 }
 
-// Process is a rank in JSON; docs/json.md is its contract. What is not known is left out.
+// Process is a rank and what it does; docs/json.md is its contract. Unknown fields are omitted.
 type Process struct {
 	Rank      int    `json:"rank"`
 	LocalRank int    `json:"local_rank"`
@@ -58,7 +59,7 @@ type Process struct {
 	GPUTemperature *float64       `json:"gpu_temperature_celsius,omitempty"`
 }
 
-// newProcess is a rank in JSON.
+// newProcess describes a rank.
 func newProcess(r *view.Rank) Process {
 	u := r.Now
 	return Process{
@@ -77,7 +78,7 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// seconds is a number of them, as a time.
+// seconds converts a number of seconds; nil if unknown.
 func seconds(v float64) *time.Duration {
 	if known(v) == nil {
 		return nil
@@ -86,7 +87,7 @@ func seconds(v float64) *time.Duration {
 	return &d
 }
 
-// Progress is how far a job has come, in JSON; docs/json.md is its contract.
+// Progress is how far a job has come; docs/json.md is its contract.
 type Progress struct {
 	progress view.Progress
 
@@ -97,7 +98,7 @@ type Progress struct {
 	Done     *time.Time     `json:"done,omitempty"`
 }
 
-// newProgress is how far ranks have come; nil if none tells.
+// newProgress is how far ranks have come; nil if they report no steps.
 func newProgress(ranks []*view.Rank, now time.Time) *Progress {
 	p := view.ProgressOf(ranks, now)
 	if math.IsNaN(p.Step) {

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// submission are the flags of a job that is to run as a batch job of its own.
+// Flags are the flags that submit a job to Slurm.
 type Flags struct {
 	Slurm, dry bool
 	options    []string
@@ -29,7 +29,7 @@ func (s *Flags) Declare(f *pflag.FlagSet) {
 	f.BoolVar(&s.dry, "dry-run", false, "with --slurm-submit: print the batch script instead")
 }
 
-// submit writes the batch script, in which the same command runs without the flags of submission.
+// Submit submits a batch script that runs the same command without these flags.
 func (s *Flags) Submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Flags) Submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error 
 	return err
 }
 
-// rest adds the other flags that were given to argv.
+// rest appends the other flags that were given to argv.
 func (s *Flags) rest(argv []string, f *pflag.FlagSet) []string {
 	f.Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
@@ -72,7 +72,7 @@ func (s *Flags) rest(argv []string, f *pflag.FlagSet) []string {
 	return append(argv, "--")
 }
 
-// check refuses flags that would mean nothing.
+// Check refuses flags that would have no effect.
 func (s *Flags) Check() error {
 	var odd []string
 	if s.dry {
@@ -87,7 +87,7 @@ func (s *Flags) Check() error {
 	return fmt.Errorf("%w: %s: only with --slurm-submit", launcher.ErrUsage, strings.Join(odd, ", "))
 }
 
-// sbatch gives a batch script to sbatch and returns the id of the job.
+// sbatch submits a script and returns the job's id.
 func sbatch(ctx context.Context, script string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sbatch", "--parsable")
 	var complaint bytes.Buffer

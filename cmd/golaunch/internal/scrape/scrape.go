@@ -21,11 +21,11 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// scrapeOptions say what is read, and where it goes.
+// Options say what is read, and where it goes.
 type Options struct {
 	Target sources.Target
 	Level  metrics.Level
-	// file is the textfile that is written, and every is how often; once when 0.
+	// File is the textfile to write, and Every how often; once when 0.
 	File  string
 	Every time.Duration
 	Warn  func(error)
@@ -38,11 +38,11 @@ type scraper struct {
 	all     *metrics.Collector
 	states  []*view.State
 	watches map[string]*watch
-	// lost are the connected that have vanished; warn says so, once of each.
+	// lost are the sources that have vanished. Each is warned about once.
 	lost map[string]*absence
 }
 
-// absence is a source that has vanished, with what was known of it.
+// absence is a source that has vanished, with its last state.
 type absence struct {
 	since time.Time
 	last  *view.State
@@ -54,9 +54,10 @@ func New(o Options) *scraper {
 	return r
 }
 
-// once asks once. A file that is wanted says in any case what came of it.
+// Once reads the metrics once and writes them. A file is written in any case: it says what went
+// wrong.
 func (r *scraper) Once(w io.Writer) error {
-	err := errors.Join(r.ask(context.Background()), r.end(whichever))
+	err := errors.Join(r.ask(context.Background()), r.end(anyWatch))
 	switch {
 	case r.opts.File != "":
 		return errors.Join(r.write(), err)
@@ -66,9 +67,9 @@ func (r *scraper) Once(w io.Writer) error {
 	return r.all.Write(w)
 }
 
-// keep asks until ctx ends, and leaves no file behind: what it says would look like now.
+// Keep writes the file until ctx ends and then removes it: readers would take it for the present.
 func (r *scraper) Keep(ctx context.Context) error {
-	defer func() { _ = r.end(whichever) }() // they have answered
+	defer func() { _ = r.end(anyWatch) }() // they have answered
 	ticker := time.NewTicker(r.opts.Every)
 	defer ticker.Stop()
 	said := ""
@@ -107,28 +108,28 @@ func (r *scraper) write() error {
 	return nil
 }
 
-// askLimit bounds a round, and heardLimit in it the wait for what nodes measure.
+// askLimit bounds a round, and heardLimit the wait for what nodes measure.
 const (
 	askLimit   = 20 * time.Second
 	heardLimit = 5 * time.Second
 )
 
-// ask reads the states of all connected. What goes wrong with all of them is its error, and in the states.
+// ask reads the states of all sources. It fails only if all of them do.
 func (r *scraper) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
 	defer cancel()
 	connected, err := r.opts.Target.Connect(ctx)
 	if err != nil && !r.idle(err) {
 		r.states = []*view.State{r.nothing(err)}
-		return errors.Join(r.tokenless(err), r.end(whichever))
+		return errors.Join(r.tokenless(err), r.end(anyWatch))
 	}
 	return r.look(ctx, connected)
 }
 
-// tokenless says that there is no token, which waiting does not bring.
+// tokenless is the error of a missing token. Waiting does not bring one.
 type tokenless struct{ error }
 
-// tokenless is what hinders a connection, as a [tokenless] where that is it.
+// tokenless returns err, as a [tokenless] if a missing token is the cause.
 func (r *scraper) tokenless(err error) error {
 	_, none := mtls.FindToken(r.opts.Target.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if none == nil || errors.Is(err, launcher.ErrNoCoordinator) {
@@ -137,7 +138,8 @@ func (r *scraper) tokenless(err error) error {
 	return tokenless{fmt.Errorf("%w; a service has --token-file, and User= is whose file it is", none)}
 }
 
-// look reads the states of connected. One that is watched already, without trouble, goes on being watched by its older connection.
+// look reads the states of sources. A source that is watched without trouble keeps its older
+// connection.
 func (r *scraper) look(ctx context.Context, connected map[string]view.Source) error {
 	r.miss(ctx, connected)
 	known := map[string]*view.State{}
@@ -170,7 +172,7 @@ func (r *scraper) look(ctx context.Context, connected map[string]view.Source) er
 	return errors.Join(errors.Join(errs...), sources.Close(double))
 }
 
-// miss notes which connected are gone that were seen and have not told of an end. One that is back is missed no more.
+// miss notes the sources that are gone without a result. It forgets those that are back.
 func (r *scraper) miss(ctx context.Context, here map[string]view.Source) {
 	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= sources.VanishedFor })
 	for _, at := range slices.Sorted(maps.Keys(r.watches)) {
@@ -182,7 +184,7 @@ func (r *scraper) miss(ctx context.Context, here map[string]view.Source) {
 	}
 }
 
-// losses are the states of what has vanished: soon nothing but that.
+// losses are the states of sources that have vanished.
 func (r *scraper) losses() (all []*view.State) {
 	for _, at := range slices.Sorted(maps.Keys(r.lost)) {
 		s := *r.lost[at].last
@@ -192,7 +194,8 @@ func (r *scraper) losses() (all []*view.State) {
 	return all
 }
 
-// nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too, and no error.
+// nothing returns a state without jobs or nodes. A machine without a coordinator and jobs is such a
+// state, not an error.
 func (r *scraper) nothing(err error) *view.State {
 	s := &view.State{At: time.Now(), Source: cmp.Or(r.opts.Target.Coordinator, "this machine")}
 	if err == nil {
@@ -203,7 +206,7 @@ func (r *scraper) nothing(err error) *view.State {
 	return s
 }
 
-// idle says that nothing is wrong but that this machine has no coordinator.
+// idle reports whether nothing is wrong but that this machine has no coordinator.
 func (r *scraper) idle(err error) bool {
 	return errors.Is(err, launcher.ErrNoCoordinator) && r.opts.Target.Job == ""
 }

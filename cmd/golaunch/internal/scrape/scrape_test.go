@@ -94,7 +94,7 @@ func TestAVanishedSourceCallsSomebody(t *testing.T) {
 				time.Sleep(r.opts.Every)
 			}
 		}
-		_ = r.end(whichever) // they have answered
+		_ = r.end(anyWatch) // they have answered
 	})
 	path, err := exec.LookPath("promtool")
 	if err != nil {

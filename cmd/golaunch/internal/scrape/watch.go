@@ -9,18 +9,18 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// watch is a source that is watched.
+// watch is a source with the model that watches it.
 type watch struct {
 	at     string
 	source view.Source
 	model  *view.Model
 	stop   context.CancelFunc
 	done   chan struct{}
-	// before is what was known when an older watch of the source ended in trouble; nil if there was none.
+	// before is the last state of an older watch that ended in trouble; nil if there was none.
 	before *view.State
 }
 
-// known is what the source last said.
+// known is the source's last state.
 func (w *watch) known() *view.State {
 	if s := w.model.State(); !s.Answered.IsZero() || w.before == nil {
 		return s
@@ -28,7 +28,7 @@ func (w *watch) known() *view.State {
 	return w.before
 }
 
-// freshness is how old what is shown may be, at most.
+// freshness is the greatest age of what is shown.
 const freshness = 5 * time.Second
 
 func (r *scraper) watch(at string, s view.Source) *watch {
@@ -41,7 +41,7 @@ func (r *scraper) watch(at string, s view.Source) *watch {
 	return w
 }
 
-// over says that the job has ended for which the source was there.
+// over reports whether the job of the source has ended.
 func (w *watch) over(ctx context.Context) bool {
 	l, ok := w.source.(*sources.LocalJob)
 	if !ok {
@@ -51,7 +51,7 @@ func (w *watch) over(ctx context.Context) bool {
 	return l.HasResult()
 }
 
-// end ends the watches that are chosen.
+// end ends the watches that which chooses.
 func (r *scraper) end(which func(at string, w *watch) bool) error {
 	over := map[string]view.Source{}
 	for at, w := range r.watches {
@@ -65,9 +65,9 @@ func (r *scraper) end(which func(at string, w *watch) bool) error {
 	return sources.Close(over)
 }
 
-func whichever(string, *watch) bool { return true }
+func anyWatch(string, *watch) bool { return true }
 
-// state is the newest of a source, once its nodes have answered.
+// state returns the newest state, once the nodes have answered.
 func (w *watch) state(ctx context.Context) (*view.State, error) {
 	if err := w.model.Ready(ctx); err != nil {
 		return &view.State{At: time.Now(), Source: w.at, Trouble: err.Error()}, err
@@ -90,7 +90,7 @@ func (w *watch) state(ctx context.Context) (*view.State, error) {
 	}
 }
 
-// settled says that all nodes that can have told what they measure.
+// settled reports whether all nodes that can have said what they measure.
 func settled(s *view.State) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n *view.Node) bool { return n.Silent == 0 && n.Heard.IsZero() && n.Missing == "" })
 }

@@ -12,17 +12,19 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// where names the coordinators that are asked.
+// Target names the coordinators to ask.
 type Target struct {
-	// Coordinator and TokenFile are as in [launcher.Connect]. Job limits them to that of one job.
+	// Coordinator and TokenFile are as in [launcher.Connect]. With a Job, only its coordinator is
+	// asked.
 	Coordinator, TokenFile, Job string
 }
 
-// errNothing says that there is nothing to see.
+// errNothing is the error when there is nothing to show.
 var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", launcher.ErrNoCoordinator)
 
-// Connect reaches the coordinators of a place, by where they are: one that is named; or the cluster's that this user runs on this machine,
-// and that of each job which has one of its own here.
+// Connect connects to the coordinators of a target and returns them by address. These are the one
+// that is named; or else the cluster's that this user runs on this machine, and that of each job
+// which has its own here.
 func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	if w.Coordinator != "" || w.Job != "" {
 		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)
@@ -58,7 +60,7 @@ func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	return all, nil
 }
 
-// More connects to what is new in a place, for a [view.Model]: jobs of this machine that have begun meanwhile.
+// More connects to jobs that began on this machine since, for a [view.Model].
 func (w Target) More(ctx context.Context, known func(at string) bool) map[string]view.Source {
 	if w.Coordinator != "" || w.Job != "" {
 		return nil
@@ -79,10 +81,10 @@ func (w Target) More(ctx context.Context, known func(at string) bool) map[string
 	return all
 }
 
-// localPrefix is before the ID of a job, where it has a coordinator of its own on this machine.
+// localPrefix begins the address of a job that has its own coordinator on this machine.
 const localPrefix = "job "
 
-// closeAll closes sources.
+// Close closes sources.
 func Close(all map[string]view.Source) error {
 	var errs []error
 	for _, at := range slices.Sorted(maps.Keys(all)) {

@@ -13,28 +13,30 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// localJob is a job of this machine with a coordinator of its own, which ends with it: what was known of it then is what there is to say
-// afterwards, until one of its name begins.
+// LocalJob is a job of this machine that has its own coordinator. When that ends with the job,
+// LocalJob answers with the last state, until a job of the same name begins.
 type LocalJob struct {
 	*launcher.Client
 	ctx context.Context
 	job string
-	// lost is called when the coordinator is gone and has not told how the job ended.
+	// lost is called when the coordinator is gone without a result.
 	lost func()
 
 	mu   sync.Mutex
 	last launcher.Status
-	// over is closed when it is told how the job ends, or that nobody tells; nil when nobody waits for that.
+	// over is closed when the result is known or cannot come. It is nil while no goroutine waits
+	// for the result.
 	over   chan struct{}
 	result *report.Result
 	ended  time.Time
 	closed bool
 }
 
-// lastWords bounds the wait for how a job ended whose coordinator is gone.
+// lastWords bounds the wait for the result of a job whose coordinator is gone.
 const lastWords = 3 * time.Second
 
-// Query is as the coordinator says, or as it was. It does not wait for a coordinator whose job is known to be over.
+// Query asks the coordinator, or returns the last state. It does not wait for a coordinator whose
+// job is known to be over.
 func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,27 +69,27 @@ func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 	return status, err
 }
 
-// waits is the channel that tells of the job's end, nil when nobody waits for that.
+// waits returns the channel that is closed with the job's end; nil while no goroutine waits for it.
 func (l *LocalJob) waits() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
 }
 
-// told says that it is known how the job ended.
+// HasResult reports whether the job's result is known.
 func (l *LocalJob) HasResult() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.result != nil
 }
 
-// gone says that nobody tells anything of the job on this machine.
+// gone reports whether no coordinator of the job runs on this machine.
 func (l *LocalJob) gone(ctx context.Context) bool {
 	jobs, err := launcher.LocalJobs(ctx)
 	return err == nil && !slices.Contains(jobs, l.job)
 }
 
-// note takes what the coordinator says, and has it tell how the job ends.
+// note keeps the coordinator's answer and starts to wait for the result.
 func (l *LocalJob) note(s launcher.Status, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +103,7 @@ func (l *LocalJob) note(s launcher.Status, whole bool) {
 	}
 }
 
-// wait waits for the job's end.
+// wait waits for the job's result.
 func (l *LocalJob) wait(over chan struct{}) {
 	defer close(over)
 	result, err := l.Wait(l.ctx, l.job)
@@ -112,14 +114,14 @@ func (l *LocalJob) wait(over chan struct{}) {
 	}
 }
 
-// since is when the job ended, zero if it has not.
+// since is when the job ended; zero while it runs.
 func (l *LocalJob) since() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
 }
 
-// past is what is known of a job that is over.
+// past returns the last state of a job that is over.
 func (l *LocalJob) past(ctx context.Context) (launcher.Status, bool) {
 	l.AwaitResult(ctx)
 	l.mu.Lock()
@@ -141,7 +143,7 @@ func (l *LocalJob) past(ctx context.Context) (launcher.Status, bool) {
 	return launcher.Status{Jobs: []launcher.JobStatus{j}}, true
 }
 
-// hear waits, when the coordinator is just gone, for how the job ended.
+// AwaitResult waits a limited time for the result, after the coordinator is gone.
 func (l *LocalJob) AwaitResult(ctx context.Context) {
 	l.mu.Lock()
 	over := l.over
@@ -159,7 +161,7 @@ func (l *LocalJob) AwaitResult(ctx context.Context) {
 	}
 }
 
-// Logs are as the coordinator has them. That its node is lost when the job is over is no news.
+// Logs returns the coordinator's logs. When the job is over, a lost node is no news.
 func (l *LocalJob) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
 	return func(yield func(launcher.LogChunk, error) bool) {
 		for c, err := range l.Client.Logs(ctx, id, f) {
@@ -173,7 +175,7 @@ func (l *LocalJob) Logs(ctx context.Context, id string, f launcher.LogFilter) it
 	}
 }
 
-// ends says that the job is over, or, with a moment's patience, is about to be.
+// ends reports whether the job is over. It waits a moment for that.
 func (l *LocalJob) ends(ctx context.Context) bool {
 	if over := l.waits(); over != nil {
 		select {
@@ -185,7 +187,7 @@ func (l *LocalJob) ends(ctx context.Context) bool {
 	return l.HasResult()
 }
 
-// Close ends what is known of it.
+// Close closes the connection and forgets the last state.
 func (l *LocalJob) Close() error {
 	l.mu.Lock()
 	l.closed = true

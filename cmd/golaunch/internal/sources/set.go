@@ -13,19 +13,19 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// place is where jobs are looked for, with the coordinators that are known there. Jobs of this machine that have coordinators of their own
-// come and go.
+// Set is the coordinators of a target that are known. Jobs of this machine with their own
+// coordinators come and go.
 type Set struct {
 	ctx   context.Context
 	where Target
-	// warn says what nobody asks for.
+	// warn prints warnings.
 	warn func(error)
 
 	mu      sync.Mutex
 	sources map[string]view.Source
 }
 
-// newPlace connects to what is there, until ctx ends.
+// NewSet connects to the coordinators of a target, until ctx ends.
 func NewSet(ctx context.Context, where Target, warn func(error)) (*Set, error) {
 	sources, err := where.Connect(ctx)
 	p := &Set{ctx: ctx, where: where, warn: warn, sources: map[string]view.Source{}}
@@ -35,7 +35,7 @@ func NewSet(ctx context.Context, where Target, warn func(error)) (*Set, error) {
 	return p, err
 }
 
-// add takes a new source.
+// add adds a source.
 func (p *Set) add(at string, source view.Source) {
 	source = Remember(p.ctx, at, source)
 	if l, ok := source.(*LocalJob); ok {
@@ -44,7 +44,8 @@ func (p *Set) add(at string, source view.Source) {
 	p.sources[at] = source
 }
 
-// remembering is a source as it is, but for a job of this machine with a coordinator of its own: what is known of that outlives it.
+// Remember wraps the source of a job with its own coordinator on this machine in a [LocalJob]. It
+// returns other sources as they are.
 func Remember(ctx context.Context, at string, source view.Source) view.Source {
 	client, ok := source.(*launcher.Client)
 	if job, local := strings.CutPrefix(at, "job "); ok && local {
@@ -53,22 +54,23 @@ func Remember(ctx context.Context, at string, source view.Source) view.Source {
 	return source
 }
 
-// vanished says of a source that it is gone, and nobody knows why.
+// VanishedError is the warning that a source is gone for an unknown reason.
 func VanishedError(at string) error {
 	return fmt.Errorf("the coordinator of %s is gone, and has not told of an end: golaunch_up is 0 for it until it is back, for an hour at most", at)
 }
 
-// missed is for how long metrics tell of a source that has vanished: long enough for an alert to be seen.
+// VanishedFor is how long metrics report a source that has vanished: long enough for an alert to
+// fire.
 const VanishedFor = time.Hour
 
-// now are the sources that are known.
+// All returns the known sources by address.
 func (p *Set) All() map[string]view.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.sources)
 }
 
-// list has the sources that are known, in the order of where they are.
+// List returns the known sources in the order of their addresses.
 func (p *Set) List() (all []view.Source) {
 	sources := p.All()
 	for _, at := range slices.Sorted(maps.Keys(sources)) {
@@ -77,13 +79,14 @@ func (p *Set) List() (all []view.Source) {
 	return all
 }
 
-// close closes all of them.
+// Close closes all sources.
 func (p *Set) Close() { _ = Close(p.All()) } // they have answered
 
-// maxPast bounds the jobs of this machine that are over and still known.
+// maxPast bounds the finished jobs of this machine that are kept.
 const maxPast = 20
 
-// more finds jobs that have begun meanwhile, for a model, which closes what it has of them; here they stay.
+// More finds jobs that began since, for a model. The model closes what it gets; the sources
+// themselves stay open.
 func (p *Set) More(ctx context.Context, known func(at string) bool) map[string]view.Source {
 	begun := p.where.More(ctx, func(at string) bool { return p.All()[at] != nil })
 	p.mu.Lock()
@@ -101,7 +104,7 @@ func (p *Set) More(ctx context.Context, known func(at string) bool) map[string]v
 	return found
 }
 
-// forget lets go of the jobs that ended first.
+// forget drops the jobs that ended first.
 func (p *Set) forget() {
 	var past []string
 	ended := map[string]time.Time{}
@@ -117,13 +120,14 @@ func (p *Set) forget() {
 	}
 }
 
-// kept is a source that whoever has it may not close.
+// kept is a source that its holder cannot close.
 type kept struct{ view.Source }
 
-// Close leaves it as it is.
+// Close does nothing.
 func (kept) Close() error { return nil }
 
-// states returns what a model knows, after the jobs whose coordinators have vanished. What it is called does not change as jobs come and go.
+// States returns the state of a model, after those of jobs whose coordinators have vanished. Its
+// source keeps its name while jobs come and go.
 func (p *Set) States(m *view.Model) []*view.State {
 	s := m.State()
 	if p.where.Coordinator == "" {
@@ -135,7 +139,8 @@ func (p *Set) States(m *view.Model) []*view.State {
 	return append(p.vanished(), s)
 }
 
-// vanished are the jobs of this machine whose coordinators have gone lately without telling how they ended.
+// vanished returns a state for each job of this machine whose coordinator has lately gone without a
+// result.
 func (p *Set) vanished() (all []*view.State) {
 	sources := p.All()
 	for _, at := range slices.Sorted(maps.Keys(sources)) {

@@ -26,7 +26,7 @@ type torchFlags struct {
 	maxRestarts                      int
 	shutdown                         int
 
-	// What has no effect here is read all the same, so that a bad value is found.
+	// These have no effect, but bad values are refused.
 	start, events, signals, specs, numa, shell string
 	filters                                    [2]string
 	useEnv                                     bool
@@ -75,13 +75,13 @@ func newTorchFlags(t *torchFlags) *pflag.FlagSet {
 	return f
 }
 
-// Defaults of torchrun's that have to be known by value.
+// torchrun's defaults that golaunch needs by value.
 const (
 	defaultMasterPort = 29500
 	torchSignals      = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 )
 
-// abbreviated takes _ for - and the beginning of one flag's name for the whole, as argparse does.
+// abbreviated maps _ to - and an unambiguous beginning to the flag, as argparse does.
 func abbreviated(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	if all := beginning(f, name); len(all) == 1 {
@@ -90,7 +90,7 @@ func abbreviated(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// beginning lists the flags whose names begin alike; one that has just this name is all of them.
+// beginning lists the flags that begin with name; only the flag itself if it is a full name.
 func beginning(f *pflag.FlagSet, name string) (all []string) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if strings.HasPrefix(flag.Name, name) {
@@ -135,7 +135,7 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 	return errors.Join(errs...)
 }
 
-// torchWords are torchrun's flags.
+// torchWords lists torchrun's flags.
 func torchWords(f *pflag.FlagSet) (words []string) {
 	f.VisitAll(func(flag *pflag.Flag) { words = append(words, "--"+flag.Name) })
 	return words

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// output says where the ranks' words go.
+// output sets where the ranks' output goes.
 func (x *translation) output() (err error) {
 	out := &launcher.TorchOutput{Prefix: x.template, ErrorFile: os.Getenv("TORCHELASTIC_ERROR_FILE")}
 	x.o.Job.Output.Torch = out
@@ -39,7 +39,7 @@ func (x *translation) output() (err error) {
 	return x.set("log-dir", x.logDir)
 }
 
-// parseLocalRanks reads numbers such as 0,1,2; none is all.
+// parseLocalRanks parses numbers such as 0,1,2. An empty text means all ranks.
 func parseLocalRanks(text string) (ranks []int, err error) {
 	if text == "" {
 		return nil, nil
@@ -54,7 +54,7 @@ func parseLocalRanks(text string) (ranks []int, err error) {
 	return ranks, nil
 }
 
-// parseFilters reads texts with commas between them; two commas are one of a text.
+// parseFilters parses texts separated by commas. Two commas are one in a text.
 func parseFilters(text string) (filters []string) {
 	const comma = "\x00" // no argument of a program has it
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, ",,", comma), ",") {
@@ -65,7 +65,7 @@ func parseFilters(text string) (filters []string) {
 	return filters
 }
 
-// parseStreams reads 0 to 3, for all local ranks, or such a number by local rank.
+// parseStreams parses 0 to 3 for all local ranks, or LOCAL_RANK:NUMBER pairs.
 func parseStreams(text string) (map[int]int, error) {
 	if oneStream.Get().MatchString(text) {
 		n, _ := strconv.Atoi(text)
@@ -83,13 +83,14 @@ func parseStreams(text string) (map[int]int, error) {
 	return streams, nil
 }
 
-// torchrun's own patterns, but for local ranks of more than one digit.
+// torchrun's own patterns, except that local ranks may have several digits.
 var (
 	oneStream   = lazyregexp.New(`^[0-3]$`)
 	manyStreams = lazyregexp.New(`^(\d{1,6}:[0-3],)*\d{1,6}:[0-3]$`)
 )
 
-// refused are values that torchrun refuses too, and what would make the job another one.
+// refused returns an error for values that torchrun refuses, and for those that golaunch cannot
+// honour.
 func (x *translation) refused() error {
 	switch {
 	case x.maxRestarts < 0:
@@ -104,7 +105,7 @@ func (x *translation) refused() error {
 	return nil
 }
 
-// ignored names what the job does as well without.
+// ignored warns of flags without effect.
 func (x *translation) ignored() {
 	if x.events != "null" {
 		x.warn("--event-log-handler is not honoured: events.jsonl in the log directory has the events")
@@ -116,7 +117,7 @@ func (x *translation) ignored() {
 	}
 }
 
-// stops are the signals that stop the job.
+// stops are the signals that stop the job, besides the usual ones.
 func (t *torchFlags) stops() (signals []os.Signal) {
 	for name := range strings.SplitSeq(t.signals, ",") {
 		if s := unix.SignalNum(strings.TrimSpace(name)); s != 0 && !slices.Contains([]syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}, s) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// runpy is --run-path: the script in an interpreter that runs runpy.run_path, with the arguments that a script has. What it raises is
-// recorded, as torchrun records it for a function.
+// runpy implements --run-path: Python runs the script with runpy.run_path and the script's
+// arguments. It records an exception as torchrun records one of a function.
 const runpy = `import json, os, runpy, sys, time, traceback
 del sys.argv[0]
 try:
@@ -22,7 +22,7 @@ except Exception as e:
     raise
 `
 
-// command is what each rank runs.
+// command is the command of each rank.
 func (t *torchFlags) command(args []string, self string) ([]string, error) {
 	python := []string{interpreter(self), "-u"}
 	switch {
@@ -40,8 +40,9 @@ func (t *torchFlags) command(args []string, self string) ([]string, error) {
 	return append(python, args...), nil
 }
 
-// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, or beside one
-// that this leads to, in an environment that is not activated, or the first on the PATH.
+// interpreter returns the Python that runs scripts. That is PYTHON_EXEC; or the one beside the
+// torchrun link that was called, or beside a link it leads to, if they are in a virtual
+// environment; or one beside such a link if no environment is activated; or the first on the PATH.
 func interpreter(self string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python
@@ -68,7 +69,7 @@ func interpreter(self string) string {
 // maxLinks is how many links the kernel follows (path_resolution(7)).
 const maxLinks = 40
 
-// torchLinks are the names of torchrun by which golaunch was found: the one that was called, and those that it is a link to.
+// torchLinks lists the link named torchrun that was called, and the links of that name it leads to.
 func torchLinks(self string) (names []string) {
 	link, err := exec.LookPath(self)
 	for range maxLinks {
@@ -85,7 +86,7 @@ func torchLinks(self string) (names []string) {
 	return names
 }
 
-// beside is the Python in the directory of a link; empty if there is none.
+// beside returns the Python in the directory of a link; empty if there is none.
 func beside(link string) string {
 	for _, name := range []string{"python3", "python"} {
 		if python, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
@@ -97,7 +98,7 @@ func beside(link string) string {
 	return ""
 }
 
-// isEnvironment says that a directory is a virtual environment (PEP 405) or conda's.
+// isEnvironment reports whether a directory is a virtual environment (PEP 405) or conda's.
 func isEnvironment(dir string) bool {
 	return slices.ContainsFunc([]string{"pyvenv.cfg", "conda-meta"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -105,5 +106,5 @@ func isEnvironment(dir string) bool {
 	})
 }
 
-// activated says that the user has chosen an environment.
+// activated reports whether an environment is activated.
 func activated() bool { return os.Getenv("VIRTUAL_ENV")+os.Getenv("CONDA_PREFIX") != "" }

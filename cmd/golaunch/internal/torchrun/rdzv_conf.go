@@ -8,20 +8,22 @@ import (
 	"time"
 )
 
-// How long torchrun waits for nodes when nothing else is said: the timeout that torch/distributed/launcher/api.py gives static, and the
-// join timeout of c10d (elastic/rendezvous/dynamic_rendezvous.py).
+// How long torchrun waits for nodes by default: static's timeout of
+// torch/distributed/launcher/api.py, and c10d's join timeout of
+// elastic/rendezvous/dynamic_rendezvous.py.
 const (
 	staticTimeout = 900 * time.Second
 	joinTimeout   = 600 * time.Second
 )
 
-// A node is lost to torchrun's c10d after these many silent intervals (elastic/rendezvous/dynamic_rendezvous.py).
+// torchrun's c10d counts a node as lost after keepAliveTries intervals of silence
+// (elastic/rendezvous/dynamic_rendezvous.py).
 const (
 	keepAliveSeconds = 5
 	keepAliveTries   = 3
 )
 
-// conf reads --rdzv-conf, which counts seconds.
+// conf applies --rdzv-conf, which counts in seconds.
 func (x *translation) conf() error {
 	if x.max > 1 {
 		if x.o.Job.Resources.PlacementTimeout = joinTimeout; x.backend == "static" {
@@ -68,7 +70,7 @@ func (x *translation) conf() error {
 	return x.set("lease", seconds(interval*tries))
 }
 
-// unquoted is a text without the quotes around it that a shell has left there, as in --rdzv-conf="'timeout=5'".
+// unquoted removes the quotes that a shell has left, as in --rdzv-conf="'timeout=5'".
 func unquoted(text string) string {
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
 		return text[1 : n-1]
@@ -78,7 +80,7 @@ func unquoted(text string) string {
 
 func seconds(n int) string { return strconv.Itoa(n) + "s" }
 
-// stop is how long ranks may take to end.
+// stop sets how long ranks may take to end.
 func (x *translation) stop() error {
 	n := x.shutdown
 	if !x.given.Changed("shutdown-timeout") {

@@ -15,13 +15,14 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// torchrunName begins the messages about the command line, as argparse has it.
+// Name is the program's name, which begins its messages as with argparse.
 const Name = "torchrun"
 
-// launchFunc runs a job to its end. Stops are signals that stop it beside the usual ones.
+// launchFunc runs a job to its end. The job also stops on the signals in stops.
 type launchFunc func(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error)
 
-// newTorchrun returns torchrun, which reads its command line itself, by torchrun's rules.
+// NewVerb returns torchrun's verb, which parses its command line by torchrun's rules. The program
+// was called as self.
 func NewVerb(s *cli.Console, self string, launch launchFunc) *cobra.Command {
 	c := cli.NewVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
 	c.DisableFlagParsing = true
@@ -33,8 +34,8 @@ func NewVerb(s *cli.Console, self string, launch launchFunc) *cobra.Command {
 	return c
 }
 
-// torchrun runs the job that torchrun's command line describes (torch 2.15, torch/distributed/run.py). docs/torchrun.md says what
-// each flag means here.
+// torchrun runs the job that torchrun's command line describes (torch 2.15,
+// torch/distributed/run.py). docs/torchrun.md says what each flag means here.
 func torchrun(io *cli.Console, args []string, self string, launch launchFunc) (int, error) {
 	var t torchFlags
 	f := newTorchFlags(&t)
@@ -61,7 +62,7 @@ func torchrun(io *cli.Console, args []string, self string, launch launchFunc) (i
 	return launch(io, j, t.stops()...)
 }
 
-// refuse ends a command line that cannot be run as argparse does.
+// refuse prints the error of a bad command line, as argparse does.
 func refuse(io *cli.Console, err error) (int, error) {
 	io.Print(Name + ": " + strings.TrimPrefix(err.Error(), launcher.ErrUsage.Error()+": ") + "\n")
 	return cli.ExitUsage, nil

@@ -22,8 +22,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// translation turns torchrun's flags into golaunch's. What is set here is torchrun's to say; everything else may come from
-// golaunch's own variables.
+// translation turns torchrun's flags into golaunch's. A flag set here overrides golaunch's own
+// variable.
 type translation struct {
 	*torchFlags
 	given    *pflag.FlagSet
@@ -33,7 +33,7 @@ type translation struct {
 	warnings []string
 }
 
-// job is what torchrun's flags mean here, and what of them has no effect.
+// job returns the job that torchrun's flags describe, and warnings about flags without effect.
 func (t *torchFlags) job(given *pflag.FlagSet, self string) (launcher.Job, []string, error) {
 	x := translation{torchFlags: t, given: given}
 	x.ours = pflag.NewFlagSet(Name, pflag.ContinueOnError)
@@ -57,7 +57,7 @@ func (t *torchFlags) job(given *pflag.FlagSet, self string) (launcher.Job, []str
 	return x.o.Job, x.warnings, err
 }
 
-// set gives one of golaunch's flags; its variable then counts no more.
+// set sets one of golaunch's flags; its variable then has no effect.
 func (x *translation) set(flag, value string) error { return x.ours.Set(flag, value) }
 
 func (x *translation) warn(format string, args ...any) {
@@ -67,7 +67,7 @@ func (x *translation) warn(format string, args ...any) {
 // numaBindings are torchrun's names (torch/numa/binding.py) for the values of --bind.
 var numaBindings = map[string]string{"": "none", "node": "numa", "socket": "socket", "exclusive": "core", "core-complex": "l3"}
 
-// ranks are how many, on how many nodes and which CPUs, and who they are.
+// ranks sets how many ranks run, on how many nodes and which CPUs.
 func (x *translation) ranks() (err error) {
 	if x.min, x.max, err = jobflags.ParseNodes(x.nnodes); err != nil {
 		return fmt.Errorf("--nnodes: %w", err)
@@ -80,7 +80,8 @@ func (x *translation) ranks() (err error) {
 		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(max(0, x.maxRestarts))))
 }
 
-// timer is torchrun's for its workers, which has a made-up name where none is given. Without one the caller's, if any, is theirs.
+// timer sets torchrun's watchdog timer for its workers, with a made-up name if none is given. If
+// the timer is off, the caller's variable is passed on.
 func (x *translation) timer() error {
 	x.o.Job.Env = append(x.o.Job.Env, "TORCHELASTIC_SIGNALS_TO_HANDLE="+x.signals)
 	name, given := os.LookupEnv(filetimer.Variable)
@@ -93,7 +94,7 @@ func (x *translation) timer() error {
 	return nil
 }
 
-// meet says where nodes meet, and what rank 0 listens on. A job of one node meets nobody and holds no port but rank 0's.
+// meet sets where nodes meet, and the port of rank 0. A job of one node opens no port but rank 0's.
 func (x *translation) meet() error {
 	static := x.backend == "static"
 	id, port, endpoint := x.id, "0", ""
@@ -122,7 +123,8 @@ func (x *translation) meet() error {
 	return errors.Join(x.set("job-id", id), x.set("rendezvous", endpoint), x.set("master-port", port), x.address())
 }
 
-// where is the endpoint: of c10d with its default port, of static MASTER_ADDR and MASTER_PORT when none is given.
+// where returns the endpoint: c10d's with its default port; static's from MASTER_ADDR and
+// MASTER_PORT if no endpoint is given.
 func (x *translation) where() (host, port string, err error) {
 	text := x.endpoint
 	if text == "" && x.backend == "static" {
@@ -143,8 +145,7 @@ func (x *translation) where() (host, port string, err error) {
 	return host, port, nil
 }
 
-// node gives this node its place among several: with static that is --node-rank, as node names are
-// numbered, and sort by number.
+// node numbers this node. Node names sort by number, so static's --node-rank becomes the name.
 func (x *translation) node() error {
 	if x.backend == "c10d" {
 		if x.nodeRank != 0 {
@@ -162,7 +163,7 @@ func (x *translation) node() error {
 	return errors.Join(x.set("name", fmt.Sprintf("%d-%s", x.nodeRank, name)), x.set("order", "name"))
 }
 
-// address is --local-addr, which may be a name.
+// address sets the address from --local-addr, which may be a name.
 func (x *translation) address() error {
 	if x.localAddr == "" {
 		return nil

@@ -221,7 +221,7 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	stopped, err := source.Stop(ctx, id, launcher.CodeStopped, "somebody stopped it on the dashboard")
+	stopped, err := source.Stop(ctx, id, launcher.CodeStopped, "stopped on the dashboard")
 	if err != nil {
 		fail(w, http.StatusBadGateway, fmt.Errorf("cannot stop job %s: %w", id, err))
 		return
