@@ -1,7 +1,7 @@
-// Package alert decides what is wrong with jobs, nodes and ranks, and how badly. The terminal monitor and the page
-// show its judgement.
+// Package alert decides what is wrong with jobs, nodes and ranks, and how badly. The terminal
+// monitor and the page show its alerts.
 //
-// A [Picture] is a [view.State] with what there is to say about it, the worst first everywhere.
+// A [Picture] is a [view.State] with its alerts, the worst first everywhere.
 package alert
 
 import (
@@ -34,15 +34,17 @@ const (
 // String is "fine", "note", "warn" or "bad".
 func (l Level) String() string { return [...]string{"fine", "note", "warn", "bad"}[l] }
 
-// Alert is what there is to say about a job, a node or a rank. The worst has the highest Level, and within it the highest Weight.
+// Alert says what is wrong with a job, a node or a rank. The worst has the highest Level, and
+// within it the highest Weight.
 type Alert struct {
 	Level  Level
 	Weight float64
-	// Why is one line of plain words: "no heartbeat for 45s"; empty where it is Fine. It may have names that come from outside.
+	// Why is one line: "no heartbeat for 45s"; empty if the level is Fine. It may contain names
+	// from outside.
 	Why string
 }
 
-// Worse compares alerts: the worst comes first.
+// Worse compares alerts: the worse one comes first.
 func Worse(a, b Alert) int {
 	return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(b.Weight, a.Weight))
 }
@@ -102,7 +104,7 @@ func endAlert(r *view.Rank) Alert {
 	return newAlert(Bad, byEnd, 0, "ended: %s", strings.Replace(r.Ended, "exited with code", "exit", 1))
 }
 
-// nodeAlert is what a rank suffers from its node.
+// nodeAlert is the alert of a node.
 func nodeAlert(n *view.Node) Alert {
 	switch {
 	case n == nil:
@@ -115,7 +117,8 @@ func nodeAlert(n *view.Node) Alert {
 	return Alert{}
 }
 
-// heartbeatAlert is about a rank that has told its steps and does not go on. The one with the lowest step is what the others wait for.
+// heartbeatAlert is for a rank that has reported steps and does not go on. The others wait for the
+// rank with the lowest step.
 func heartbeatAlert(r *view.Rank, of Norms) Alert {
 	late, behind := r.Now.BeatAge, max(0, of.step-r.Now.Step)
 	if !units.Known(behind) {
@@ -141,7 +144,7 @@ func silentAlert(r *view.Rank, now time.Time) Alert {
 	return Alert{}
 }
 
-// xidAlert is about errors of the GPU; those that came while somebody looked are worse.
+// xidAlert is for errors of the GPU. Errors during the watch are worse.
 func xidAlert(r *view.Rank) Alert {
 	if !(r.Now.Xids > 0) {
 		return Alert{}
@@ -153,7 +156,7 @@ func xidAlert(r *view.Rank) Alert {
 	return newAlert(level, byXid, r.Now.Xids, "%s of its GPU (Xid)", units.Plural(int(r.Now.Xids), "error"))
 }
 
-// stepAlert compares steps as of one time: each rank was looked at at its own.
+// stepAlert compares steps as of one time, since each rank was sampled at its own.
 func stepAlert(r *view.Rank, of Norms) Alert {
 	if !(of.StepTime > 0) || len(r.Samples) == 0 {
 		return Alert{}
@@ -184,8 +187,9 @@ func useAlert(r *view.Rank, of Norms) Alert {
 	return Alert{}
 }
 
-// powerAlert is about a rank that works while others wait: a GPU that waits for others draws less, and reports that it is in use all the same.
-// One look proves nothing: after about a minute of looks there is a finding, or none.
+// powerAlert is for a rank that works while others wait: a GPU that waits draws less power and
+// reports full use all the same. One sample proves nothing; after about a minute of samples, the
+// straggler detection decides.
 func powerAlert(r *view.Rank, of Norms) Alert {
 	if more := r.Now.GPUPower - of.power; of.ranks >= 8 && more > max(0.1*of.power, 4*of.powerSpread) {
 		return newAlert(Note, byPower, more, "draws %s, others %s: maybe they wait for it", units.Watts(r.Now.GPUPower), units.Watts(of.power))
@@ -193,7 +197,7 @@ func powerAlert(r *view.Rank, of Norms) Alert {
 	return Alert{}
 }
 
-// stragglerAlert is what was found out about a straggler, and what it costs.
+// stragglerAlert is for a straggler that was found, with its cost.
 func stragglerAlert(f straggler.Finding, now time.Time) Alert {
 	who, cost := "", ""
 	if f.Whole {

@@ -10,14 +10,15 @@ import (
 	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
-// Norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.
+// Norms are the medians of the running ranks of a job; NaN where unknown.
 type Norms struct {
 	ranks                            int
 	StepTime, use, power, PowerLimit float64
 	powerSpread, CPUs, Memory        float64
-	// BeatAge and SilenceAge are of the newest heartbeat and line of output of any rank, in seconds.
+	// BeatAge and SilenceAge are those of the newest heartbeat and the newest line of any rank, in
+	// seconds.
 	BeatAge, SilenceAge float64
-	// step is the newest of any rank, as it was known at a time.
+	// step is the highest of any rank, as it was known at a time.
 	step float64
 	at   time.Time
 }
@@ -63,7 +64,7 @@ func addKnown(all []float64, v float64) []float64 {
 	return all
 }
 
-// highest is the higher one of those that are known.
+// highest returns the higher known value.
 func highest(a, b float64) float64 {
 	if !units.Known(a) || b > a {
 		return b
@@ -71,7 +72,7 @@ func highest(a, b float64) float64 {
 	return a
 }
 
-// lowest is the lower one of those that are known.
+// lowest returns the lower known value.
 func lowest(a, b float64) float64 {
 	if !units.Known(a) || b < a {
 		return b
@@ -79,11 +80,11 @@ func lowest(a, b float64) float64 {
 	return a
 }
 
-// Late and stuck are after how many seconds without a heartbeat one is said to be so.
+// Late and stuck are the ages of a heartbeat, in seconds, from which it is late, or its rank stuck.
 func (n *Norms) Late() float64  { return samples.Late(n.StepTime) }
 func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
 
-// Steps is what so many take, in seconds; 0 where that is not known.
+// Steps is the time of a number of steps in seconds; 0 if unknown.
 func (n *Norms) Steps(number float64) float64 {
 	if !units.Known(n.StepTime) {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Picture is a State with what there is to say about it, the worst first everywhere.
+// Picture is a State with its alerts, the worst first everywhere.
 type Picture struct {
 	State *view.State
 	Jobs  []*Job
@@ -28,7 +28,7 @@ func (p *Picture) Job(id string) *Job { return p.jobs[id] }
 // Node finds a node by its name, with the ranks of all jobs; nil if there is none.
 func (p *Picture) Node(name string) *Node { return p.nodes[name] }
 
-// NoRank stands for a finding about no rank.
+// NoRank is the rank of a finding about none.
 const NoRank = -1
 
 // Job is a job, its ranks, and the nodes that it has.
@@ -37,7 +37,7 @@ type Job struct {
 	Alert
 	Ranks []*Rank
 	Nodes []*Node
-	// Norms are what is usual among the ranks.
+	// Norms are the medians of the ranks.
 	Norms Norms
 }
 
@@ -47,16 +47,16 @@ type Rank struct {
 	Alert
 }
 
-// Node is a node with the ranks that it has of one job, or of all.
+// Node is a node with its ranks, of one job or of all.
 type Node struct {
 	Name string
-	// Node is nil for one that the coordinator does not know any more.
+	// Node is nil if the coordinator no longer knows the node.
 	*view.Node
 	Alert
 	Ranks []*Rank
 }
 
-// NewPicture judges all that is known. It keeps the State, which does not change.
+// NewPicture judges a State, which it keeps and does not change.
 func NewPicture(s *view.State) *Picture {
 	p := &Picture{State: s, jobs: map[string]*Job{}, nodes: map[string]*Node{}}
 	for _, n := range s.Nodes {
@@ -75,7 +75,7 @@ func NewPicture(s *view.State) *Picture {
 	return p
 }
 
-// compareJobs has those that are over last, the newest of them first.
+// compareJobs sorts jobs that are over last, the newest of them first.
 func compareJobs(a, b *Job) int {
 	if x, y := a.Over(), b.Over(); x != y {
 		return cmp.Compare(btoi(x), btoi(y))
@@ -123,7 +123,7 @@ func (p *Picture) build(j *view.Job) *Job {
 	return job
 }
 
-// slow are the stragglers among the ranks of a job.
+// slow returns the alerts of a job's stragglers by rank.
 func (p *Picture) slow(j *view.Job) map[int]Alert {
 	all := map[int]Alert{}
 	for _, f := range j.Slow.Findings {
@@ -134,7 +134,7 @@ func (p *Picture) slow(j *view.Job) map[int]Alert {
 	return all
 }
 
-// judge puts the worst first.
+// judge sorts, and sets the job's alert.
 func (j *Job) judge() {
 	byAlert := func(a, b *Rank) int { return Worse(a.Alert, b.Alert) }
 	slices.SortStableFunc(j.Ranks, byAlert)
@@ -145,15 +145,15 @@ func (j *Job) judge() {
 	j.Alert = j.alert()
 }
 
-// Over says that a job has ended.
+// Over reports whether a job has ended.
 func (j *Job) Over() bool { return j.Phase == "finished" }
 
-// Failed says that a job has ended, and neither well nor because somebody wanted it to.
+// Failed reports whether a job has ended in failure, rather than well or as a user wanted.
 func (j *Job) Failed() bool {
 	return j.Over() && j.Result != nil && !slices.Contains([]report.Ending{report.EndSuccess, report.EndCancelled, report.EndPreempted}, j.Result.Ending)
 }
 
-// alert is what there is to say about a job in one line.
+// alert is the alert of a job.
 func (j *Job) alert() Alert {
 	switch {
 	case j.Over() && j.Result != nil && j.Result.Ending == report.EndSuccess:
@@ -174,7 +174,7 @@ func (j *Job) alert() Alert {
 	return j.worst()
 }
 
-// lately is what a job waits for, and what brought it there: why its newest attempt that failed was stopped.
+// lately says what a job waits for, and why its newest failed attempt was stopped.
 func (j *Job) lately() string {
 	why, of := "", -1
 	for _, m := range j.History {
@@ -192,7 +192,7 @@ func (j *Job) lately() string {
 	return why + "; " + j.Waits
 }
 
-// worst is the alert of a job's worst node or rank, and how many others share its level.
+// worst is the alert of a job's worst node or rank, with the number of others at its level.
 func (j *Job) worst() Alert {
 	var c Alert
 	if len(j.Nodes) > 0 && j.Nodes[0].Level > c.Level {
@@ -212,7 +212,7 @@ func (j *Job) worst() Alert {
 	return c
 }
 
-// own is what there is about a node itself.
+// own is the alert of the node itself.
 func (n *Node) own() Alert {
 	c := nodeAlert(n.Node)
 	switch {
@@ -227,7 +227,7 @@ func (n *Node) own() Alert {
 	return c
 }
 
-// judge says what there is about a node: itself, or the worst of its ranks.
+// judge sets the node's alert: its own, or that of its worst rank.
 func (n *Node) judge() {
 	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return Worse(a.Alert, b.Alert) })
 	n.Alert = n.own()
@@ -237,8 +237,9 @@ func (n *Node) judge() {
 	}
 }
 
-// Wrong says whether a job waits, has failed or stands still, or a node is silent, as far as it is about a job; empty for all that are not
-// over. Of a job that is over only its end counts.
+// Wrong reports whether a job waits, has failed or stands still, or a node is silent. With a job,
+// only that job counts; without one, all that are not over. Of a job that is over only its end
+// counts.
 func (p *Picture) Wrong(job string) bool {
 	if j := p.jobs[job]; j != nil && j.Over() {
 		return j.Level > Fine
@@ -251,15 +252,15 @@ func (p *Picture) Wrong(job string) bool {
 	return slices.ContainsFunc(p.Nodes, func(n *Node) bool { return n.Silent > 0 })
 }
 
-// Finding is an alert and what it is about: a rank of a job, or else a job, or a node.
+// Finding is an alert about a rank of a job, or else a job or a node.
 type Finding struct {
 	Alert
-	// Job is empty for a node, and Rank negative where it is about no rank.
+	// Job is empty for a node. Rank is negative if the alert is about no rank.
 	Job, Node string
 	Rank      int
 }
 
-// Findings are all that there is to say, the worst first.
+// Findings returns all alerts, the worst first.
 func (p *Picture) Findings() (all []Finding) {
 	for _, n := range p.Nodes {
 		all = append(all, Finding{n.own(), "", n.Name, NoRank})
@@ -275,7 +276,8 @@ func (p *Picture) Findings() (all []Finding) {
 	return all
 }
 
-// State is what a job's ranks spend their time on, or its phase, or how it ended: "gone" where nobody tells.
+// State is what a job's ranks spend their time on, or its phase, or how it ended; "gone" if that is
+// unknown.
 func (j *Job) State() string {
 	switch {
 	case j.Failed():
@@ -296,7 +298,7 @@ func (j *Job) State() string {
 	return j.Phase
 }
 
-// Stalled says that no rank makes progress, by their heartbeats.
+// Stalled reports whether the heartbeats of all ranks are late.
 func (j *Job) Stalled() bool { return j.Norms.BeatAge >= j.Norms.Late() }
 
 // Left is the time until a job is done at its pace, in seconds.

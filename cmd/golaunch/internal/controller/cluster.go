@@ -17,8 +17,9 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// opening says which cluster a program wants: the one of a coordinator, or with Local one on this machine for itself alone.
-type opening struct {
+// openRequest names the cluster that a program wants: a coordinator's, or with Local one on this
+// machine for the program alone.
+type openRequest struct {
 	Coordinator string `json:"coordinator"`
 	TokenFile   string `json:"token_file"`
 	Local       []node `json:"local"`
@@ -26,57 +27,59 @@ type opening struct {
 	// Lease is in seconds.
 	Lease   float64 `json:"lease"`
 	Preload string  `json:"preload"`
-	// Socket is the program's own, in a directory that has nothing else; both go with the program, also when it is killed.
+	// Socket is the program's, in a directory with nothing else. Both go with the program, also
+	// when it is killed.
 	Socket string `json:"socket"`
 }
 
-// node is one of a cluster on this machine.
+// node is a node of a cluster on this machine.
 type node struct {
-	// GPUs declares that many; nil has the ones that are found.
+	// GPUs declares a number of GPUs; nil takes those that are found.
 	GPUs *int `json:"gpus"`
 }
 
-type opened struct {
+type openReply struct {
 	Coordinator string `json:"coordinator"`
 	Version     string `json:"version"`
 }
 
-func (c *controller) open(ctx context.Context, o opening) (opened, error) {
+func (c *controller) open(ctx context.Context, o openRequest) (openReply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.client != nil {
-		return opened{}, errors.New("this program has a cluster already")
+		return openReply{}, errors.New("this program has a cluster already")
 	}
 	if c.socket = o.Socket; c.socket == "" {
-		return opened{}, errors.New("the program names no socket of its own; install the same golaunch for Python and as a command")
+		return openReply{}, errors.New("the program names no socket of its own; install the same golaunch for Python and as a command")
 	}
 	endpoint.Prune(endpoint.ControllerPrefix)
 	if len(o.Local) > 0 {
 		if err := c.begin(ctx, &o); err != nil {
-			return opened{}, err
+			return openReply{}, err
 		}
 	}
 	client, err := launcher.Connect(ctx, o.Coordinator, o.TokenFile)
 	if err != nil {
-		return opened{}, err
+		return openReply{}, err
 	}
 	s, err := client.Query(ctx, launcher.Query{Jobs: true, Open: true, Brief: true})
 	if err != nil {
 		client.Close()
-		return opened{}, err
+		return openReply{}, err
 	}
 	token, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		client.Close()
-		return opened{}, err
+		return openReply{}, err
 	}
 	c.client, c.tls = client, mtls.Client(token, mtls.Identity{})
-	return opened{client.Target, s.Version}, nil
+	return openReply{client.Target, s.Version}, nil
 }
 
-// begin starts a cluster in this process, with a secret of its own, and says in o where it is.
-func (c *controller) begin(asked context.Context, o *opening) error {
-	// Beside the program's socket, so that nothing is left of both for long when both are killed.
+// begin starts a cluster in this process with a secret of its own, and sets its address in o.
+func (c *controller) begin(asked context.Context, o *openRequest) error {
+	// The directory is beside the program's socket, so that both are removed even if both processes
+	// are killed.
 	dir := filepath.Join(filepath.Dir(o.Socket), "cluster")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make a directory for a cluster on this machine: %w", err)
@@ -85,7 +88,7 @@ func (c *controller) begin(asked context.Context, o *opening) error {
 	if err := os.WriteFile(o.TokenFile, []byte(mtls.NewToken().Text()), 0o600); err != nil {
 		return errors.Join(fmt.Errorf("make the secret of a cluster on this machine: %w", err), os.RemoveAll(dir))
 	}
-	l := &local{say: c.tell, failed: make(chan error, len(o.Local)+1)}
+	l := &localCluster{say: c.tell, failed: make(chan error, len(o.Local)+1)}
 	c.end = func() {
 		l.stop()
 		os.RemoveAll(dir)
@@ -98,8 +101,9 @@ func (c *controller) begin(asked context.Context, o *opening) error {
 	return l.join(asked, o, dir)
 }
 
-// local is a cluster in this process. Its agents end before its coordinator, so that they leave in order.
-type local struct {
+// localCluster is a cluster in this process. Its agents end before its coordinator, so that they
+// leave in order.
+type localCluster struct {
 	say         func(any)
 	failed      chan error
 	endHead     func()
@@ -107,7 +111,7 @@ type local struct {
 	head, nodes sync.WaitGroup
 }
 
-func (l *local) stop() {
+func (l *localCluster) stop() {
 	if l.endNodes != nil {
 		l.endNodes()
 	}
@@ -116,15 +120,15 @@ func (l *local) stop() {
 	l.head.Wait()
 }
 
-func (l *local) warn(err error) { l.say(warning{"warning", err.Error()}) }
+func (l *localCluster) warn(err error) { l.say(warning{"warning", err.Error()}) }
 
-// warning is what went wrong without ending anything.
+// warning is an error that ends nothing.
 type warning struct {
 	Event string `json:"event"`
 	Text  string `json:"text"`
 }
 
-func (l *local) coordinate(asked context.Context, o *opening, dir string) (string, error) {
+func (l *localCluster) coordinate(asked context.Context, o *openRequest, dir string) (string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.endHead = cancel
 	at := make(chan netip.AddrPort, 1)
@@ -152,8 +156,8 @@ func taken(err error) bool {
 	return taken
 }
 
-// join starts the agents, and waits until all are in the cluster.
-func (l *local) join(asked context.Context, o *opening, dir string) error {
+// join starts the agents and waits until all are in the cluster.
+func (l *localCluster) join(asked context.Context, o *openRequest, dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.endNodes = cancel
 	joined := make(chan struct{}, len(o.Local))

@@ -1,8 +1,9 @@
-// Package controller lets a program in another language hold nodes of a cluster, run groups of workers on them, and hear how these fare.
+// Package controller lets a program in another language run groups of workers on reserved nodes.
 //
-// The program starts golaunch with a socket as its standard input, on which both say lines of JSON: the program asks, each question has one
-// answer with its number, and golaunch tells of each step of a group in between. All ends with the program: its groups, its reservation, and
-// a cluster that was started for it alone.
+// The program starts golaunch with a socket as standard input. Both ends write lines of JSON. Each
+// question of the program has one answer with its number, and golaunch reports each step of a group
+// in between. When the program ends, so do its groups, its reservation and a cluster that was
+// started for it.
 package controller
 
 import (
@@ -30,57 +31,58 @@ const (
 	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024
-	// endLimit bounds the wait for the end of all groups when the program has gone; then golaunch's guardians and leases end them.
+	// endLimit bounds the wait for the end of all groups after the program has ended. Then
+	// golaunch's guardians and leases end them.
 	endLimit = time.Minute
-	// lastLimit bounds the wait for a program to take what was said last.
+	// lastLimit bounds the wait for the program to read the last messages.
 	lastLimit = time.Second
 )
 
-// question is what the program asks: Do is a verb, and With what that needs.
+// question is a request of the program. Do is a verb, and With its arguments.
 type question struct {
 	ID   int             `json:"id"`
 	Do   string          `json:"do"`
 	With json.RawMessage `json:"with"`
 }
 
-// answer is the only one to a question.
+// answer is the reply to a question.
 type answer struct {
 	ID    int    `json:"id"`
 	Value any    `json:"value,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Usage says that the question makes no sense, whenever it is asked.
+	// Usage is true if the question makes no sense at any time.
 	Usage bool `json:"usage,omitempty"`
 }
 
-// controller is the life of one program's helper.
+// controller serves one program.
 type controller struct {
 	ctx context.Context
-	// out is never closed: who tells something late is not heard. over ends what is said.
+	// out is never closed, so that a late sender does not panic. over ends it.
 	out  chan any
 	over chan struct{}
 
 	mu     sync.Mutex
 	client *launcher.Client
-	// tls is the program's side towards the endpoints of workers.
+	// tls is the program's side of connections to workers' endpoints.
 	tls  *tls.Config
 	held map[string]*launcher.Reservation
 	// socket is the program's.
 	socket string
 	// end ends the cluster that was started for the program.
 	end func()
-	// running are the groups' watches, and answering the questions.
+	// running counts the watches of groups, and answering the questions.
 	running, answering sync.WaitGroup
 	stdout, stderr     io.Writer
 }
 
-// verbs are what may be asked.
+// verbs are the questions that a program can ask.
 var verbs = map[string]func(*controller, context.Context, json.RawMessage) (any, error){
 	"open": does((*controller).open), "reserve": does((*controller).reserve), "release": does((*controller).release),
 	"start": does((*controller).start), "stop": does((*controller).stop), "usage": does((*controller).usage),
 	"stacks": does((*controller).stacks), "freed": does((*controller).freed),
 }
 
-// does reads what a verb needs.
+// does decodes the arguments of a verb.
 func does[With, Value any](do func(*controller, context.Context, With) (Value, error)) func(*controller, context.Context, json.RawMessage) (any, error) {
 	return func(c *controller, ctx context.Context, text json.RawMessage) (any, error) {
 		var with With
@@ -93,8 +95,8 @@ func does[With, Value any](do func(*controller, context.Context, With) (Value, e
 	}
 }
 
-// Serve serves the program at the other end of conn until that closes it, or has died, or ctx ends. What the workers print goes to stdout and
-// stderr.
+// Serve serves the program at the other end of conn until it closes conn, dies, or ctx ends. The
+// output of workers goes to stdout and stderr.
 func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error {
 	conn, err := pollable(stdin)
 	if err != nil {
@@ -132,7 +134,7 @@ func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error 
 	return err
 }
 
-// pollable is the same file, whose reads end when it is closed.
+// pollable returns the same file, whose reads end when it is closed.
 func pollable(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
@@ -144,7 +146,8 @@ func pollable(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "program"), nil
 }
 
-// withParent ends with the process that has started this one, though a fork of it may keep the connection open.
+// withParent returns a context that ends with this process's parent, although a fork of the parent
+// may keep the connection open.
 func withParent(ctx context.Context, cancel func()) error {
 	fd, err := unix.PidfdOpen(os.Getppid(), unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -171,7 +174,7 @@ func withParent(ctx context.Context, cancel func()) error {
 	return nil
 }
 
-// listen answers questions, each in its own time.
+// listen answers the questions, each in a goroutine of its own.
 func (c *controller) listen(conn io.Reader) error {
 	questions := questionsOf(conn)
 	slots := make(chan struct{}, maxAsked)
@@ -208,7 +211,7 @@ func (c *controller) answer(q question) answer {
 	return answer{ID: q.ID, Value: value}
 }
 
-// tell says something to the program; when that is gone, to nobody.
+// tell sends a message to the program, unless it has ended.
 func (c *controller) tell(what any) {
 	select {
 	case c.out <- what:
@@ -222,7 +225,7 @@ func (c *controller) say(conn io.Writer) {
 		select {
 		case what := <-c.out:
 			if lines.Encode(what) != nil {
-				return // nobody listens any more
+				return // no reader is left
 			}
 		case <-c.over:
 			return
@@ -230,7 +233,7 @@ func (c *controller) say(conn io.Writer) {
 	}
 }
 
-// close ends what the program has begun: its groups and its reservations, and then its cluster.
+// close ends the program's groups, its reservations, and then its cluster.
 func (c *controller) close() {
 	c.answering.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), endLimit)

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// place is what a reservation holds, or where a group runs.
+// place is the nodes of a reservation or a group.
 type place struct {
 	// PerNode has a number for each node.
 	PerNode  []int   `json:"per_node"`
@@ -31,13 +31,13 @@ func (p place) resources() launcher.Resources {
 	}
 }
 
-type reserving struct {
+type reserveRequest struct {
 	place
 	ID       string `json:"id"`
 	Colocate int    `json:"colocate"`
 }
 
-// reservedNode is a node of a reservation with what it holds there.
+// reservedNode is a node of a reservation, with what is reserved there.
 type reservedNode struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -45,7 +45,7 @@ type reservedNode struct {
 	GPUs    []int  `json:"gpus"`
 }
 
-// cluster is the one that was opened.
+// cluster returns the cluster that the program opened.
 func (c *controller) cluster() (*launcher.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,14 +55,16 @@ func (c *controller) cluster() (*launcher.Client, error) {
 	return c.client, nil
 }
 
-func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, error) {
+func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedNode, error) {
 	client, err := c.cluster()
 	if err != nil {
 		return nil, err
 	}
 	j := launcher.Job{ID: r.ID, Resources: r.resources()}
 	j.Cluster.GPUs, j.Cluster.Backfill = r.GPUIDs, r.Backfill
-	j.Output.Observe = func(d launcher.Decision) { c.tell(told{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News}) }
+	j.Output.Observe = func(d launcher.Decision) {
+		c.tell(groupEvent{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News})
+	}
 	lasting, made := outliving(ctx)
 	held, err := client.Reserve(lasting, j, r.Colocate)
 	made()
@@ -75,7 +77,7 @@ func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, 
 	go func() {
 		<-held.Done()
 		if err := held.Err(); err != nil {
-			c.tell(told{Event: "lost", Job: r.ID, Reason: err.Error()})
+			c.tell(groupEvent{Event: "lost", Job: r.ID, Reason: err.Error()})
 		}
 	}()
 	nodes := make([]reservedNode, len(held.Plan.Groups))
@@ -90,15 +92,15 @@ func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, 
 	return nodes, nil
 }
 
-// outliving is a context for what a question makes, which outlives it, and the program too, as that is ended in order: but not before made was called, for until then nobody
-// else would end it.
+// outliving returns a context for what a question makes. Until made is called, it ends with ctx.
+// After that it outlives the question and the program, since close ends in order what was made.
 func outliving(ctx context.Context) (lasting context.Context, made func()) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	return lasting, func() { stop() }
 }
 
-func (c *controller) release(ctx context.Context, r reserving) (struct{}, error) {
+func (c *controller) release(ctx context.Context, r reserveRequest) (struct{}, error) {
 	c.mu.Lock()
 	held := c.held[r.ID]
 	delete(c.held, r.ID)
@@ -109,8 +111,8 @@ func (c *controller) release(ctx context.Context, r reserving) (struct{}, error)
 	return struct{}{}, held.Release(ctx)
 }
 
-// starting is a group as a job.
-type starting struct {
+// startRequest is a group as a job.
+type startRequest struct {
 	place
 	ID      string   `json:"id"`
 	Within  string   `json:"within"`
@@ -126,14 +128,15 @@ type starting struct {
 	HangTimeout   float64 `json:"hang_timeout"`
 	Preload       string  `json:"preload"`
 	PreloadStrict bool    `json:"preload_strict"`
-	// Socket is the program's, at which workers on other machines are brought to it, and Key shows that they are its own; none come when empty.
+	// Socket is the program's. Workers on other machines are connected to it, and prove with Key
+	// that they belong to the group. If it is empty, they cannot connect.
 	Socket string `json:"socket"`
 	Key    string `json:"key"`
-	// Shown says that what the workers print is shown.
+	// Shown prints the output of the workers.
 	Shown bool `json:"shown"`
 }
 
-func (s starting) job() launcher.Job {
+func (s startRequest) job() launcher.Job {
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	return launcher.Job{
 		ID: s.ID, Command: s.Command, Env: s.Env, Dir: s.Dir, Resources: s.resources(),
@@ -144,21 +147,20 @@ func (s starting) job() launcher.Job {
 	}
 }
 
-// told is a step of a group, or of a reservation.
-type told struct {
+// groupEvent is a step of a group or of a reservation.
+type groupEvent struct {
 	Event  string `json:"event"`
 	Job    string `json:"job"`
 	Reason string `json:"reason"`
 	News   bool   `json:"news,omitempty"`
-	// Cause and Verdict, in a line, are the coordinator's verdict on the Failure; empty where there
-	// is none.
+	// Cause and Verdict are the coordinator's verdict on the Failure, in a line; empty without one.
 	Cause   string          `json:"cause,omitempty"`
 	Verdict string          `json:"verdict,omitempty"`
 	Failure *report.Failure `json:"failure,omitempty"`
 	Result  *report.Result  `json:"result,omitempty"`
 }
 
-func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
+func (c *controller) start(ctx context.Context, s startRequest) (struct{}, error) {
 	c.mu.Lock()
 	held := c.held[s.Within]
 	c.mu.Unlock()
@@ -182,7 +184,7 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-// watch tells the program of all steps of a group, with each of which its nodes may be others.
+// watch reports all steps of a group. Its nodes may change with each.
 func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint.Reach) {
 	defer w.Close()
 	ctx, end := context.WithCancel(ctx)
@@ -195,7 +197,7 @@ func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint
 		if far != nil {
 			far.Ask()
 		}
-		t := told{Event: "decision", Job: w.Job, Reason: d.Reason, News: d.News, Failure: d.Failure, Result: d.Result}
+		t := groupEvent{Event: "decision", Job: w.Job, Reason: d.Reason, News: d.News, Failure: d.Failure, Result: d.Result}
 		switch {
 		case err != nil:
 			t.Event = "over"
@@ -215,7 +217,7 @@ func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint
 	}
 }
 
-// show prints what the workers print.
+// show prints the output of the workers.
 func (c *controller) show(ctx context.Context, job string) {
 	prefixed := true
 	_, err := c.client.Print(ctx, job, launcher.LogFilter{Attempt: -1, Follow: true}, launcher.Output{Stdout: c.stdout, Stderr: c.stderr, Prefix: &prefixed})
@@ -224,14 +226,14 @@ func (c *controller) show(ctx context.Context, job string) {
 	}
 }
 
-// stopping says whose end is wanted, and why.
-type stopping struct {
+// stopRequest names the group to stop, and why.
+type stopRequest struct {
 	Job string `json:"job"`
 	Why string `json:"why"`
 }
 
-// stop asks for the end of a group, and again for the death of what still lives.
-func (c *controller) stop(ctx context.Context, s stopping) (struct{}, error) {
+// stop asks a group to end; asked again, it kills.
+func (c *controller) stop(ctx context.Context, s stopRequest) (struct{}, error) {
 	client, err := c.cluster()
 	if err != nil {
 		return struct{}{}, err

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastSpace is the address space, in bytes, below which Go's runtime may not start, or not start a
-// thread, and then dies with a trace.
+// leastSpace is the address space, in bytes, below which Go's runtime may fail to start itself or a
+// thread, and then die with a trace.
 const leastSpace = 2 << 30
 
-// Check says why the limit of the address space (ulimit -v) is too low for golaunch; it is empty when
-// it is not. A build with cgo says it before the runtime needs the space (limit_cgo.go).
+// Check says why the limit of address space (ulimit -v) is too low for golaunch; empty if it is
+// not. A build with cgo says so before the runtime needs the space (limit_cgo.go).
 func Check() string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur >= leastSpace {

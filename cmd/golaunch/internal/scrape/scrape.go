@@ -31,8 +31,9 @@ type Options struct {
 	Warn  func(error)
 }
 
-// scraper ask, one after the other. Each looks for the coordinators anew: one may have been started again, and jobs come and go. Those that
-// were found before are watched from one round to the next, since who is slow shows only with time.
+// scraper reads all coordinators, in one round after the other. Each round looks for coordinators
+// anew, since jobs come and go. A coordinator that was found before is watched from round to round,
+// because a straggler shows only with time.
 type scraper struct {
 	opts    Options
 	all     *metrics.Collector

@@ -2,7 +2,7 @@
 
 package signals
 
-// filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is
-// where it is.
+// filter is a signal handler that calls next, unless the kernel sent the signal. filterAddr is its
+// address.
 func filter() //nolint:unused // filterAddr has its address
 func filterAddr() uintptr

@@ -1,9 +1,9 @@
-// Package signals hears the signals that golaunch acts upon.
+// Package signals receives the signals that golaunch acts on.
 //
-// A shell that starts a program with & in a script has it ignore SIGINT and SIGQUIT, since it
-// shares the process group that a ^C goes to. That is no reason to be deaf to who sends SIGINT on
-// purpose, such as a trap of that script. The kernel says which it is: SI_KERNEL is the terminal.
-// os/signal does not pass that on, so a handler that looks at it stands before Go's.
+// A shell that starts a program with & in a script makes it ignore SIGINT and SIGQUIT, since it
+// shares the process group that gets ^C. A trap of that script may still send SIGINT on purpose.
+// The kernel tells them apart: a signal of the terminal has SI_KERNEL. os/signal does not pass that
+// on, so a handler of this package runs before Go's.
 package signals
 
 import (
@@ -22,11 +22,11 @@ type action struct {
 	mask                     uint64
 }
 
-// next is Go's handler, which is one for all signals.
+// next is Go's handler, the same for all signals.
 var next uintptr //nolint:unused // filter goes on to it
 
-// fromProcesses has heard get signals that another process, or this one, has sent. Those of the
-// terminal are ignored. Where there is no filter for the processor, all are.
+// fromProcesses delivers signals that a process has sent, and ignores those of the terminal. On a
+// processor without a filter it ignores all.
 func fromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
 	if filterAddr() == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Listen returns the signals that golaunch acts upon, and more ones, until done is called.
+// Listen returns the signals that golaunch acts on, and more, until done is called.
 func Listen(more ...os.Signal) (signals <-chan os.Signal, done func(), err error) {
 	heard := make(chan os.Signal, 8)
 	for _, s := range slices.Concat(usual, more) {
@@ -21,10 +21,11 @@ func Listen(more ...os.Signal) (signals <-chan os.Signal, done func(), err error
 			return nil, nil, fmt.Errorf("cannot hear SIGINT: %w", err)
 		}
 	}
-	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
+	// A write to a closed console returns an error. Without this, one to descriptor 1 or 2 would
+	// end the process (os/signal, SIGPIPE).
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return heard, func() { signal.Stop(heard) }, nil
 }
 
-// usual are the signals that golaunch acts upon.
+// usual are the signals that golaunch acts on.
 var usual = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}

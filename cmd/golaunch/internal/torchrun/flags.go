@@ -103,7 +103,7 @@ func beginning(f *pflag.FlagSet, name string) (all []string) {
 	return all
 }
 
-// parseTorch reads flags, then PET_ variables for what they left open.
+// parseTorch parses flags, then sets flags that were not given from PET_ variables.
 func parseTorch(f *pflag.FlagSet, args []string) error {
 	if err := f.Parse(args); err != nil {
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {

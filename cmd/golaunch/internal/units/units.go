@@ -1,4 +1,4 @@
-// Package units writes numbers as people read them, short: 2m05s, 0.43s, 9.3K.
+// Package units formats numbers for people, short: 2m05s, 0.43s, 9.3K.
 package units
 
 import (
@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Unknown stands for a value that is not known.
+// Unknown is printed for an unknown value.
 const Unknown = "-"
 
-// Known says whether a number is.
+// Known reports whether a value is known.
 func Known(v float64) bool { return !math.IsNaN(v) }
 
 // Span is a time in two units at most: 7s, 2m05s, 3h12m, 4d03h.

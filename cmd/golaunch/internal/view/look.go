@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lookBack is how much of the past tells who is slow, where samples are few, and maxLookBack bounds the ranks that are asked for it: of
-	// so many it is some 10 MB.
+	// lookBack is how much of the past Look reads. For at most maxLookBack ranks, it is about 10
+	// MB.
 	lookBack    = 10 * time.Minute
 	maxLookBack = 1024
 )
@@ -21,8 +21,9 @@ func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*
 	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
 }
 
-// Look asks once what the ranks of a job do, and who was slow of late. Of a job with very many ranks that is not known: the samples of all
-// of them are asked only by who watches, as golaunch top does.
+// Look asks once what the ranks of a job do, and which were slow of late. It does not look for
+// stragglers among very many ranks: only a watching client, such as golaunch top, reads the samples
+// of so many.
 func Look(ctx context.Context, s Source, job launcher.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
 	if job.Ranks > maxLookBack || job.Phase != "running" {
 		ranks, err := Ranks(ctx, s, job.ID, within)

@@ -17,42 +17,42 @@ import (
 type Options struct {
 	// Job limits it to one job and its nodes; empty for all.
 	Job string
-	// Every is how often it is brought up to date; a second when 0.
+	// Every is how often the model is brought up to date; a second when 0.
 	Every time.Duration
 	// History is how much of the past is kept; ten minutes when 0.
 	History time.Duration
-	// More finds sources that are not among those that are known; nil looks for none. They are closed when Run ends. Where it is there, a
-	// source that says that it is over ([launcher.ErrNotThere]) is forgotten.
+	// More finds new sources; nil looks for none. Run closes them at its end. With More, a source
+	// that answers [launcher.ErrNotThere] is forgotten.
 	More func(ctx context.Context, known func(at string) bool) map[string]Source
 }
 
-// moreEvery is how often new sources are looked for.
+// moreEvery is how often to look for new sources.
 const moreEvery = 2 * time.Second
 
-// Model keeps the newest [State]. It may be used by several goroutines.
+// Model keeps the newest [State]. It is safe for concurrent use.
 type Model struct {
 	opts    Options
 	sources map[string]Source
-	// began is when Run did.
+	// began is when Run started.
 	began time.Time
 
 	mu    sync.Mutex
 	parts map[string]*portion
-	// changed is closed, and replaced, when there is something new.
+	// changed is closed and replaced at each change.
 	changed chan struct{}
 }
 
-// portion is what one source has told.
+// portion is what one source has reported.
 type portion struct {
 	status launcher.Status
-	// asked is when it was asked last, and answered when it then told its status.
+	// asked is when the source was asked last, and answered when it last answered.
 	asked, answered time.Time
 	trouble         error
 	nodes           map[string]*Node
 	ranks           map[subject]*Rank
-	// clocks are by how much the clocks of nodes are behind this one, as far as is known.
+	// clocks says how far the clock of each node is behind this one.
 	clocks map[string]time.Duration
-	// judges watch the jobs, and slow is what they have found.
+	// judges watch the jobs for stragglers, and slow is what they have found.
 	judges map[string]*judge
 	slow   map[string]Slow
 }
@@ -62,7 +62,7 @@ type subject struct {
 	rank int
 }
 
-// New returns a model of what sources tell, by where they are.
+// New returns a model of sources, which are keyed by address.
 func New(sources map[string]Source, o Options) *Model {
 	o.Every, o.History = cmp.Or(o.Every, time.Second), cmp.Or(o.History, 10*time.Minute)
 	m := &Model{opts: o, sources: sources, parts: map[string]*portion{}, changed: make(chan struct{})}
@@ -79,7 +79,7 @@ func newPortion() *portion {
 	}
 }
 
-// Run keeps the model up to date until ctx ends. What goes wrong is told in the State, and tried again.
+// Run keeps the model up to date until ctx ends. An error shows in the State, and Run tries again.
 func (m *Model) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	m.began = time.Now()
@@ -97,7 +97,8 @@ func (m *Model) follow(ctx context.Context, at string, s Source) {
 	both.Wait()
 }
 
-// find looks for new sources until ctx ends. One that was found is forgotten when it does not answer any more: its job is over.
+// find looks for new sources until ctx ends. It forgets a source that no longer answers: its job is
+// over.
 func (m *Model) find(ctx context.Context, all *sync.WaitGroup) {
 	if m.opts.More == nil {
 		return
@@ -120,12 +121,14 @@ func (m *Model) find(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// over says that a source does not know any more what it was asked for; where one job was named, that is what there is to say.
+// over reports whether a source no longer knows its job. If one job was named, the source stays,
+// and its error shows.
 func (m *Model) over(trouble error) bool {
 	return m.opts.More != nil && m.opts.Job == "" && errors.Is(trouble, launcher.ErrNotThere)
 }
 
-// accompany follows a source until ctx ends, or its trouble is such that it is forgotten.
+// accompany follows a source until ctx ends, or until gone says of its trouble that it is to be
+// forgotten.
 func (m *Model) accompany(ctx context.Context, all *sync.WaitGroup, at string, s Source, gone func(trouble error) bool) {
 	lived, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +151,7 @@ func (m *Model) knows(at string) bool {
 	return known
 }
 
-// retire ends a source when its trouble is such.
+// retire ends a source when gone says so.
 func (m *Model) retire(ctx context.Context, cancel func(), at string, gone func(trouble error) bool) {
 	for {
 		changed := m.Changed()
@@ -168,14 +171,14 @@ func (m *Model) retire(ctx context.Context, cancel func(), at string, gone func(
 	}
 }
 
-// Changed is closed when there is a newer State than at the time of the call.
+// Changed returns a channel that is closed at the next change.
 func (m *Model) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
-// Ready waits until every source has been asked once, with an error if none answers.
+// Ready waits until every source was asked once. It fails if none answers.
 func (m *Model) Ready(ctx context.Context) error {
 	for {
 		changed := m.Changed()
@@ -209,7 +212,7 @@ func (m *Model) asked() (bool, error) {
 	return true, errors.Join(errs...)
 }
 
-// poll asks how everything stands, time and again.
+// poll asks for the status periodically.
 func (m *Model) poll(ctx context.Context, at string, s Source) {
 	for {
 		status, err := s.Query(ctx, launcher.Query{Job: m.opts.Job})
@@ -233,7 +236,7 @@ func (m *Model) poll(ctx context.Context, at string, s Source) {
 	}
 }
 
-// listen takes what is measured; when that ends it asks again.
+// listen takes samples; when the stream ends it asks again.
 func (m *Model) listen(ctx context.Context, at string, s Source) {
 	since := m.opts.History
 	for ctx.Err() == nil {
@@ -262,7 +265,8 @@ func (m *Model) change(at string, do func(*portion)) {
 	m.changed = make(chan struct{})
 }
 
-// take adds what a node has measured. What was read before stays as it is: nodes and ranks are replaced.
+// take adds the samples of a node. It replaces nodes and ranks, since readers may hold the old
+// ones.
 func (p *portion) take(n launcher.NodeSamples, history time.Duration) {
 	node := &Node{Now: unknown()}
 	if old := p.nodes[n.Node]; old != nil {
@@ -320,11 +324,12 @@ func (r *Rank) last() time.Time {
 	return r.Samples[len(r.Samples)-1].At
 }
 
-// sameSample is how near two times of one sample may be, which the estimate of a clock has moved.
+// sameSample is the greatest distance of two times of one sample, when the estimate of a clock has
+// moved.
 const sameSample = 200 * time.Millisecond
 
-// extend appends the samples that are newer, at times of this machine's clock, and leaves out those before a time. It does not change what
-// others may read of old.
+// extend appends newer samples, converted to this machine's time, and drops those before from. It
+// does not change what readers may hold.
 func extend(old, samples []launcher.Sample, behind time.Duration, from time.Time) []launcher.Sample {
 	last := time.Time{}
 	if len(old) > 0 {
@@ -339,7 +344,7 @@ func extend(old, samples []launcher.Sample, behind time.Duration, from time.Time
 	return old[min(i, max(0, len(old)-1)):]
 }
 
-// prune forgets nodes and jobs that are gone.
+// prune drops nodes and jobs that are gone.
 func (m *Model) prune(p *portion) {
 	jobs, nodes := map[string]bool{}, map[string]bool{}
 	for _, j := range p.status.Jobs {
@@ -353,7 +358,7 @@ func (m *Model) prune(p *portion) {
 	maps.DeleteFunc(p.clocks, func(name string, _ time.Duration) bool { return !nodes[name] })
 }
 
-// State is the newest.
+// State returns the newest state.
 func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -402,8 +407,9 @@ func (s *State) add(p *portion) {
 
 func byRank(a, b *Rank) int { return cmp.Compare(a.Rank, b.Rank) }
 
-// judge looks who is slow in each job that runs, by what was measured until a time at which all nodes have told it, and since the model
-// began: before that nobody asked, and samples were few.
+// judge looks for stragglers in each running job, in samples up to until, when all nodes have
+// reported, and from when the model began: earlier samples are sparse, since no client asked for
+// them.
 func (p *portion) judge(until, began time.Time) {
 	ranks := map[string][]*Rank{}
 	for of, r := range p.ranks {
@@ -427,7 +433,7 @@ func (p *portion) judge(until, began time.Time) {
 	})
 }
 
-// ProgressOf is what the ranks of a job tell of its progress.
+// ProgressOf is the progress that the ranks of a job report.
 func ProgressOf(ranks []*Rank, now time.Time) Progress {
 	var running []launcher.Usage
 	for _, r := range ranks {

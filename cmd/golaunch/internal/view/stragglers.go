@@ -10,31 +10,33 @@ import (
 )
 
 const (
-	// late is how long samples are waited for, beyond how often they come.
+	// late is how long to wait for samples beyond their interval.
 	late = 500 * time.Millisecond
-	// sparse is how often agents take samples while nobody asks; see the agent's calmEvery.
+	// sparse is how often agents take samples while no client asks; see the agent's calmEvery.
 	sparse = 5 * time.Second
 )
 
-// judge watches the ranks of a job for those that are slow. It begins anew when ranks move, or are started again.
+// judge looks for stragglers among the ranks of a job. It starts over when ranks move or restart.
 type judge struct {
 	watch *straggler.Watch
-	// nodes has that of each rank, empty for one of which nothing is known.
+	// nodes has the node of each rank; empty where it is unknown.
 	nodes []string
 	// attempt is that of the ranks, and fed the time up to which their samples were judged.
 	attempt int
 	fed     time.Time
 }
 
-// Slow is who is slow in a job.
+// Slow are the stragglers of a job.
 type Slow struct {
-	// Findings are the dearest first.
+	// Findings are the costliest first.
 	Findings []straggler.Finding
-	// Ratio is how many times longer than the median the worst takes: 1 when nobody is slow, NaN when nothing can be said.
+	// Ratio is how many times longer than the median the slowest takes: 1 without stragglers, NaN
+	// if unknown.
 	Ratio float64
 }
 
-// consider judges what is new of a job's ranks, of so many, up to a time. Samples come every so often.
+// consider judges the new samples of a job's ranks up to a time. World is the number of ranks, and
+// every the interval of samples.
 func (j *judge) consider(world int, ranks []*Rank, now time.Time, every time.Duration) Slow {
 	if !j.same(world, ranks) && !j.begin(world, ranks, every) {
 		return Slow{Ratio: math.NaN()}
@@ -43,7 +45,7 @@ func (j *judge) consider(world int, ranks []*Rank, now time.Time, every time.Dur
 	return Slow{slices.Clone(j.watch.Findings()), j.watch.Ratio()}
 }
 
-// same says that the ranks are where they were.
+// same reports whether the ranks are where they were.
 func (j *judge) same(world int, ranks []*Rank) bool {
 	if j.watch == nil || world != len(j.nodes) {
 		return false
@@ -56,7 +58,7 @@ func (j *judge) same(world int, ranks []*Rank) bool {
 	return true
 }
 
-// begin is false where the ranks are too few, or not of one attempt.
+// begin starts over. It returns false if the ranks are too few, or not of one attempt.
 func (j *judge) begin(world int, ranks []*Rank, every time.Duration) bool {
 	if len(ranks) < 2 {
 		return false
@@ -82,7 +84,7 @@ func (j *judge) begin(world int, ranks []*Rank, every time.Duration) bool {
 	return true
 }
 
-// feed tells the watch what is new until a time, in the order of time.
+// feed gives the watch the new samples up to a time, in their order.
 func (j *judge) feed(ranks []*Rank, until time.Time) {
 	type seen struct {
 		at time.Time
@@ -123,14 +125,15 @@ func (j *judge) feed(ranks []*Rank, until time.Time) {
 	}
 }
 
-// Past is who was slow as far as the samples tell that were taken while nobody asked, which are few: what costs little is left out.
+// Past looks for stragglers in samples of the past. While no client asked, samples were sparse, so
+// stragglers of low cost are dropped.
 func Past(world int, ranks []*Rank, now time.Time) Slow {
 	s := new(judge).consider(world, ranks, now.Add(late), sparse)
 	s.Findings = slices.DeleteFunc(s.Findings, func(f straggler.Finding) bool { return f.Cost < straggler.Worth })
 	return s
 }
 
-// Past is the state with who was slow in each job that runs, of [Past], where its samples are of the past and nobody has watched.
+// Past returns the state with the stragglers of [Past] in each running job that was not watched.
 func (s *State) Past() *State {
 	past := *s
 	past.Jobs = slices.Clone(s.Jobs)

@@ -1,8 +1,8 @@
-// Package view is what is seen of a cluster and its jobs: how they stand, what their ranks and nodes do, and who is slow. The terminal
-// monitor, the page, the metrics and the reports all show one [State].
+// Package view watches a cluster and its jobs. The terminal monitor, the page, the metrics and the
+// reports all show its [State].
 //
-// A [Model] keeps the newest State. It asks coordinators for it ([Source]) only while it runs. A State never changes once it was read, so
-// that it can be shown without haste.
+// A [Model] keeps the newest State. It asks coordinators ([Source]) only while it runs. A State
+// never changes once it was read, so readers need no lock.
 package view
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Source is a coordinator as it is asked: a [launcher.Client].
+// Source is a coordinator: a [launcher.Client].
 type Source interface {
 	Query(ctx context.Context, q launcher.Query) (launcher.Status, error)
 	Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error]
@@ -30,9 +30,10 @@ type State struct {
 	At time.Time
 	// Source says where it is from: "10.0.0.1:29400", "this machine".
 	Source string
-	// Answered is when the source last did; zero if it never has. Of several it is the one that was silent for longest.
+	// Answered is when the source last answered; zero if it never has. With several sources it is
+	// the one that was silent longest.
 	Answered time.Time
-	// Trouble says why it is older than it should be; empty when it is not.
+	// Trouble says why the state is old; empty if it is not.
 	Trouble string
 	// Coordinators, Silent, Version and Since are a cluster's, as in [launcher.Status].
 	Coordinators, Silent []string
@@ -46,10 +47,11 @@ type State struct {
 // Node is a machine and what it does.
 type Node struct {
 	launcher.NodeStatus
-	// Now is its newest sample, and Samples all that are known, the oldest first; times are of this machine's clock.
+	// Now is the newest sample. Samples are all known ones, the oldest first, in this machine's
+	// time.
 	Now     launcher.Usage
 	Samples []launcher.Sample
-	// Heard is when it last said anything of itself; zero if it never did. Missing says why it does not.
+	// Heard is when the node last reported; zero if never. Missing says why it does not.
 	Heard   time.Time
 	Missing string
 }
@@ -57,11 +59,11 @@ type Node struct {
 // Job is a job and its ranks.
 type Job struct {
 	launcher.JobStatus
-	// Ranks are sorted by rank. A rank that never ran, or of which no node says anything, is not among them.
+	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is not among them.
 	Ranks []*Rank
-	// Progress is as its ranks tell it.
+	// Progress is what the ranks report.
 	Progress Progress
-	// Slow is who is slow, as far as it was watched.
+	// Slow are the stragglers found while the job was watched.
 	Slow Slow
 }
 
@@ -72,7 +74,8 @@ type Rank struct {
 	LocalRank int
 	PID       int
 	GPU       string
-	// Ended says how it ended; empty while it runs. Does is what its busiest process was seen to do.
+	// Ended says how the rank ended; empty while it runs. Does is what its busiest process was seen
+	// to do.
 	Ended, Does string
 	Attempt     int
 	Now         launcher.Usage
@@ -101,7 +104,7 @@ func (s *State) Job(id string) *Job {
 	return s.Jobs[i]
 }
 
-// unknown has no value that is known.
+// unknown returns a usage without any known value.
 func unknown() launcher.Usage {
 	nan := math.NaN()
 	return launcher.Usage{

@@ -9,18 +9,18 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// looking is a question about the ranks of a group.
-type looking struct {
+// inspectRequest asks about the ranks of a group.
+type inspectRequest struct {
 	Job string `json:"job"`
 	// Within is in seconds, and Width the columns of a text.
 	Within float64 `json:"within"`
 	Width  int     `json:"width"`
 }
 
-func (l looking) within() time.Duration { return time.Duration(l.Within * float64(time.Second)) }
+func (l inspectRequest) within() time.Duration { return time.Duration(l.Within * float64(time.Second)) }
 
-// used is what a worker uses, as its node has last measured it; what is not known is null.
-type used struct {
+// workerUsage is what a worker used in its newest sample; unknown values are null.
+type workerUsage struct {
 	Rank      int      `json:"rank"`
 	Node      string   `json:"node"`
 	PID       int      `json:"pid"`
@@ -36,14 +36,14 @@ type used struct {
 	GPUMemory *float64 `json:"gpu_memory_bytes"`
 }
 
-type usage struct {
-	Workers []used   `json:"workers"`
-	Missing []string `json:"missing"`
+type usageReply struct {
+	Workers []workerUsage `json:"workers"`
+	Missing []string      `json:"missing"`
 }
 
-// usage is the table that `golaunch top` shows.
-func (c *controller) usage(ctx context.Context, l looking) (usage, error) {
-	u := usage{Workers: []used{}, Missing: []string{}}
+// usage returns the table that golaunch top shows.
+func (c *controller) usage(ctx context.Context, l inspectRequest) (usageReply, error) {
+	u := usageReply{Workers: []workerUsage{}, Missing: []string{}}
 	client, err := c.cluster()
 	if err != nil {
 		return u, err
@@ -64,8 +64,8 @@ func (c *controller) usage(ctx context.Context, l looking) (usage, error) {
 	return u, nil
 }
 
-func usedOf(node string, s launcher.Series) used {
-	u := used{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Ended: s.Ended, Does: s.Does}
+func usedOf(node string, s launcher.Series) workerUsage {
+	u := workerUsage{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Ended: s.Ended, Does: s.Does}
 	if len(s.Samples) > 0 {
 		last := s.Samples[len(s.Samples)-1]
 		u.Attempt = last.Attempt
@@ -82,21 +82,21 @@ func known(v float64) *float64 {
 	return &v
 }
 
-type stacksOf struct {
+type stacksReply struct {
 	Text    string   `json:"text"`
 	Missing []string `json:"missing"`
 }
 
-func (c *controller) stacks(ctx context.Context, l looking) (stacksOf, error) {
+func (c *controller) stacks(ctx context.Context, l inspectRequest) (stacksReply, error) {
 	client, err := c.cluster()
 	if err != nil {
-		return stacksOf{}, err
+		return stacksReply{}, err
 	}
 	s, err := client.Stacks(ctx, l.Job, l.within())
 	if err != nil {
-		return stacksOf{}, err
+		return stacksReply{}, err
 	}
 	var text bytes.Buffer
 	err = s.Text(&text, max(l.Width, 80))
-	return stacksOf{text.String(), append([]string{}, s.Missing...)}, err
+	return stacksReply{text.String(), append([]string{}, s.Missing...)}, err
 }

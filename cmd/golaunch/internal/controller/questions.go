@@ -11,12 +11,12 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// questions reads what the program asks, a line each.
+// questions reads the program's questions, one a line.
 type questions struct{ *bufio.Reader }
 
 func questionsOf(conn io.Reader) questions { return questions{bufio.NewReaderSize(conn, 64<<10)} }
 
-// next returns the next question. Of one that is too long it returns the number alone, with the
+// next returns the next question. For one that is too long it returns only the number, and the
 // reason to refuse it.
 func (r questions) next() (q question, tooLong, err error) {
 	line, size, err := r.line()
@@ -31,7 +31,7 @@ func (r questions) next() (q question, tooLong, err error) {
 	return q, nil, err
 }
 
-// line reads a line to its end, returns at most maxLine bytes of it, and says how many it has.
+// line reads a line, and returns at most maxLine bytes of it and its length.
 func (r questions) line() (line []byte, size int, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -46,7 +46,7 @@ func (r questions) line() (line []byte, size int, err error) {
 	}
 }
 
-// numberOf is the number of a question of which the end is missing: it comes first.
+// numberOf returns the number of a question whose end is missing. The number comes first.
 func numberOf(line []byte) (id int, err error) {
 	in := json.NewDecoder(bytes.NewReader(line))
 	for range 2 { // the brace, and the name

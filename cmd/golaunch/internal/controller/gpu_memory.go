@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// freeing is a group.MemoryQuery, as the program says it.
-type freeing struct {
+// memoryRequest is a group.MemoryQuery in JSON.
+type memoryRequest struct {
 	Job   string              `json:"job"`
 	GPUs  map[string][]string `json:"gpus"`
 	Keep  int64               `json:"keep"`
@@ -18,8 +18,8 @@ type freeing struct {
 	Within float64 `json:"within"`
 }
 
-// holding is a group.GPUMemory.
-type holding struct {
+// gpuHolder is a group.GPUMemory in JSON.
+type gpuHolder struct {
 	Node  string `json:"node"`
 	GPU   string `json:"gpu_uuid"`
 	Bytes int64  `json:"bytes"`
@@ -28,15 +28,15 @@ type holding struct {
 	Rank  int    `json:"rank"`
 }
 
-// freed says what is in the way, and of which nodes that is not known, and why.
-type freed struct {
-	Held    []holding `json:"held"`
-	Missing []string  `json:"missing"`
+// memoryReply lists the memory that is not free, and the nodes that did not answer.
+type memoryReply struct {
+	Held    []gpuHolder `json:"held"`
+	Missing []string    `json:"missing"`
 }
 
-// freed looks at the GPUs until nothing is in the way, or the time is over; then it says what is.
-func (c *controller) freed(ctx context.Context, f freeing) (freed, error) {
-	found := freed{Held: []holding{}, Missing: []string{}}
+// freed waits until the GPUs' memory is free, or reports what holds it when the time is over.
+func (c *controller) freed(ctx context.Context, f memoryRequest) (memoryReply, error) {
+	found := memoryReply{Held: []gpuHolder{}, Missing: []string{}}
 	client, err := c.cluster()
 	if err != nil {
 		return found, err
@@ -44,7 +44,7 @@ func (c *controller) freed(ctx context.Context, f freeing) (freed, error) {
 	err = group.Freed(ctx, client, group.MemoryQuery{Job: f.Job, GPUs: f.GPUs, Keep: f.Keep, Whole: f.Whole, Within: time.Duration(f.Within * float64(time.Second))})
 	if in, ok := errors.AsType[*group.GPUMemoryError](err); ok {
 		for _, h := range in.Held {
-			found.Held = append(found.Held, holding(h))
+			found.Held = append(found.Held, gpuHolder(h))
 		}
 		found.Missing = append(found.Missing, in.Missing...)
 		return found, nil

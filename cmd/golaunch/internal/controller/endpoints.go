@@ -8,11 +8,12 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// askLimit bounds the wait for nodes that are asked where their workers are.
+// askLimit bounds the wait for nodes to say where their workers are.
 const askLimit = 10 * time.Second
 
-// reach brings the workers of a group that cannot come to the program's socket by themselves: it waits for them at the endpoints of their nodes.
-func (c *controller) reach(s starting) *endpoint.Reach {
+// reach connects the workers that cannot reach the program's socket themselves. It waits for them
+// at the endpoints of their nodes.
+func (c *controller) reach(s startRequest) *endpoint.Reach {
 	return &endpoint.Reach{
 		TLS: c.tls, Key: s.Key, Warn: func(err error) { c.tell(warning{"warning", err.Error()}) },
 		Find: func(ctx context.Context) (map[string]string, error) {
@@ -30,12 +31,13 @@ func (c *controller) reach(s starting) *endpoint.Reach {
 	}
 }
 
-// bring connects a worker with the program. The error is about what the program says.
+// bring connects a worker with the program. It returns an error only if the program breaks the
+// protocol.
 func bring(ctx context.Context, socket string, worker *endpoint.Stream, first []byte, taken func() error) error {
 	defer worker.Close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil // the program has gone, or lets nobody in for the moment: the worker waits
+		return nil // the program has ended or refuses connections for now: the worker waits
 	}
 	program := conn.(*net.UnixConn)
 	defer conn.Close()
