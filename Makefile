@@ -26,11 +26,16 @@ QUICK := ./rankenv ./internal/wire/jsonout ./internal/core/snapshot ./nccl ./int
 OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
 MUTANTS := ./internal/core/job ./internal/core/cluster ./internal/wire/quorum ./cmd/golaunch/internal/fabric/pairtests ./rendezvous ./rendezvous/tcpstore
 LIMIT ?= 40m
+# Tests that start processes wait most of the time, so more of them run at once than there are cores.
+CORES := $(shell nproc)
+WIDE = -p $(shell expr $(CORES) + 1) -parallel $(shell expr 3 '*' $(CORES))
+# Test binaries need no DWARF, and make lint vets them.
+TESTFLAGS = -count=1 -timeout $(LIMIT) -vet=off -ldflags=-w
 
 test:            ## every test, with the race detector where goroutines meet, against what make test-all has left in testdata
 	go build -o $(BIN)/test ./tools/test
-	GORACE=atexit_sleep_ms=20 $(BIN)/test $(if $(GOLAUNCH_TEST_ALL),-race) -count=1 -timeout $(LIMIT) $(PURE) -- \
-		-race -count=1 -timeout $(LIMIT) $(QUICK) ./cmd/golaunch ./rendezvous $(OTHERS)
+	GORACE=atexit_sleep_ms=20 $(BIN)/test $(if $(GOLAUNCH_TEST_ALL),-race) $(TESTFLAGS) $(PURE) -- \
+		-race $(TESTFLAGS) $(WIDE) $(QUICK) ./cmd/golaunch ./rendezvous $(OTHERS)
 	cd tools/manifests && go test -count=1 ./...
 	cd tools/dist && go vet . && go test -count=1 ./release
 
@@ -43,9 +48,9 @@ record:          ## what make test compares with: torchrun's answers, with the t
 	go test -count=1 ./cmd/golaunch -run '^TestTorchCases$$' -record
 	go test -count=1 $(MUTANTS) -run '^TestMutants$$' -record
 
-lint:            ## go vet and golangci-lint
-	go vet ./...
+lint:            ## golangci-lint, which has go vet's checks; then the packages that differ without cgo
 	$(LINT) run --allow-parallel-runners ./...
+	CGO_ENABLED=0 go vet ./internal/host/gpu ./cmd/golaunch/internal/memlimit
 
 bench:           ## the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
