@@ -12,11 +12,11 @@ import (
 // candidate is a node as one request sees it.
 type candidate struct {
 	node *Node
-	// addr is the node's address, IPv4 also where it was written as an IPv4-mapped IPv6 address.
+	// addr is the node's address; IPv4 if it is an IPv4-mapped IPv6 address.
 	addr netip.Addr
-	// listed says that the order has a place for the node: always, but for ByList.
+	// listed says that the order has a place for the node; only ByList may have none.
 	listed bool
-	// place is that in Order.List, and once the candidates are sorted, that among them.
+	// place is the node's place in Order.List and, once the candidates are sorted, among them.
 	place int
 	// levels are the node's places in the network, for ByTopology.
 	levels []string
@@ -24,10 +24,10 @@ type candidate struct {
 	former int
 	// gpus counts the free ones.
 	gpus int
-	// free and total are the shares of the request that the node has room for: now, and if nothing held its GPUs. A share is a
-	// bundle, or with AllGPUs all that the node gives.
+	// free and total are how many shares of the request the node has room for, now and if all its
+	// GPUs were free. A share is a bundle or, with AllGPUs, all that the node has.
 	free, total int
-	// take is the number of bundles that the node gets, and score how good it is for one more.
+	// take is how many bundles the node gets, score how good it is for one more.
 	take  int
 	score float64
 	// seated says that the node has its former rank again.
@@ -36,7 +36,8 @@ type candidate struct {
 
 const newcomer = math.MaxInt
 
-// candidates are all nodes in the order of preference: kept ones by former rank, then the others by Order.
+// candidates returns all nodes in the order of preference: kept ones by former rank, then the
+// others by Order.
 func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	places := make(map[string]int, len(r.Order.List))
 	for i, name := range r.Order.List {
@@ -71,8 +72,8 @@ func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	return sorted, r.distinct(sorted)
 }
 
-// distinct refuses what would make a plan ambiguous: two nodes under one name, or two machines
-// behind one address.
+// distinct refuses two nodes with one name and two machines with one address: a plan would be
+// ambiguous.
 func (r Request) distinct(sorted []*candidate) error {
 	names := make(map[string]*candidate, len(sorted))
 	addrs := make(map[netip.Addr]*candidate, len(sorted))
@@ -108,7 +109,7 @@ func (r Request) measure(c *candidate) {
 	}
 }
 
-// room is how many shares fit on a node that has this many GPUs to give.
+// room is how many shares fit on a node with this many free GPUs.
 func (r Request) room(n *Node, gpus int) int {
 	if n.Labels[UnfitLabel] != "" {
 		return 0
@@ -132,7 +133,7 @@ func (r Request) room(n *Node, gpus int) int {
 	return 1
 }
 
-// whole is how many bundles the node has when a job asks for all that it gives; 0 for none.
+// whole is how many bundles the node gets of a job that asks for all of it; 0 for none.
 func (r Request) whole(n *Node) int {
 	if text, ok := n.Labels[SlotsLabel]; ok {
 		slots, err := strconv.Atoi(text)

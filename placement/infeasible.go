@@ -8,27 +8,30 @@ import (
 
 // InfeasibleError says why the nodes do not suffice for a job.
 type InfeasibleError struct {
-	// Why is the shortage as a whole: "2 of 3 nodes are there", "found 1 of 2 nodes with room for 8 ranks".
+	// Why is the shortage as a whole: "2 of 3 nodes are there", "found 1 of 2 nodes with room for 8
+	// ranks".
 	Why string
-	// Nodes are all nodes that could not take their share, in the order of their names.
+	// Nodes are all nodes that could not take their share, by name.
 	Nodes []Refusal
-	// Missing is how many more nodes must come before the job can start; 0 when there are enough and they lack room.
+	// Missing is how many more nodes the job needs before it can start; 0 when there are enough and
+	// they lack room.
 	Missing int
-	// Ever says that waiting can help: nodes are missing, or there is room but for the GPUs that others hold. Ray calls the job
-	// unavailable then and otherwise infeasible, with the same test on the nodes' total resources.
+	// Ever says that waiting can help: nodes are missing, or there would be room if other jobs gave
+	// up their GPUs. Ray then calls the job unavailable, and otherwise infeasible, by the same test
+	// on the nodes' total resources.
 	Ever bool
 }
 
 // Refusal is why one node could not take its share: "7 of 8 GPUs free, gpu5 held by pid 4411".
 type Refusal struct{ Node, Why string }
 
-// shownNodes and shownGPUs bound the text of an error, whatever the size of the cluster.
+// shownNodes and shownGPUs bound the text of an error.
 const (
 	shownNodes = 3
 	shownGPUs  = 3
 )
 
-// Error has the whole in one line, with the reasons of the first few nodes.
+// Error is one line with the reasons of the first few nodes.
 func (e *InfeasibleError) Error() string {
 	var b strings.Builder
 	b.WriteString("cannot place the job")
@@ -72,7 +75,8 @@ func (r Request) infeasible(candidates []*candidate) *InfeasibleError {
 	return e
 }
 
-// shortage is what the candidates lack for MinNodes: the shares for which too few nodes have room, and the same in words.
+// shortage is what the candidates lack for MinNodes: the number of shares for which too few nodes
+// have room, and the same in words.
 func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	switch {
 	case r.wholeGroups():
@@ -88,7 +92,7 @@ func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	return want, fmt.Sprintf("found room for %d of %s", room, count(want, "rank"))
 }
 
-// shortGroups finds the group size that comes short first, by the books of the ledger.
+// shortGroups finds the largest group size for which a node is missing.
 func (r Request) shortGroups(candidates []*candidate) (want int, why string) {
 	groups := r.entries(r.MinNodes)
 	l := newLedger(groups, candidates, (*candidate).now)

@@ -2,16 +2,17 @@ package placement
 
 import "slices"
 
-// ledger keeps the books on which groups of different sizes ("4,8,2") fit on which nodes, each on a node of its own.
+// ledger tells whether groups of different sizes ("4,8,2") fit on nodes, each on a node of its own.
 //
-// Room is nested: what has room for 8 has room for 4. So by Hall's theorem there is an assignment if and only if, for each size,
-// no more groups than nodes are of that size or larger. spare[i] is that surplus of nodes for sizes[i], never negative.
+// A node with room for 8 has room for 4. So, by Hall's theorem, all groups have a node if and only
+// if for each size there are as many nodes as groups of that size or larger. spare[i] is the
+// surplus of nodes for sizes[i]; it is never negative.
 type ledger struct {
 	sizes []int
 	spare []int
 }
 
-// newLedger has all candidates on its books, and none of the groups, whose different sizes it must know.
+// newLedger returns a ledger with all candidates and none of the groups, whose sizes it must know.
 func newLedger(groups []int, candidates []*candidate, room func(*candidate) int) *ledger {
 	sizes := slices.Clone(groups)
 	slices.Sort(sizes)
@@ -37,7 +38,8 @@ func (l *ledger) class(room int) int {
 	return i - 1
 }
 
-// add enters one more group, or returns false, and changes nothing, if not all groups would then have a node.
+// add enters one more group. If a group would then have no node, it returns false and changes
+// nothing.
 func (l *ledger) add(size int) bool {
 	upto := l.spare[:l.class(size)+1]
 	if slices.Contains(upto, 0) {
@@ -58,7 +60,8 @@ func (l *ledger) shortSize(size int) int {
 	return l.sizes[i]
 }
 
-// take crosses out a group together with its node, or returns false if the node is too small, or is needed for a larger group.
+// take removes a group together with its node. It returns false if the node is too small, or is
+// needed for a larger group.
 func (l *ledger) take(size, room int) bool {
 	group, node := l.class(size), l.class(room)
 	if node < group || slices.Contains(l.spare[group+1:node+1], 0) {

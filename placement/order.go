@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// compare sorts nodes alike only if they have the same name and address.
+// compare is 0 only for nodes with the same name and address.
 func (o Order) compare(a, b *candidate) int {
 	primary := 0
 	switch o.By {
@@ -27,7 +27,7 @@ func (o Order) compare(a, b *candidate) int {
 	return natural(a.node.Name, b.node.Name)
 }
 
-// compareAddr sorts IPv4 before IPv6, each numerically, and what has no address last.
+// compareAddr sorts IPv4 before IPv6, each numerically, and nodes without an address last.
 func compareAddr(a, b netip.Addr) int {
 	if a.IsValid() != b.IsValid() {
 		return -a.Compare(b)
@@ -35,7 +35,7 @@ func compareAddr(a, b netip.Addr) int {
 	return a.Compare(b)
 }
 
-// levels are the node's places in the network, from the top down; none if it has no label.
+// levels returns the node's places in the network from the top down, none if it has no label.
 func levels(n *Node) []string {
 	label := n.Labels[TopologyLabel]
 	if label == "" {
@@ -44,7 +44,7 @@ func levels(n *Node) []string {
 	return strings.Split(label, ".")
 }
 
-// compareLevels sorts a level above what is below it, and no levels last.
+// compareLevels sorts a level before those below it, and nodes without levels last.
 func compareLevels(a, b []string) int {
 	if len(a) == 0 || len(b) == 0 {
 		return cmp.Compare(len(b), len(a))
@@ -52,7 +52,8 @@ func compareLevels(a, b []string) int {
 	return slices.CompareFunc(a, b, natural)
 }
 
-// natural compares runs of digits as numbers of any length, so that n9 comes before n10; n1 and n01 differ only as a last resort.
+// natural compares runs of digits as numbers of any length: n9 comes before n10. Only if names are
+// otherwise equal do n1 and n01 differ.
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// ParsePerNode reads a number of ranks per node: "8" for all nodes, "4,8,2" in the order of node ranks, "auto" for [AllGPUs].
+// ParsePerNode reads a number of ranks per node: "8" for all nodes, "4,8,2" in the order of node
+// ranks, "auto" for [AllGPUs].
 func ParsePerNode(s string) ([]int, error) {
 	if strings.EqualFold(strings.TrimSpace(s), "auto") {
 		return []int{AllGPUs}, nil

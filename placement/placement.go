@@ -1,29 +1,36 @@
 // Package placement decides which GPUs of which nodes run the ranks of a job.
 //
-// It is arithmetic on values: [Solve] takes a request and the known nodes and returns a [Plan], or an [InfeasibleError] that
-// says for each node why not. Nothing here reads a clock, the network or the machine, and the same input gives the same plan.
+// [Solve] takes a request and the known nodes and returns a [Plan], or an [InfeasibleError] that
+// says for each node why not. It is arithmetic on values: it reads no clock, network or machine,
+// and the same input gives the same plan.
 //
-// The words are Ray's: a bundle is the resources of one rank, a placement group is the bundles of a job on one node, and the
-// four strategies mean what they mean in Ray (https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html).
+// The words are Ray's: a bundle is the resources of one rank, a placement group is the bundles of a
+// job on one node, and the four strategies mean what they mean in Ray
+// (https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html).
 package placement
 
 import "net/netip"
 
-// Strategy says how the bundles of a job spread over nodes. The rules are those of Ray's bundle_scheduling_policy.cc. The bundles
-// of a job are alike, so the order in which Ray sorts them (GPUs first) makes no difference here.
+// Strategy says how the bundles of a job spread over nodes. The rules are those of Ray's
+// bundle_scheduling_policy.cc. The bundles of a job are alike, so the order in which Ray sorts them
+// (GPUs first) makes no difference here.
 //
-// Pack, Spread and StrictSpread do not tie bundles to nodes: the job has the sum of PerNode bundles, and they go to the node that
-// Ray's LeastResourceScorer likes best, the one of whose free GPUs, CPUs and memory the largest share stays free. Where Ray takes
-// any of several nodes alike, the first in Order comes first; nodes in Keep come before all others.
+// Pack, Spread and StrictSpread do not tie bundles to nodes: the job has the sum of PerNode
+// bundles, and each goes to the node with the best score of Ray's LeastResourceScorer: the one that
+// keeps the largest share of its free GPUs, CPUs and memory. Where Ray takes any of several equal
+// nodes, Solve takes the first in Order. Nodes in Keep come before all others.
 type Strategy string
 
 const (
-	// StrictPack puts each of the job's placement groups whole on a node of its own: PerNode bundles on each of the nodes. Of the
-	// nodes with room it takes the first in Order, where Ray takes the best.
+	// StrictPack puts each of the job's placement groups as a whole on a node of its own: PerNode
+	// bundles on each node. Of the nodes with room it takes the first in Order, where Ray takes the
+	// best.
 	StrictPack Strategy = "STRICT_PACK"
-	// Pack fills the best node, then the next best, so that all bundles are on as few nodes as it finds.
+	// Pack fills the best node, then the next best, so that all bundles are on as few nodes as it
+	// finds.
 	Pack Strategy = "PACK"
-	// Spread puts bundles on distinct nodes while there are any, then uses the best of these nodes again.
+	// Spread puts bundles on distinct nodes while there are any, then uses the best of these nodes
+	// again.
 	Spread Strategy = "SPREAD"
 	// StrictSpread puts every bundle on a node of its own, or fails.
 	StrictSpread Strategy = "STRICT_SPREAD"
@@ -35,9 +42,10 @@ type GPU struct {
 	Index int
 	// UUID is the driver's name for the device, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
-	// PCI is its address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU, and on other nodes than its own.
+	// PCI is its address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU and on other
+	// nodes.
 	PCI string
-	// HeldBy says who uses the device, for example "pid 4411"; empty when it is free.
+	// HeldBy says what uses the device, for example "pid 4411"; empty when it is free.
 	HeldBy string
 }
 
@@ -47,11 +55,13 @@ type Node struct {
 	Name string
 	// Addr is the address at which other nodes reach this one.
 	Addr netip.Addr
-	// Others are further addresses from which its processes may reach other nodes; placement does not look at them.
+	// Others are further addresses from which its processes may reach other nodes. Placement
+	// ignores them.
 	Others []netip.Addr
 	// GPUs are in the order in which a rank sees them.
 	GPUs []GPU
-	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked. Less than 0 means none.
+	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked.
+	// Less than 0 means none.
 	CPUs int
 	// Memory is in bytes; 0 means unknown, and is not checked. Less than 0 means none.
 	Memory int64
@@ -61,14 +71,16 @@ type Node struct {
 
 // Request is what a job asks for.
 type Request struct {
-	// MinNodes and MaxNodes bound the number of nodes; both at least 1. Solve uses as many as it can. With another strategy than
-	// StrictPack they bound the number of ranks: the sum of PerNode over that many nodes, wherever the ranks then run.
+	// MinNodes and MaxNodes, at least 1, bound the number of nodes. Solve uses as many as it can.
+	// With strategies other than StrictPack they bound the number of ranks: the sum of PerNode over
+	// that many nodes, wherever the ranks then run.
 	MinNodes, MaxNodes int
-	// PerNode is the number of ranks on a node: one entry for all nodes alike, or MaxNodes entries in the order of node ranks
-	// ("4,8,2"), of which n nodes use the first n. An entry of 0 or less is an error, except that a single [AllGPUs] means all
-	// GPUs of each node, or as many ranks as its [SlotsLabel] says.
+	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
+	// order of node ranks ("4,8,2"), of which n nodes use the first n. An entry of 0 or less is an
+	// error, except that a single [AllGPUs] means all GPUs of each node, or as many ranks as its
+	// [SlotsLabel] says.
 	PerNode []int
-	// GPU says that each rank needs one GPU of its own; without it ranks are CPU processes.
+	// GPU says that each rank needs a GPU of its own. Otherwise ranks are CPU processes.
 	GPU bool
 	// CPUs and Memory (bytes) are one bundle's share; 0 asks for nothing.
 	CPUs   int
@@ -77,17 +89,17 @@ type Request struct {
 	Strategy Strategy
 	// Order sorts the groups; by address when it is the zero Order.
 	Order Order
-	// Keep is the node rank that a node had before, by node name: such nodes are preferred and keep their rank, and new nodes
-	// take the ranks of lost ones. Only when the job shrinks below a kept rank do the kept nodes close up, in their old order.
+	// Keep has the node ranks that nodes had before, by node name. Such nodes are preferred and
+	// keep their rank, and new nodes take the ranks of lost ones. Only when the job shrinks below a
+	// kept rank do the kept nodes close up, in their old order.
 	Keep map[string]int
-	// SharedAddr lets several nodes have one address; otherwise only nodes of the [SameMachine]
-	// may.
+	// SharedAddr lets any nodes share an address; otherwise only nodes of the [SameMachine] may.
 	SharedAddr bool
 }
 
-// AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, which must then all be free; of a node with a
-// [SlotsLabel], and of any node for CPU ranks, it asks for as many ranks as that says. Pack and Spread have nothing to choose then and do
-// what StrictPack does; with StrictSpread it is an error.
+// AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, all of which must
+// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for as many ranks as that
+// label says. Pack and Spread then do what StrictPack does; with StrictSpread it is an error.
 const AllGPUs = -1
 
 // The values of Order.By.
@@ -98,22 +110,23 @@ const (
 	ByTopology = "topology"
 )
 
-// TopologyLabel is the label that ByTopology sorts by: the names of the network's switches or blocks from the top down to the
-// node's, then the node's own, with dots between them: "s0.s4.n12". That is SLURM_TOPOLOGY_ADDR of srun(1), which without a
-// topology is the node's name alone.
+// TopologyLabel is the label that ByTopology sorts by: the names of the network's switches or
+// blocks from the top down, then the node's own, separated by dots: "s0.s4.n12". That is
+// SLURM_TOPOLOGY_ADDR of srun(1), which is the node's name alone if Slurm has no topology.
 const TopologyLabel = "topology"
 
-// SlotsLabel is the label of a node that says itself how many ranks it runs of a job that asks for AllGPUs, from 1 to 65535.
+// SlotsLabel is the label of a node that says itself how many ranks, from 1 to 65535, it runs of a
+// job that asks for AllGPUs.
 const SlotsLabel = "slots"
 
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
 const RoleLabel = "role"
 
-// MachineLabel is the label that names a node's machine: nodes with the same value may share an
+// MachineLabel is the label that names a node's machine. Nodes with the same value may share an
 // address.
 const MachineLabel = "machine.id"
 
-// SameMachine says that two nodes are on one machine, by their [MachineLabel].
+// SameMachine reports whether two nodes are on one machine, by their [MachineLabel].
 func SameMachine(a, b Node) bool {
 	machine := a.Labels[MachineLabel]
 	return machine != "" && machine == b.Labels[MachineLabel]
@@ -124,14 +137,15 @@ const UnfitLabel = "unfit"
 
 // Order sorts placement groups into node ranks.
 type Order struct {
-	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default), ByName (digits compare as
-	// numbers: n9 before n10), ByList or ByTopology.
+	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default),
+	// ByName (digits compare as numbers: n9 before n10), ByList or ByTopology.
 	//
-	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name, so that the nodes below a
-	// switch are neighbours at every level. What a level means does not matter: the dots of a node's name only make more of them,
-	// and a level such as "s[0-1]" is a name like others. Nodes without the label come last; nodes alike are by IP.
+	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name,
+	// so that the nodes below a switch are neighbours at every level. The meaning of a level does
+	// not matter: dots in a node's name only add levels, and a level such as "s[0-1]" is a name
+	// like others. Nodes without the label come last; equal nodes are sorted by IP.
 	By string
-	// List has the node names in the wanted order, when By is ByList; nodes that it does not name are not used.
+	// List has the node names in the wanted order when By is ByList. Other nodes are not used.
 	List []string
 }
 
@@ -151,8 +165,8 @@ type Group struct {
 	Bundles  []Bundle
 }
 
-// Plan is where all ranks of a job run. Groups are in the order of node ranks, and the first node is the master. A plan shares
-// GPUs and Labels with the nodes that it was made from.
+// Plan says where all ranks of a job run. Groups are in the order of node ranks, and the first node
+// is the master. A plan shares GPUs and Labels with the nodes that it was made from.
 type Plan struct {
 	Groups []Group
 }

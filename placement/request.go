@@ -2,7 +2,8 @@ package placement
 
 func (r Request) allGPUs() bool { return len(r.PerNode) == 1 && r.PerNode[0] == AllGPUs }
 
-// wholeGroups says that groups of given sizes go to nodes of their own, rather than bundles to any nodes.
+// wholeGroups says that groups of given sizes go to nodes of their own, rather than bundles to any
+// nodes.
 func (r Request) wholeGroups() bool {
 	return r.Strategy == "" || r.Strategy == StrictPack || r.allGPUs()
 }

@@ -2,18 +2,19 @@ package placement
 
 import "slices"
 
-// Solve places the job on the nodes. The order of nodes does not matter, and nodes is not changed. A GPU that the job itself held
-// in an earlier attempt counts as held unless its HeldBy is empty.
+// Solve places the job on the nodes. The order of nodes does not matter, and nodes is not changed.
+// A GPU that the job itself held in an earlier attempt counts as held unless its HeldBy is empty.
 //
-// With StrictPack, each node rank in turn takes the first node, by Keep and then by Order, that has room for its entry of PerNode
-// and leaves nodes with enough room for the entries of the later ranks; so there is a plan whenever any assignment works. The
-// other strategies first choose nodes as [Strategy] says; those nodes are then ranked by Keep and Order in the same way.
+// With StrictPack, each node rank in turn takes the first node, by Keep and then by Order, that has
+// room for its entry of PerNode and leaves nodes for the entries of the later ranks. So there is a
+// plan whenever any assignment works. The other strategies first choose nodes as [Strategy] says;
+// these then get their ranks by Keep and Order in the same way.
 //
-// It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for each bundle when Spread uses
-// nodes again.
+// It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for
+// each bundle when Spread uses nodes again.
 //
-// The error is an [*InfeasibleError] when the nodes do not suffice; any other error is a mistake in the request (see
-// [Request.Validate]), or two nodes with one name, or two machines with one address.
+// The error is an [*InfeasibleError] when the nodes do not suffice. Any other error is a mistake in
+// the request (see [Request.Validate]), two nodes with one name, or two machines with one address.
 func Solve(r Request, nodes []Node) (Plan, error) {
 	if err := r.Validate(); err != nil {
 		return Plan{}, err
@@ -32,7 +33,7 @@ func Solve(r Request, nodes []Node) (Plan, error) {
 	return r.plan(r.placeBundles(candidates, r.bundles(n))), nil
 }
 
-// fit is the largest number of nodes, up to MaxNodes, for which the candidates have room; room says how much each has.
+// fit is the largest number of nodes, up to MaxNodes, for which the candidates have room.
 func (r Request) fit(candidates []*candidate, room func(*candidate) int) int {
 	if r.wholeGroups() {
 		want := r.entries(min(r.MaxNodes, len(candidates)))
@@ -53,7 +54,8 @@ func (r Request) fit(candidates []*candidate, room func(*candidate) int) int {
 	return n
 }
 
-// plan deals out ranks and GPUs; groups are in the order of node ranks, and their GPUs in the order of each node's free ones.
+// plan gives out ranks and each node's free GPUs in their order. groups are in the order of node
+// ranks.
 func (r Request) plan(groups []*candidate) Plan {
 	world := 0
 	for _, c := range groups {

@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin solves the same problem in the dumbest way that is right: it tries everything, and looks at all nodes for each bundle. It
-// returns the nodes by node rank and the number of ranks on each, or nil.
+// twin solves the same problem in the dumbest way that is right: it tries everything, and looks at
+// all nodes for each bundle. It returns the nodes by node rank and the number of ranks on each, or
+// nil.
 func twin(r Request, nodes []Node) ([]string, map[string]int) {
 	nodes = preferred(r, nodes)
 	for n := r.MaxNodes; n >= r.MinNodes; n-- {
@@ -118,7 +119,8 @@ func twinFits(r Request, n Node, ranks int) bool {
 	return (!r.GPU || ranks <= len(twinFree(n))) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
 }
 
-// preferred sorts the nodes: kept ones by rank, others by order. Names and addresses are of one digit, so text will do.
+// preferred sorts the nodes: kept ones by rank, others by order. Names and addresses are of one
+// digit, so text will do.
 func preferred(r Request, nodes []Node) []Node {
 	key := func(n Node) string {
 		kept := 9
@@ -140,8 +142,9 @@ func preferred(r Request, nodes []Node) []Node {
 	return nodes
 }
 
-// twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other, each for good if the rest can
-// then be seated somehow; what remains is the first solution in the order of preference.
+// twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other,
+// each for good if the rest can then be seated somehow; what remains is the first solution in the
+// order of preference.
 func twinSeats(r Request, nodes []Node, want []int) []string {
 	seats := make([]string, len(want))
 	if !twinTry(r, nodes, want, seats, 0) {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// maxNodes and maxPerNode keep sums of ranks far from overflow, and plans of a size that memory can hold.
+// maxNodes and maxPerNode keep sums of ranks far from overflow and plans small enough for memory.
 const (
 	maxNodes   = 1 << 20
 	maxPerNode = 1<<16 - 1
 )
 
-// Validate says what is wrong with a request that no nodes could satisfy; it is nil for a sound one.
+// Validate says what is wrong with a request that no nodes could satisfy.
 func (r Request) Validate() error {
 	switch {
 	case r.MinNodes < 1:

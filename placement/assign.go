@@ -13,7 +13,8 @@ func (r Request) packGroups(candidates []*candidate, n int) []*candidate {
 	return seats
 }
 
-// assign gives each group, in the order of node ranks, a candidate with room for it. The caller knows that this is possible.
+// assign gives each group, in the order of node ranks, a candidate with room for it. The caller
+// knows that this is possible.
 func assign(groups []int, candidates []*candidate) []*candidate {
 	l := newLedger(groups, candidates, (*candidate).now)
 	for _, size := range groups {
@@ -30,7 +31,8 @@ func assign(groups []int, candidates []*candidate) []*candidate {
 	return seats
 }
 
-// keep seats the candidates that had a rank before, which are the first ones, unless other groups would then have no node.
+// keep seats the candidates that had a rank before, which come first, unless other groups would
+// then have no node.
 func (l *ledger) keep(groups []int, seats, candidates []*candidate) {
 	kept := l.returning(candidates)
 	shrunk := len(kept) > 0 && kept[len(kept)-1].former >= len(groups)
@@ -45,7 +47,7 @@ func (l *ledger) keep(groups []int, seats, candidates []*candidate) {
 	}
 }
 
-// returning are the candidates that had a rank before and have room for some group.
+// returning returns the candidates that had a rank before and have room for some group.
 func (l *ledger) returning(candidates []*candidate) []*candidate {
 	var kept []*candidate
 	for _, c := range candidates {
@@ -59,7 +61,8 @@ func (l *ledger) returning(candidates []*candidate) []*candidate {
 	return kept
 }
 
-// queues are the candidates that have no seat, in order, by the largest size that they have room for.
+// queues returns the candidates without a seat, in order, by the largest size that they have room
+// for.
 func (l *ledger) queues(candidates []*candidate) [][]*candidate {
 	queues := make([][]*candidate, len(l.sizes))
 	for _, c := range candidates {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// usable is how many of the bundles that fit on a node the strategy lets it have.
+// usable is how many bundles the strategy lets a node have that has room for that many.
 func (r Request) usable(room int) int {
 	if r.Strategy == StrictSpread {
 		return min(room, 1)
@@ -14,7 +14,7 @@ func (r Request) usable(room int) int {
 	return room
 }
 
-// placeBundles chooses nodes for the bundles one by one, and ranks the chosen nodes.
+// placeBundles chooses nodes for the bundles one by one, and gives the chosen nodes their ranks.
 func (r Request) placeBundles(candidates []*candidate, bundles int) []*candidate {
 	best := r.byScore(candidates)
 	if r.Strategy == Pack {
@@ -26,7 +26,7 @@ func (r Request) placeBundles(candidates []*candidate, bundles int) []*candidate
 	return assign(slices.Repeat([]int{1}, len(chosen)), chosen)
 }
 
-// byScore sorts the candidates for the strategies that prefer the best node: kept nodes still come first.
+// byScore sorts the candidates by their score, kept nodes first.
 func (r Request) byScore(candidates []*candidate) []*candidate {
 	for _, c := range candidates {
 		c.score = r.score(c)
@@ -41,8 +41,9 @@ func (r Request) byScore(candidates []*candidate) []*candidate {
 	return best
 }
 
-// score is that of Ray's LeastResourceScorer (scorer.cc): summed over the resources that a bundle asks for, the share of what the
-// node has free that the bundle would leave. An unknown amount adds nothing.
+// score is that of Ray's LeastResourceScorer (scorer.cc): the share of the node's free resources
+// that a bundle would leave, summed over the resources that it asks for. An unknown amount adds
+// nothing.
 func (r Request) score(c *candidate) float64 {
 	left := func(ask, have float64) float64 {
 		have -= float64(c.take) * ask
@@ -66,7 +67,8 @@ func pack(best []*candidate, bundles int) {
 	}
 }
 
-// spread puts a bundle on each node that has room, and then, while there are more, each on the node that is best by then.
+// spread puts a bundle on each node that has room, and then each further one on the node that is
+// best by then.
 func (r Request) spread(best []*candidate, bundles int) {
 	var again reuse
 	for _, c := range best {
@@ -87,14 +89,15 @@ func (r Request) spread(best []*candidate, bundles int) {
 	}
 }
 
-// grow puts one more bundle on the node and says whether another would fit.
+// grow puts one more bundle on the node and reports whether another one would fit.
 func (r Request) grow(c *candidate) bool {
 	c.take++
 	c.score = r.score(c)
 	return c.take < c.free
 }
 
-// reuse is a heap of nodes that have bundles already, the best first; of those that score alike the one with the fewest.
+// reuse is a heap of nodes that already have bundles, the best first, and among equals the one with
+// the fewest.
 type reuse []*candidate
 
 func (h reuse) Len() int      { return len(h) }
