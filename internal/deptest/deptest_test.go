@@ -1,5 +1,4 @@
-// Package deptest checks the import rules that CONTRIBUTING.md lists: which room of the repository
-// may import which, what a pure package may not touch, and that every package says what it is for.
+// Package deptest checks the rules for packages that CONTRIBUTING.md lists.
 package deptest
 
 import (
@@ -18,56 +17,65 @@ import (
 
 const module = "github.com/golaunch/golaunch/"
 
-// floors are the rooms of the repository from the top down. A package may import packages of its
-// own room and of the floors below it, but not of another room on its floor.
-var floors = [][]string{
-	{"cmd/golaunch", "examples", "internal/testkit", "internal/deptest"},
-	{"launcher"},
-	{"agent", "rendezvous"},
-	{"internal/wire", "internal/process"},
-	{"internal/host", "internal/core"},
-	{"nccl"},
-	{"rankenv"},
-	{"launcher/report", "placement", "rendezvous/tcpstore", "internal/wire/rpcframe", "internal/host/dylib", "internal/host/lazyregexp"},
+// rules say which of golaunch's packages a room may import: only some, or all but some. A room is a
+// folder with all packages below it. A package obeys the rules of each room that it is in.
+var rules = []struct{ room, only, never string }{
+	{room: "placement", only: "placement"},
+	{room: "launcher/report", only: "launcher/report placement"},
+	{room: "rendezvous/tcpstore", only: "rendezvous/tcpstore"},
+	{room: "rankenv", only: "rankenv placement internal/wire/rpcframe internal/host/lazyregexp"},
+	{room: "nccl", only: "nccl rankenv placement internal/host/dylib internal/host/lazyregexp"},
+	{room: "internal/core", only: "internal/core launcher/report nccl placement"},
+	{room: "internal/host", never: "internal/core internal/process internal/wire"},
+	{room: "internal/process", never: "internal/wire"},
+	{room: "internal/wire", never: "internal/process"},
+	{room: "internal", never: "agent rendezvous launcher"},
+	{room: "agent", never: "rendezvous launcher"},
+	{room: "rendezvous", never: "agent launcher"},
 }
 
-// room is the room that a package is in, and its floor.
-func room(t *testing.T, pkg string) (name string, floor int) {
-	t.Helper()
-	for i, rooms := range floors {
-		for _, r := range rooms {
-			if (pkg == r || strings.HasPrefix(pkg, r+"/")) && len(r) > len(name) {
-				name, floor = r, i
-			}
-		}
-	}
-	if name == "" {
-		t.Errorf("package %s is in no room: see the layout in CONTRIBUTING.md", pkg)
-	}
-	return name, floor
+// leaves may be imported wherever never forbids their room.
+const leaves = "launcher/report rendezvous/tcpstore"
+
+const testkit = "internal/testkit"
+
+// in reports whether a package is in one of some rooms.
+func in(pkg, rooms string) bool {
+	return slices.ContainsFunc(strings.Fields(rooms), func(room string) bool {
+		return pkg == room || strings.HasPrefix(pkg, room+"/")
+	})
 }
 
-func TestImportsPointDown(t *testing.T) {
+func TestImportRules(t *testing.T) {
 	for _, pkg := range packages(t) {
-		from, floor := room(t, pkg)
+		if in(pkg, testkit) { // it tests all rooms
+			continue
+		}
 		for _, imported := range imports(t, pkg) {
 			name, ours := strings.CutPrefix(imported, module)
 			if !ours {
 				continue
 			}
-			to, below := room(t, name)
-			switch {
-			case to == "internal/testkit" && from != "internal/testkit":
+			if in(name, testkit) {
 				t.Errorf("%s imports %s: only tests import the test kit", pkg, name)
-			case to != from && below <= floor:
-				t.Errorf("%s imports %s, which is not below it", pkg, name)
+			}
+			for _, r := range rules {
+				if !in(pkg, r.room) {
+					continue
+				}
+				if r.only != "" && !in(name, r.only) {
+					t.Errorf("%s imports %s: %s imports only %s", pkg, name, r.room, r.only)
+				}
+				if in(name, r.never) && !in(name, leaves) {
+					t.Errorf("%s imports %s: %s imports no package of %s", pkg, name, r.room, r.never)
+				}
 			}
 		}
 	}
 }
 
-// values are the imports that would let a package that decides reach the world, and why it must not.
-var values = map[string]string{
+// outside are imports through which a pure package would reach the outside, and why it must not.
+var outside = map[string]string{
 	"os":           "it decides on what it is told",
 	"io/fs":        "it reads no file",
 	"net":          "it reads no network",
@@ -77,11 +85,9 @@ var values = map[string]string{
 	"sync":         "one goroutine owns it",
 }
 
-// pure are the packages that decide, and every package below internal/core.
-var pure = []string{
-	"placement", "internal/host/bind", "internal/process/fold",
-	"cmd/golaunch/internal/straggler", "cmd/golaunch/internal/fabric/pairtests",
-}
+// pure are the rooms that only decide.
+const pure = "internal/core placement internal/host/bind internal/process/fold " +
+	"cmd/golaunch/internal/straggler cmd/golaunch/internal/fabric/pairtests"
 
 // exempt are imports of pure packages that reach nothing, with the reason.
 var exempt = map[string]string{
@@ -89,7 +95,7 @@ var exempt = map[string]string{
 	"internal/core/verdict sync":  "its tables are built on first use",
 }
 
-// forbidden are imports that would make others pay, or do what another package does for all.
+// forbidden are further imports that a package must not have, and why.
 var forbidden = map[string]map[string]string{
 	"cmd/golaunch":          {"encoding/json": "internal/wire/jsonout writes its JSON"},
 	"placement":             {"time": "it reads no clock"},
@@ -99,11 +105,10 @@ var forbidden = map[string]map[string]string{
 
 func TestPurePackagesReachNothing(t *testing.T) {
 	for _, pkg := range packages(t) {
-		decides := slices.Contains(pure, pkg) || strings.HasPrefix(pkg, "internal/core/")
 		for _, imported := range imports(t, pkg) {
 			why := forbidden[pkg][imported]
-			if decides && why == "" && exempt[pkg+" "+imported] == "" {
-				why = values[imported]
+			if in(pkg, pure) && why == "" && exempt[pkg+" "+imported] == "" {
+				why = outside[imported]
 			}
 			if why != "" {
 				t.Errorf("%s imports %s, but %s", pkg, imported, why)
@@ -112,11 +117,11 @@ func TestPurePackagesReachNothing(t *testing.T) {
 	}
 }
 
-// TestNoClockInTheCore checks that time enters the core as an event: the core may name durations,
-// but not ask for the time, and it starts no goroutine.
+// TestNoClockInTheCore checks that the core does not ask for the time, which enters as an event, and
+// starts no goroutine.
 func TestNoClockInTheCore(t *testing.T) {
 	for _, pkg := range packages(t) {
-		if !strings.HasPrefix(pkg, "internal/core/") {
+		if !in(pkg, "internal/core") {
 			continue
 		}
 		for _, f := range parse(t, pkg, 0) {

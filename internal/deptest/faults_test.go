@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestFaultsNameTests holds that each test in docs/faults.md exists, that each row names one or says why not, and that no row is missing.
+// TestFaultsNameTests checks that each test in docs/faults.md exists, that each row names one or
+// says why not, and that no row is missing.
 func TestFaultsNameTests(t *testing.T) {
 	text, err := os.ReadFile(path.Join(root, "docs/faults.md"))
 	if err != nil {

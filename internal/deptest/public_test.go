@@ -14,23 +14,25 @@ import (
 // screen is how many lines of go doc a person takes in at once.
 const screen = 56
 
-// faces are the packages for outsiders. What a debt says still shows what is golaunch's own: it may shrink, and not grow.
-var faces = map[string]debt{
+// public are the packages for outsiders. A debt may shrink, but not grow.
+var public = map[string]debt{
 	"launcher":       {lines: 61, why: "a client also asks what ranks and nodes do; who has an idea which types can be one should have it"},
 	"launcher/group": {}, "launcher/report": {}, "placement": {}, "rankenv": {}, "nccl": {},
-	"agent":      {inner: 8, why: "launcher says what a rank is bound to, and where its output goes"},
-	"rendezvous": {inner: 10, why: "launcher wires it to its candidate, its log and the job"},
+	"agent":      {internal: 8, why: "launcher says what a rank is bound to, and where its output goes"},
+	"rendezvous": {internal: 10, why: "launcher wires it to its candidate, its log and the job"},
 }
 
-// debt is how many lines a package has, if more than a screen, and how many mentions of inner packages.
+// debt is how many lines go doc prints for a package if that is more than a screen, and how often its
+// exported declarations mention internal packages.
 type debt struct {
-	lines, inner int
-	why          string
+	lines, internal int
+	why             string
 }
 
-// TestFacesFitOnAScreen keeps the front doors small: what an outsider would not use belongs into internal/.
-func TestFacesFitOnAScreen(t *testing.T) {
-	for pkg, d := range faces {
+// TestPublicPackagesFitOnAScreen keeps public packages small: what an outsider would not use belongs
+// in internal/.
+func TestPublicPackagesFitOnAScreen(t *testing.T) {
+	for pkg, d := range public {
 		cmd := exec.Command("go", "doc", "./"+pkg)
 		cmd.Dir = root
 		out, err := cmd.Output()
@@ -45,36 +47,36 @@ func TestFacesFitOnAScreen(t *testing.T) {
 	}
 }
 
-// TestFacesShowWhatTheyAre holds that go doc of a front door shows the fields of each of its types: no exported declaration mentions an
-// internal package or a protobuf type, and none is another name for a type of another package.
-func TestFacesShowWhatTheyAre(t *testing.T) {
-	for pkg, d := range faces {
+// TestPublicPackagesShowTheirTypes checks that go doc of a public package shows the fields of each of
+// its types: no exported declaration mentions an internal package or a protobuf type, or is an alias.
+func TestPublicPackagesShowTheirTypes(t *testing.T) {
+	for pkg, d := range public {
 		var found []string
 		for _, f := range parse(t, pkg, 0) {
-			f := face{inner: innerImports(f), file: f}
+			f := shown{internal: internalImports(f), file: f}
 			f.declarations()
 			found = append(found, f.found...)
 		}
 		switch {
-		case len(found) > d.inner:
-			t.Errorf("package %s shows outsiders what is not theirs, %d times and not %d:\n%s", pkg, len(found), d.inner, strings.Join(found, "\n"))
-		case len(found) < d.inner:
-			t.Errorf("package %s has %d mentions of inner packages: lower its debt", pkg, len(found))
+		case len(found) > d.internal:
+			t.Errorf("package %s mentions internal packages %d times, and may do so %d times:\n%s", pkg, len(found), d.internal, strings.Join(found, "\n"))
+		case len(found) < d.internal:
+			t.Errorf("package %s has %d mentions of internal packages: lower its debt", pkg, len(found))
 		}
 	}
 }
 
-// TestFacesAreAll holds that no top-level package escapes these rules.
-func TestFacesAreAll(t *testing.T) {
+// TestTopLevelPackagesArePublic checks that no top-level package escapes these rules.
+func TestTopLevelPackagesArePublic(t *testing.T) {
 	for _, pkg := range packages(t) {
-		if _, known := faces[pkg]; !known && !strings.Contains(pkg, "/") {
-			t.Errorf("package %s is for outsiders: add it to the faces", pkg)
+		if _, known := public[pkg]; !known && !strings.Contains(pkg, "/") {
+			t.Errorf("package %s is for outsiders: add it to public", pkg)
 		}
 	}
 }
 
-// innerImports are the names by which a file knows packages that are not for outsiders.
-func innerImports(f *ast.File) map[string]bool {
+// internalImports returns the names by which a file knows packages that are not for outsiders.
+func internalImports(f *ast.File) map[string]bool {
 	names := map[string]bool{}
 	for _, spec := range f.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
@@ -89,14 +91,14 @@ func innerImports(f *ast.File) map[string]bool {
 	return names
 }
 
-// face is what a file shows of inner packages.
-type face struct {
-	file  *ast.File
-	inner map[string]bool
-	found []string
+// shown is what a file shows of internal packages.
+type shown struct {
+	file     *ast.File
+	internal map[string]bool
+	found    []string
 }
 
-func (f *face) declarations() {
+func (f *shown) declarations() {
 	for _, d := range f.file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -111,7 +113,7 @@ func (f *face) declarations() {
 	}
 }
 
-func (f *face) spec(spec ast.Spec) {
+func (f *shown) spec(spec ast.Spec) {
 	switch s := spec.(type) {
 	case *ast.TypeSpec:
 		if !s.Name.IsExported() {
@@ -142,13 +144,13 @@ func (f *face) spec(spec ast.Spec) {
 	}
 }
 
-func (f *face) look(where string, n ast.Node) {
+func (f *shown) look(where string, n ast.Node) {
 	if n == nil {
 		return
 	}
 	ast.Inspect(n, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := s.X.(*ast.Ident); ok && f.inner[x.Name] {
+			if x, ok := s.X.(*ast.Ident); ok && f.internal[x.Name] {
 				f.found = append(f.found, fmt.Sprintf("%s mentions %s.%s", where, x.Name, s.Sel.Name))
 			}
 		}
