@@ -58,7 +58,8 @@ func (w *world) turn(id string) int {
 	return 1
 }
 
-// checkJob holds that a job is in the queue if and only if it lacks nodes, that it knows why, and what its phase says.
+// checkJob holds that a job is in the queue if and only if it lacks nodes, that it knows why, and
+// what its phase says.
 func (w *world) checkJob(j JobStatus) error {
 	r, e := w.job(j.Spec.Job.ID), w.state.jobs[j.Spec.Job.ID]
 	_, whole, wants := e.state.Wants()
@@ -141,7 +142,8 @@ func (w *world) checkCounts() error {
 	return nil
 }
 
-// checkOrder holds that who got nodes had nobody waiting before it; or, with backfill, took nothing from the first.
+// checkOrder holds that who got nodes had nobody waiting before it; or, with backfill, took nothing
+// from the first.
 func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	for i, r := range w.jobs {
 		list := waiting[r.Within]
@@ -177,7 +179,8 @@ func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	return nil
 }
 
-// checkHead holds that a job which could run in an empty cluster could do so without the nodes that others were given past it.
+// checkHead holds that a job which could run in an empty cluster could do so without the nodes that
+// others were given past it.
 func (w *world) checkHead(within, id string) error {
 	e := w.state.jobs[id]
 	r, whole, _ := e.state.Wants()
@@ -218,7 +221,8 @@ func (w *world) checkHead(within, id string) error {
 	return now
 }
 
-// checkFeasible holds that no job waits for what it could have: the first for anything, one with backfill for what is not kept.
+// checkFeasible holds that no job waits for what it could have: the first for anything, one with
+// backfill for what is not kept.
 func (w *world) checkFeasible(waiting map[string][]string) error {
 	for _, list := range waiting {
 		for i, id := range list {

@@ -1,35 +1,38 @@
 // Package cluster decides which nodes and GPUs each job of a cluster gets, and in which order.
 //
-// [State.Step] takes what happened and returns the steps of jobs ([job.State]) that it caused, with what must now
-// be done. Like internal/core/job it reads no clock, environment, network or randomness and starts no goroutine;
-// [placement.Solve] is its arithmetic.
+// [State.Step] takes what happened and returns the steps of jobs ([job.State]) that it caused, with
+// what must now be done. Like internal/core/job it reads no clock, environment, network or
+// randomness and starts no goroutine; [placement.Solve] is its arithmetic.
 //
-// A job that lacks nodes, at its start or because one was lost, waits in the queue, in the order of submission.
-// Jobs that hold nodes come first: their nodes are idle until the lost ones are replaced, and other jobs wait
-// for these nodes. When something changed that can help, the first job is tried: it gets all nodes of a plan at
-// once, with only the GPUs that are the job's, or it waits and is told why ([job.Queued]). What it gets it holds
-// until it ends or the node is lost. These rules hold:
+// A job that lacks nodes, at its start or because one was lost, waits in the queue, in the order of
+// submission. Jobs that hold nodes come first: their nodes are idle until the lost ones are
+// replaced, and other jobs wait for these nodes. When something changed that can help, the first
+// job is tried: it gets all nodes of a plan at once, with only the GPUs that are the job's, or it
+// waits and is told why ([job.Queued]). What it gets it holds until it ends or the node is lost.
+// These rules hold:
 //
-//   - One job holds a GPU. Within a reservation, up to [Spec].Colocated jobs may hold one at a time, and only
-//     when no other GPU will do.
+//   - One job holds a GPU. Within a reservation, up to [Spec].Colocated jobs may hold one at a
+//     time, and only when no other GPU will do.
 //   - What is behind a job that waits, waits too, and is told behind which job.
-//   - A job with Backfill need not wait behind others, but it does not touch the nodes that the first in the
-//     queue is going to get: its shadow. That is a plan made as if no job held anything, of the nodes with the
-//     most free GPUs. The plan stays while that job stays the first and these nodes stay, so that no stream of
-//     small jobs can starve it. That is the guarantee of conservative backfilling (Mu'alem and Feitelson, IEEE
-//     TPDS 12(6), 2001) for the first job only, by nodes instead of by run times, which are not known. A job for
-//     which the whole cluster would not suffice keeps nothing from others.
-//   - A reservation waits and is repaired as a job is. The jobs within it wait among themselves, for its nodes
-//     alone.
-//   - A job that restarts on the nodes it has does not wait. It grows, up to its most nodes, only when it is the
-//     first.
+//   - A job with Backfill need not wait behind others, but it does not touch the nodes that the
+//     first in the queue is going to get: its shadow. That is a plan made as if no job held
+//     anything, of the nodes with the most free GPUs. The plan stays while that job stays the first
+//     and these nodes stay, so that no stream of small jobs can starve it. That is the guarantee of
+//     conservative backfilling (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001) for the first job
+//     only, by nodes instead of by run times, which are not known. A job for which the whole
+//     cluster would not suffice keeps nothing from others.
+//   - A reservation waits and is repaired as a job is. The jobs within it wait among themselves,
+//     for its nodes alone.
+//   - A job that restarts on the nodes it has does not wait. It grows, up to its most nodes, only
+//     when it is the first.
 //   - No job is given a drained node; a job that holds one keeps it.
-//   - A job that excludes a node ([job.State.Excludes]) gives it back before its next attempt for a free one that
-//     is nearest to it by [placement.TopologyLabel]; if there is none, it goes on. A job is given such a node, or
-//     one whose hardware failed in any job ([job.Quarantine]), only if others will not do.
+//   - A job that excludes a node ([job.State.Excludes]) gives it back before its next attempt for a
+//     free one that is nearest to it by [placement.TopologyLabel]; if there is none, it goes on. A
+//     job is given such a node, or one whose hardware failed in any job ([job.Quarantine]), only if
+//     others will not do.
 //
-// A step costs O(1) beyond the job's own. A try of the queue costs O(n log n) for n nodes, and is made only when
-// something came or was freed, and enough of it.
+// A step costs O(1) beyond the job's own. A try of the queue costs O(n log n) for n nodes, and is
+// made only when something came or was freed, and enough of it.
 package cluster
 
 import (
@@ -46,16 +49,17 @@ type Spec struct {
 	Within string
 	// GPUs are the indexes of the only GPUs that the job may have, on every node; nil is any.
 	GPUs []int
-	// Backfill says that the job may start before earlier ones that wait if that takes nothing from the first of
-	// them.
+	// Backfill says that the job may start before earlier ones that wait if that takes nothing from
+	// the first of them.
 	Backfill bool
-	// Reserve says that the job holds its placement groups for jobs that run within it, and runs nothing itself.
+	// Reserve says that the job holds its placement groups for jobs that run within it, and runs
+	// nothing itself.
 	Reserve bool
-	// Colocated is how many jobs within a reservation may hold one of its GPUs at a time, for groups of ranks
-	// that take turns (NeMo RL's max_colocated_worker_groups); 0 is 1.
+	// Colocated is how many jobs within a reservation may hold one of its GPUs at a time, for
+	// groups of ranks that take turns (NeMo RL's max_colocated_worker_groups); 0 is 1.
 	Colocated int
-	// Sole says that the coordinator exists for this one job: every node that joins is the job's as a whole,
-	// spares too.
+	// Sole says that the coordinator exists for this one job: every node that joins is the job's as
+	// a whole, spares too.
 	Sole bool
 }
 
@@ -67,23 +71,24 @@ type Event interface{ event() }
 type (
 	// Submitted adds a job that [State.Check] has let pass.
 	Submitted struct{ Spec Spec }
-	// Joined says that a node is there. For one that is there already it brings newer facts, and its agent is
-	// back as with [Rejoined].
+	// Joined says that a node is there. For one that is there already it brings newer facts, and
+	// its agent is back as with [Rejoined].
 	Joined struct{ Node placement.Node }
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost.
 	Rejoined struct{ Node string }
-	// Drain keeps a node from being given to any job. [Outcome].Leave has it once no job holds it. If Leaves is
-	// set, the jobs that hold it are told, and give it up.
+	// Drain keeps a node from being given to any job. [Outcome].Leave has it once no job holds it.
+	// If Leaves is set, the jobs that hold it are told, and give it up.
 	Drain struct {
 		Node   string
 		Leaves *job.Draining
 	}
-	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does; an empty Why lifts that.
+	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does; an empty Why
+	// lifts that.
 	Avoid struct{ Node, Why string }
-	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or [job.Cancel].
-	// Cancelling a reservation cancels the jobs within it; it ends once they have.
+	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or
+	// [job.Cancel]. Cancelling a reservation cancels the jobs within it; it ends once they have.
 	Happened struct {
 		Job   string
 		Event job.Event

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange makes a job that is about to start again give back the nodes that it excludes, each for a free one.
-// It goes on with a node for which there is none.
+// exchange makes a job that is about to start again give back the nodes that it excludes, each for
+// a free one. It goes on with a node for which there is none.
 func (s *State) exchange(e *entry) {
 	if e.Sole || e.wait.queued {
 		return
@@ -39,8 +39,8 @@ func (s *State) replace(e *entry, name string) {
 	s.grant(e, plan, whole)
 }
 
-// substitute finds a node that can take the place of another one: of those that share most of its levels of
-// the network, the first in the order of the job.
+// substitute finds a node that can take the place of another one: of those that share most of its
+// levels of the network, the first in the order of the job.
 func (s *State) substitute(e *entry, name string) (placement.Plan, bool) {
 	r := e.state.Instead(name)
 	for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {

@@ -25,8 +25,8 @@ func (m *sim) giveBack(r *record, ev job.Draining) error {
 	return nil
 }
 
-// checkExchange holds that a job gives nodes back just before its next attempt, and only for others; that it does if it can; and that
-// it gets none that it should avoid while others will do.
+// checkExchange holds that a job gives nodes back just before its next attempt, and only for
+// others; that it does if it can; and that it gets none that it should avoid while others will do.
 func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	for _, r := range w.jobs {
 		if r.gave > r.gifts {
@@ -58,7 +58,8 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	return nil
 }
 
-// checkKept holds of a gang with groups of fixed sizes that goes on with an excluded node that there was no other, or that another job was to be repaired before.
+// checkKept holds of a gang with groups of fixed sizes that goes on with an excluded node that
+// there was no other, or that another job was to be repaired before.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
 	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
@@ -117,7 +118,8 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 	return nil
 }
 
-// offers are what the books leave of the nodes that a job does not hold; with picky of those that it need not avoid.
+// offers are what the books leave of the nodes that a job does not hold; with picky of those that
+// it need not avoid.
 func (w *world) offers(e *entry, picky bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {
 		_, drained := w.drained[name]

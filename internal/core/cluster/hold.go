@@ -53,8 +53,8 @@ func (s *State) refresh(n *clusterNode) {
 	s.free += n.freeGPUs
 }
 
-// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for that. Up to
-// sharing of them may hold one GPU; jobs that take turns on GPUs do so on CPUs too.
+// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for
+// that. Up to sharing of them may hold one GPU; jobs that take turns on GPUs do so on CPUs too.
 func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
@@ -84,8 +84,8 @@ func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing in
 	return left
 }
 
-// remaining writes an amount as placement wants it: 0 stays unknown, and an amount that is used up is less
-// than 0.
+// remaining writes an amount as placement wants it: 0 stays unknown, and an amount that is used up
+// is less than 0.
 func remaining[T int | int64](whole, left T) T {
 	switch {
 	case whole == 0:

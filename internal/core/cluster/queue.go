@@ -72,8 +72,8 @@ func (s *State) serveFirst(e *entry, better bool) bool {
 	return s.startWithLess(e)
 }
 
-// futile says why it is not worth while to try the first of a queue again. What changes with each node that
-// joins is found here in constant time.
+// futile says why it is not worth while to try the first of a queue again. What changes with each
+// node that joins is found here in constant time.
 func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	switch {
 	case e.queue.reservation != nil && len(e.queue.reservation.held) == 0:
@@ -90,8 +90,8 @@ func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	return "", false
 }
 
-// serveOthers starts what need not wait behind the first of a queue, and tells the others which job they wait
-// behind.
+// serveOthers starts what need not wait behind the first of a queue, and tells the others which job
+// they wait behind.
 func (s *State) serveOthers(q *queue, better bool) {
 	if len(q.waiting) < 2 {
 		return
@@ -145,8 +145,8 @@ func (s *State) tell(e *entry, why string) {
 	}
 }
 
-// grant gives a job the nodes of a plan that it does not hold: the smallest groups first, so that none takes
-// the place of a larger one.
+// grant gives a job the nodes of a plan that it does not hold: the smallest groups first, so that
+// none takes the place of a larger one.
 func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	groups := slices.Clone(plan.Groups)
 	slices.SortStableFunc(groups, func(a, b placement.Group) int { return len(a.Bundles) - len(b.Bundles) })
@@ -164,8 +164,8 @@ func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	s.startWithLess(e)
 }
 
-// backfill starts a job past the first of its queue, on nodes that the first does not need. Of jobs with the
-// same request, it does not try those after the first that cannot start.
+// backfill starts a job past the first of its queue, on nodes that the first does not need. Of jobs
+// with the same request, it does not try those after the first that cannot start.
 func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	if e.wait.skipped && !better || e.wait.gpus > s.free && e.queue.reservation == nil {
 		return false

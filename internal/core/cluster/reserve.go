@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// A reservation is a [job.State] that never starts: it is placed once it asks its master for a port, and gets
-// no answer.
+// A reservation is a [job.State] that never starts: it is placed once it asks its master for a
+// port, and gets no answer.
 
 // reserve turns a step of that state into one of a reservation.
 func (s *State) reserve(e *entry, st *Step) {
@@ -66,7 +66,8 @@ func (s *State) cancelWithin(e *entry, ev job.Cancel) {
 	}
 }
 
-// close takes what a job held. If it was the last of a reservation that has ended, that ends with it.
+// close takes what a job held. If it was the last of a reservation that has ended, that ends with
+// it.
 func (s *State) close(e *entry) {
 	e.done = true
 	s.release(e)

@@ -14,8 +14,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestScripts plays the traces in testdata/scripts: one event a line; the answer has each step's event, reason and actions. "run"
-// answers what a job asks of its nodes until it runs. Run with -rewrite to accept what the code does now.
+// TestScripts plays the traces in testdata/scripts: one event a line; the answer has each step's
+// event, reason and actions. "run" answers what a job asks of its nodes until it runs. Run with
+// -rewrite to accept what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		m := newSim()
@@ -141,7 +142,8 @@ func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
 	}
 }
 
-// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P exclude=N grow backfill reserve sole".
+// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S
+// restart=P exclude=N grow backfill reserve sole".
 func parseSpec(t *testing.T, f []string) Spec {
 	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
 	r := &spec.Job.Request

@@ -15,8 +15,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// sim is a cluster with the coordinator's side of it: it keeps a log, carries out actions on nodes that are values, and starts the
-// coordinator anew from the log. Its own books of who holds what follow from the steps alone.
+// sim is a cluster with the coordinator's side of it: it keeps a log, carries out actions on nodes
+// that are values, and starts the coordinator anew from the log. Its own books of who holds what
+// follow from the steps alone.
 type sim struct {
 	state *State
 	// past is a snapshot, nil at first, and log the events since.
@@ -45,7 +46,8 @@ type record struct {
 	result  *report.Result
 	granted *placement.Plan
 	told    string
-	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for others.
+	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for
+	// others.
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
 	exclusion int
@@ -324,7 +326,8 @@ func (m *sim) end(r *record, p place, code int, tail string) {
 	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
 }
 
-// crash starts the coordinator anew from its log, which must give the state that it had, to the last byte.
+// crash starts the coordinator anew from its log, which must give the state that it had, to the
+// last byte.
 func (m *sim) crash() error {
 	again := New()
 	if m.past != nil {

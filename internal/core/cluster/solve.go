@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// solve plans what a job lacks, on the nodes that it holds and on others except some. It uses nodes that the
-// job avoids only if there is no other way.
+// solve plans what a job lacks, on the nodes that it holds and on others except some. It uses nodes
+// that the job avoids only if there is no other way.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
 	for _, avoiding := range []bool{true, false} {
@@ -30,9 +30,9 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 	return p, whole, err
 }
 
-// expect notes how many usable nodes and free GPUs a job needs at least before another try can succeed. The
-// bounds hold whatever the order or the sizes: only nodes that are not there are missing, and a plan has no
-// fewer GPUs than ranks.
+// expect notes how many usable nodes and free GPUs a job needs at least before another try can
+// succeed. The bounds hold whatever the order or the sizes: only nodes that are not there are
+// missing, and a plan has no fewer GPUs than ranks.
 func (e *entry) expect(r placement.Request, err error, usable int) {
 	nodes, gpus := 0, 0
 	if r.GPU {
@@ -48,13 +48,14 @@ func (e *entry) expect(r placement.Request, err error, usable int) {
 	e.wait.need(nodes, gpus)
 }
 
-// byScore reports whether ranks go to the nodes with the best score, in any order and on any number of them.
+// byScore reports whether ranks go to the nodes with the best score, in any order and on any number
+// of them.
 func byScore(r placement.Request) bool {
 	return r.Strategy == placement.Pack || r.Strategy == placement.Spread
 }
 
-// candidates are the nodes for a request, with what a job may have of them. With avoiding, they have none that
-// the job avoids, except those that it holds.
+// candidates are the nodes for a request, with what a job may have of them. With avoiding, they
+// have none that the job avoids, except those that it holds.
 func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int, avoiding bool) []placement.Node {
 	list := make([]placement.Node, 0, len(s.nodes))
 	add := func(n *clusterNode, offer placement.Node) {
@@ -90,7 +91,8 @@ func (e *entry) only(n placement.Node) placement.Node {
 	return n
 }
 
-// castShadow chooses the nodes that the first of a queue is going to get, and reports whether it did.
+// castShadow chooses the nodes that the first of a queue is going to get, and reports whether it
+// did.
 func (s *State) castShadow(q *queue) bool {
 	e := q.waiting[0]
 	if q.first == e {
@@ -116,8 +118,8 @@ func (s *State) dropShadows(n *clusterNode) {
 	}
 }
 
-// shadow has the nodes of a plan for a job as if no other job held anything, of the nodes with the most free
-// GPUs. It is nil if there is no such plan.
+// shadow has the nodes of a plan for a job as if no other job held anything, of the nodes with the
+// most free GPUs. It is nil if there is no such plan.
 func (s *State) shadow(e *entry) map[string]bool {
 	if e.wait.nodes > s.usable {
 		return nil
@@ -159,7 +161,8 @@ func (s *State) unheld(e *entry, name string) placement.Node {
 	return s.nodes[name].facts
 }
 
-// ranks is how many ranks a request for that many nodes is for, at least: a node has at least one GPU.
+// ranks is how many ranks a request for that many nodes is for, at least: a node has at least one
+// GPU.
 func ranks(r placement.Request, nodes int) int {
 	if len(r.PerNode) == 1 {
 		return nodes * max(1, r.PerNode[0])

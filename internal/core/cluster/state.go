@@ -14,7 +14,8 @@ type State struct {
 	jobs  map[string]*entry
 	// onlyJob is the job for which alone the coordinator exists, or nil.
 	onlyJob *entry
-	// avoided says why nodes are given only if others will not do. It also has nodes that are not there.
+	// avoided says why nodes are given only if others will not do. It also has nodes that are not
+	// there.
 	avoided map[string]string
 	// submitted counts all jobs that were ever submitted.
 	submitted int
@@ -33,7 +34,8 @@ type clusterNode struct {
 	drained     bool
 	// holders are the jobs that hold something here, in the order of submission.
 	holders []*entry
-	// freeGPUs is the number of free GPUs that count for the cluster; counts says that the node does.
+	// freeGPUs is the number of free GPUs that count for the cluster; counts says that the node
+	// does.
 	freeGPUs int
 	counts   bool
 }
@@ -44,26 +46,28 @@ type entry struct {
 	state *job.State
 	// seq is its place in the order of submission.
 	seq int
-	// queue is where it waits when it does; inner is the queue of the jobs within it, if it is a reservation.
+	// queue is where it waits when it does; inner is the queue of the jobs within it, if it is a
+	// reservation.
 	queue, inner *queue
 	wait         wait
 	// held is what it was given, by node name; leaving are the nodes that it is to give up.
 	held    map[string]placement.Node
 	leaving map[string]bool
-	// ended says that the job itself has ended, while jobs within a reservation may still run. done says that
-	// it holds nothing any more.
+	// ended says that the job itself has ended, while jobs within a reservation may still run. done
+	// says that it holds nothing any more.
 	ended, done bool
 }
 
 // wait is a job's place in its queue.
 type wait struct {
-	// queued says that the job waits. repair says that it also holds nodes, which are of no use without others.
+	// queued says that the job waits. repair says that it also holds nodes, which are of no use
+	// without others.
 	queued, repair bool
 	// told is why it waits; behind is the job before it in the queue, if that is why.
 	told   string
 	behind *entry
-	// tried says that there was no plan for it as the first of its queue. It then needs at least that many
-	// usable nodes and free GPUs.
+	// tried says that there was no plan for it as the first of its queue. It then needs at least
+	// that many usable nodes and free GPUs.
 	tried       bool
 	nodes, gpus int
 	// skipped says that there was no plan for it past the first of its queue.
@@ -87,9 +91,11 @@ func (w *wait) need(nodes, gpus int) { w.nodes, w.gpus = nodes, gpus }
 // queue has the jobs that wait for nodes of the cluster, or of one reservation.
 type queue struct {
 	reservation *entry
-	// waiting are in the order of their turns; open are the jobs of a reservation that are not done.
+	// waiting are in the order of their turns; open are the jobs of a reservation that are not
+	// done.
 	waiting, open []*entry
-	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which they became due.
+	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which they
+	// became due.
 	growing []*entry
 	// first is the job whose shadow keeps nodes from others: those that it is going to get.
 	first  *entry

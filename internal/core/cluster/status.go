@@ -10,7 +10,8 @@ import (
 
 // NodeStatus is one node of the cluster.
 type NodeStatus struct {
-	// Node is as its agent described it, except that GPUs held by jobs are HeldBy "job ID" or "reservation ID".
+	// Node is as its agent described it, except that GPUs held by jobs are HeldBy "job ID" or
+	// "reservation ID".
 	Node    placement.Node
 	Drained bool
 	// Excluded are the jobs that use it only if others will not do, in the order of submission.
@@ -31,7 +32,8 @@ type Exclusion struct{ Job, Why string }
 // JobStatus is one job or reservation.
 type JobStatus struct {
 	Spec Spec
-	// Summary of a reservation has the phases gathering, running while it is placed, stopping and finished.
+	// Summary of a reservation has the phases gathering, running while it is placed, stopping and
+	// finished.
 	Summary job.Summary
 	// Waits is why it is in the queue, empty when it is not.
 	Waits string
@@ -102,8 +104,8 @@ func (s *State) Job(id string) (JobStatus, bool) {
 	return e.status(), true
 }
 
-// Why says why a job waits. For the first of its queue it makes a plan and says why for each node; for others it
-// repeats what they were told. It is empty for a job that does not wait.
+// Why says why a job waits. For the first of its queue it makes a plan and says why for each node;
+// for others it repeats what they were told. It is empty for a job that does not wait.
 func (s *State) Why(id string) string {
 	e := s.jobs[id]
 	if e == nil || !e.wait.queued {
@@ -133,8 +135,8 @@ func (e *entry) status() JobStatus {
 	return st
 }
 
-// Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks wait for. It is
-// empty if there is no such job.
+// Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks
+// wait for. It is empty if there is no such job.
 func (s *State) Meeting(id string, m job.Meeting) string {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Meeting(m)
@@ -142,8 +144,8 @@ func (s *State) Meeting(id string, m job.Meeting) string {
 	return ""
 }
 
-// Live reports whether processes of an attempt of a job may be on a node. Whatever else of the job a returning
-// node runs must end.
+// Live reports whether processes of an attempt of a job may be on a node. Whatever else of the job
+// a returning node runs must end.
 func (s *State) Live(id, node string, unit, attempt int) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Live(node, unit, attempt)

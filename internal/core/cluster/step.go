@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Step takes what happened and returns the steps of jobs that it caused. An event about a job or node that is
-// not there causes none.
+// Step takes what happened and returns the steps of jobs that it caused. An event about a job or
+// node that is not there causes none.
 func (s *State) Step(ev Event) Outcome {
 	s.out = Outcome{}
 	switch ev := ev.(type) {
@@ -98,7 +98,8 @@ func (s *State) rejoined(name string) {
 	}
 }
 
-// letLeave lets a node leave that is drained and that no job holds. A node that is back may not know yet.
+// letLeave lets a node leave that is drained and that no job holds. A node that is back may not
+// know yet.
 func (s *State) letLeave(n *clusterNode) {
 	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
 		s.out.Leave = append(s.out.Leave, n.facts.Name)
@@ -125,8 +126,8 @@ func (s *State) drain(ev Drain) {
 	}
 }
 
-// dropGivenUp takes from a job the nodes that it has given up, and from a reservation those that the jobs within
-// it have given up too. It reports whether there were any.
+// dropGivenUp takes from a job the nodes that it has given up, and from a reservation those that
+// the jobs within it have given up too. It reports whether there were any.
 func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
@@ -216,7 +217,8 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 	}
 }
 
-// requeue puts a job into the queue when it begins to lack nodes, and takes it out when it lacks none.
+// requeue puts a job into the queue when it begins to lack nodes, and takes it out when it lacks
+// none.
 func (s *State) requeue(e *entry, ev job.Event, actions []job.Action) {
 	_, lost := ev.(job.Lost)
 	begins := lost || !e.wait.queued && (e.state.Replaced() || slices.ContainsFunc(actions, limitsWait))
@@ -230,7 +232,8 @@ func (s *State) requeue(e *entry, ev job.Event, actions []job.Action) {
 	}
 }
 
-// limitsWait reports whether an action is an alarm that a job sets when it begins to wait for nodes.
+// limitsWait reports whether an action is an alarm that a job sets when it begins to wait for
+// nodes.
 func limitsWait(a job.Action) bool {
 	alarm, ok := a.(job.Alarm)
 	return ok && (alarm.Kind == job.AlarmPlacement || alarm.Kind == job.AlarmLastCall)

@@ -22,8 +22,8 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// TestWorld runs many jobs in random clusters, whose nodes come, die and are drained, whose ranks fail and whose coordinator
-// crashes, and holds every outcome against the rules of the package.
+// TestWorld runs many jobs in random clusters, whose nodes come, die and are drained, whose ranks
+// fail and whose coordinator crashes, and holds every outcome against the rules of the package.
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
@@ -66,8 +66,9 @@ type world struct {
 	pool []placement.Node
 	// calm is the time of repair.
 	calm bool
-	// waited are the jobs that waited before the newest event, in order, by queue; taken are the nodes that jobs which passed the
-	// first of a queue got since it was that, and since no node that it may count on was gone.
+	// waited are the jobs that waited before the newest event, in order, by queue; taken are the
+	// nodes that jobs which passed the first of a queue got since it was that, and since no node
+	// that it may count on was gone.
 	waited map[string][]string
 	taken  map[string]map[string]bool
 	seen   map[string]bool
@@ -93,7 +94,8 @@ func (w *world) there(n placement.Node) bool {
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// run plays a wild time, then a calm one in which every job that has room in the whole cluster must come to its end.
+// run plays a wild time, then a calm one in which every job that has room in the whole cluster must
+// come to its end.
 func (w *world) run() error {
 	for range 30 + w.rng.IntN(150) {
 		if err := w.act(); err != nil {
@@ -120,8 +122,8 @@ func (w *world) run() error {
 	return errors.New(text)
 }
 
-// calmDown brings all nodes back and some more, lest a job's rank lies on the one node with room for another, and cancels what
-// they have no room for and, in the end, reservations.
+// calmDown brings all nodes back and some more, lest a job's rank lies on the one node with room
+// for another, and cancels what they have no room for and, in the end, reservations.
 func (w *world) calmDown() error {
 	w.calm = true
 	for name := range w.drained {

@@ -18,8 +18,9 @@ type Action interface {
 }
 
 type (
-	// Prepare asks the master node for the port of an attempt, where ranks on Peers can come, and whether it could start its Ranks of the
-	// job. Fresh says that nothing of what an earlier attempt left there may be found any more.
+	// Prepare asks the master node for the port of an attempt, to which ranks on Peers may connect,
+	// and whether it can start its Ranks of the job. Fresh says that nothing of an earlier attempt
+	// may be found there any more.
 	Prepare struct {
 		Node          string
 		Unit, Attempt int
@@ -27,14 +28,14 @@ type (
 		Peers         []netip.Addr
 		Ranks         int
 	}
-	// Admit tells the master node anew whose ranks can come to the port it gave.
+	// Admit tells the master node anew which addresses may connect to its port.
 	Admit struct {
 		Node  string
 		Peers []netip.Addr
 	}
-	// Reach asks a node whether it could start its Ranks of the job, and reaches the port that the master gave, at Addr, which is an
-	// address in text. A newer Seq replaces an older one. Late says that ranks have started there since: if rank 0 is to listen, it may
-	// have ended that, or not yet begun.
+	// Reach asks a node whether it can start its Ranks of the job and reaches the master's Port at
+	// Addr, an address in text. A newer Seq replaces an older one. Late says that ranks have
+	// started with that port: if rank 0 is to listen there, it may not listen yet, or no longer.
 	Reach struct {
 		Node  string
 		Seq   int
@@ -43,18 +44,21 @@ type (
 		Late  bool
 		Ranks int
 	}
-	// Start orders a node to start its ranks of a unit, unless it knows of this attempt or a later one already.
+	// Start orders a node to start its ranks of a unit, unless it already knows of this attempt or
+	// a later one.
 	Start struct {
 		Unit, Attempt int
 		// Group is the node's own share of the plan, with just the bundles to be started.
 		Group placement.Group
 		World World
-		// OwnRules says that the job has failure rules of its own, which may tell apart what the built-in ones do not.
+		// OwnRules says that the job has failure rules of its own, which may distinguish more than
+		// the built-in ones.
 		OwnRules bool
 	}
-	// Notice tells the ranks of a unit on a node that they will be stopped after the time of Within, or once all have said [Ready]. Of
-	// several the one that ends first counts. Alarm is the Seq of the [Alarm] that ends it, 0 if somebody else does: when the notice is
-	// repeated, whoever keeps the clock knows by that how much of Within is left.
+	// Notice tells the ranks of a unit on a node that they will be stopped after Within, or once
+	// all have said [Ready]. Of several notices the one that ends first counts. Alarm is the Seq of
+	// the [Alarm] that ends it, 0 if someone else does: with it, the keeper of the clock knows how
+	// much of Within is left in a repeated notice.
 	Notice struct {
 		Node          string
 		Unit, Attempt int
@@ -62,10 +66,10 @@ type (
 		Why           string
 		Alarm         int
 	}
-	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL;
-	// Kill goes to SIGKILL at once. Signal is what the job was told to stop with, 0 when it was
-	// not: then it is SIGTERM. An attempt that the node does not know yet must not start there any
-	// more. Evidence says what to keep of the ranks before that.
+	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL.
+	// Kill goes to SIGKILL at once. Signal is what the job was told to stop with; 0 is SIGTERM. An
+	// attempt that the node does not know yet must no longer start there. Evidence says what to
+	// keep of the ranks before that.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
@@ -74,35 +78,36 @@ type (
 		Evidence      Evidence
 		Signal        int `json:",omitempty"`
 	}
-	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, at once for 0, or after the longest one: what
-	// is outside of the job must be mended first.
+	// Wait asks for an [Elapsed] after the backoff that follows that many Restarts, at once for 0.
+	// Long asks for the longest backoff: something outside of the job must be mended first.
 	Wait struct {
 		Unit, Attempt, Restarts int
 		Long                    bool
 	}
-	// Alarm asks for a [TimedOut] after the limit of that kind, or after the time of For. A newer Seq replaces an older one, but for
-	// [AlarmDeparture], of which several may be out.
+	// Alarm asks for a [TimedOut] after the limit of that kind, or after For. A newer Seq replaces
+	// an older one, except for [AlarmDeparture], of which several may be set.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int
 		For  time.Duration
 	}
-	// Quarantine says that a node's hardware has failed, as one of its ranks or the kernel said: what is about to be placed there should go to
-	// other nodes for as long as [Spec.ExcludeFor].
+	// Quarantine says that a node's hardware has failed, by what one of its ranks or the kernel
+	// said. For as long as [Spec.ExcludeFor], other nodes are preferred to it.
 	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result report.Result }
 )
 
-// Evidence says why ranks are stopped, for what is worth keeping of them.
+// Evidence says why ranks are stopped, which decides what is worth keeping of them.
 type Evidence string
 
 const (
 	// NoEvidence is for a stop that was asked for, or follows one that was.
 	NoEvidence Evidence = ""
-	// CrashEvidence is for the peers of a rank or node that failed: quickly, since nothing waits any more but the restart.
+	// CrashEvidence is for the peers of a rank or node that failed: quickly, since the restart
+	// waits for it.
 	CrashEvidence Evidence = "crash"
-	// HangEvidence is for ranks that hang: where each of them stands is what there is to know.
+	// HangEvidence is for ranks that hang: keep where each of them stands.
 	HangEvidence Evidence = "hang"
 )
 
@@ -112,9 +117,10 @@ type AlarmKind string
 const (
 	// AlarmPlacement bounds the wait for nodes and GPUs (--placement-timeout).
 	AlarmPlacement AlarmKind = "placement"
-	// AlarmLastCall bounds the wait for more nodes once the least number is there (--nodes MIN:MAX).
+	// AlarmLastCall bounds the wait for more nodes once MIN of --nodes MIN:MAX are there.
 	AlarmLastCall AlarmKind = "last-call"
-	// AlarmRefill ends the time without a failure after which the budget is whole again ([Spec.RefillAfter]).
+	// AlarmRefill ends the time without a failure that makes the budget whole again
+	// ([Spec.RefillAfter]).
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
 	AlarmDeparture AlarmKind = "departure"
@@ -123,3 +129,73 @@ const (
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
 	AlarmExclusion AlarmKind = "exclusion"
 )
+
+func (Prepare) action()    {}
+func (Admit) action()      {}
+func (Reach) action()      {}
+func (Start) action()      {}
+func (Notice) action()     {}
+func (Stop) action()       {}
+func (Wait) action()       {}
+func (Alarm) action()      {}
+func (Quarantine) action() {}
+func (Finish) action()     {}
+
+func (a Admit) String() string {
+	return fmt.Sprintf("admit %s at %s", count(len(a.Peers), "peer"), a.Node)
+}
+func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
+
+func (a Reach) String() string {
+	text := fmt.Sprintf("reach %s from %s #%d", endpoint(a.Addr, a.Port), a.Node, a.Seq)
+	if a.Late {
+		text += " late"
+	}
+	return text
+}
+
+func (a Start) String() string {
+	b := a.Group.Bundles
+	return fmt.Sprintf("start %s ranks %d-%d of %d, node rank %d of %d, master %s port %d", of(a.Unit, a.Attempt, a.Group.Node.Name),
+		b[0].Rank, b[len(b)-1].Rank, a.World.WorldSize, a.Group.NodeRank, a.World.Nodes, a.World.MasterAddr, a.World.MasterPort)
+}
+
+func (a Notice) String() string {
+	return fmt.Sprintf("notice %s within %v: %s", of(a.Unit, a.Attempt, a.Node), a.Within, a.Why)
+}
+
+func (a Stop) String() string {
+	if a.Kill {
+		return "kill " + of(a.Unit, a.Attempt, a.Node)
+	}
+	text := fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
+	if a.Signal != 0 {
+		text += fmt.Sprintf(" signal %d", a.Signal)
+	}
+	if a.Evidence != NoEvidence {
+		text += " after a " + string(a.Evidence)
+	}
+	return text
+}
+
+func (a Wait) String() string {
+	text := fmt.Sprintf("wait unit %d attempt %d restarts %d", a.Unit, a.Attempt, a.Restarts)
+	if a.Long {
+		text += " long"
+	}
+	return text
+}
+
+func (a Alarm) String() string {
+	text := fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq)
+	if a.For > 0 {
+		text += fmt.Sprintf(" for %v", a.For)
+	}
+	return text
+}
+
+func (a Quarantine) String() string { return fmt.Sprintf("quarantine %s: %s", a.Node, a.Why) }
+
+func (a Finish) String() string {
+	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)
+}

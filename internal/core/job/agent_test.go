@@ -87,7 +87,8 @@ func (a *agent) stop(o Stop) {
 	}
 }
 
-// live lets a process of the node end: by itself, well or badly, or because it was told to. A unit without any says stopped.
+// live lets a process of the node end: by itself, well or badly, or because it was told to. A unit
+// without any says stopped.
 func (w *world) live(a *agent) error {
 	for id := range w.spec.Request.MaxNodes * 2 {
 		r := a.runs[id]
@@ -133,7 +134,8 @@ func (w *world) words() string {
 	return []string{echo, "RuntimeError: CUDA error: uncorrectable ECC error encountered", "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nValueError: no"}[w.rng.IntN(3)]
 }
 
-// stalled is what the agent finds when it looks at the ranks: in a wild time it may be wrong, and find that they move after all.
+// stalled is what the agent finds when it looks at the ranks: in a wild time it may be wrong, and
+// find that they move after all.
 func (w *world) stalled(node string, id int, r *run) Stalled {
 	e := Stalled{Node: node, Unit: id, Attempt: r.attempt}
 	if !r.hung || !w.calm && w.chance(4) {

@@ -34,7 +34,8 @@ func (s *State) prepare(u *unit) string {
 	return s.label(u) + ": " + s.portWait()
 }
 
-// admit tells the master about a node that took the place of another one after the master gave its port.
+// admit tells the master about a node that took the place of another one after the master gave its
+// port.
 func (s *State) admit() {
 	if sl := s.plan.slots[0]; s.master.ported && !sl.vacant {
 		s.step.do(Admit{Node: sl.Node.Name, Peers: s.peers()})
@@ -52,8 +53,8 @@ func (s *State) peers() []netip.Addr {
 	return peers
 }
 
-// start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has
-// seen to that.
+// start orders every node of a unit to start its ranks. No process of an earlier attempt lives:
+// settle has seen to that.
 func (s *State) start(u *unit) {
 	s.pass(u, Running)
 	s.progress.begin(u)
@@ -95,8 +96,8 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 	})
 }
 
-// evidence is what a stop should keep: nothing of a unit that did not fail, and nothing for which a user who
-// cancels would have to wait.
+// evidence is what a stop should keep: nothing of a unit that did not fail, and nothing for which a
+// user who cancels would have to wait.
 func (u *unit) evidence(cancels int) Evidence {
 	switch {
 	case u.cause == nil || u.cause.departs || cancels > 0:
@@ -107,8 +108,8 @@ func (u *unit) evidence(cancels int) Evidence {
 	return CrashEvidence
 }
 
-// fail stops the units whose attempts a failure has ended. Together they restart at the price of one
-// restart, or the job ends.
+// fail stops the units whose attempts a failure has ended. Together they restart at the price of
+// one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
 	s.weigh(f, f.Rank)
 	for _, u := range units {
@@ -137,8 +138,8 @@ func (s *State) fail(f *fault, units ...*unit) string {
 	return also(f.Why, first)
 }
 
-// settle is the barrier: once no process of an ending attempt can live, the unit is done or waits for its
-// next attempt.
+// settle is the barrier: once no process of an ending attempt can live, the unit is done or waits
+// for its next attempt.
 func (s *State) settle(u *unit) string {
 	if u.live > 0 {
 		return s.stopWait(u.live)
@@ -225,7 +226,8 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// streak counts the restarts since the budget was last whole, spent those of them that the budget bears.
+	// streak counts the restarts since the budget was last whole, spent those of them that the
+	// budget bears.
 	streak, spent int
 	// failing counts the units that do not run since they failed.
 	failing int

@@ -10,7 +10,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// BenchmarkLifetime is a job from its first node to its success: gather, prepare, start, exit and stop.
+// BenchmarkLifetime is a job from its first node to its success: gather, prepare, start, exit and
+// stop.
 func BenchmarkLifetime(b *testing.B) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		for _, nodes := range []int{1_000, 10_000} {
@@ -24,7 +25,8 @@ func BenchmarkLifetime(b *testing.B) {
 	}
 }
 
-// BenchmarkMissing is a report of a rank that fails and is started anew while another node is missing, for which nobody must pay.
+// BenchmarkMissing is a report of a rank that fails and is started anew while another node is
+// missing, for which nobody must pay.
 func BenchmarkMissing(b *testing.B) {
 	for _, nodes := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {

@@ -64,8 +64,8 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	return t.checkHomes(actions)
 }
 
-// checkGrowth holds that ranks are stopped for more nodes only when their time is over and there are some; nothing else stops them when a
-// node joins.
+// checkGrowth holds that ranks are stopped for more nodes only when their time is over and there
+// are some; nothing else stops them when a node joins.
 func (t *truth) checkGrowth(ev Event, actions []Action) error {
 	out, late := ev.(TimedOut)
 	late = late && out.Kind == AlarmGrow
@@ -123,7 +123,8 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	return nil
 }
 
-// checkBegin holds for what leads to an attempt: it is wanted, its turn has come, and its backoff is over.
+// checkBegin holds for what leads to an attempt: it is wanted, its turn has come, and its backoff
+// is over.
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
@@ -143,7 +144,8 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 	return nil
 }
 
-// checkReach holds that another node than the master is asked about the newest port, once but for repetitions.
+// checkReach holds that another node than the master is asked about the newest port, once but for
+// repetitions.
 func (t *truth) checkReach(o Reach, again bool) error {
 	old := t.reach[o.Node]
 	switch n := t.w.agent(o.Node); {
@@ -164,7 +166,8 @@ func (t *truth) checkReach(o Reach, again bool) error {
 	return nil
 }
 
-// checkReached holds that a node that starts has answered that it reaches the master, if there is one to reach.
+// checkReached holds that a node that starts has answered that it reaches the master, if there is
+// one to reach.
 func (t *truth) checkReached(o Start) error {
 	node := o.Group.Node
 	if node.Addr.String() == o.World.MasterAddr || t.headless {
@@ -244,7 +247,8 @@ func (t *truth) checkWorld(o Start) error {
 	return nil
 }
 
-// rigid says that nothing but the loss of nodes can move the others: the job has one size, and all its nodes are alike to it.
+// rigid says that nothing but the loss of nodes can move the others: the job has one size, and all
+// its nodes are alike to it.
 func (t *truth) rigid() bool {
 	r := t.w.spec.Request
 	return r.MinNodes == r.MaxNodes && len(r.PerNode) == 1
@@ -303,7 +307,8 @@ func (t *truth) checkWait(o Wait) error {
 	return nil
 }
 
-// checkExpiry holds that a job which was told that it will end does so when its ranks are ready, or the time is over.
+// checkExpiry holds that a job which was told that it will end does so when its ranks are ready, or
+// the time is over.
 func (t *truth) checkExpiry(ev Event) error {
 	r := t.w.state.ending.result
 	if r == nil || r.Code != codeExpired || t.expired {
@@ -440,8 +445,9 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause holds that a failure of a gang is put down to one that was reported: no echo if there was anything else, nothing that a
-// rank did when told to stop if there was anything but echoes, and else the first.
+// checkCause holds that a failure of a gang is put down to one that was reported: no echo if there
+// was anything else, nothing that a rank did when told to stop if there was anything but echoes,
+// and else the first.
 func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil

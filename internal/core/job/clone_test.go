@@ -15,7 +15,8 @@ func (s *State) clone() *State {
 	return c
 }
 
-// lasting is the state without what the newest step came to, and what is found again when it is needed.
+// lasting is the state without what the newest step came to, and what is found again when it is
+// needed.
 func (s *State) lasting() State {
 	c := *s
 	c.step, c.verdicts.rules = step{}, nil

@@ -6,8 +6,9 @@ import (
 	"github.com/golaunch/golaunch/internal/core/goodput"
 )
 
-// crash ends the coordinator after it has written an event down, with only some of the orders given. The next one reads the
-// events but for the stale ones, or a snapshot of the state, and finds all agents again.
+// crash ends the coordinator after it has written an event down, with only some of the orders
+// given. The next one reads the events but for the stale ones, or a snapshot of the state, and
+// finds all agents again.
 func (w *world) crash(actions []Action) error {
 	orders := w.orders(actions)
 	w.perform(orders[:w.rng.IntN(len(orders)+1)])
@@ -36,7 +37,8 @@ func (w *world) crash(actions []Action) error {
 	return nil
 }
 
-// orders are the actions that a crash may swallow: deadlines and the end of the job outlive a coordinator.
+// orders are the actions that a crash may swallow: deadlines and the end of the job outlive a
+// coordinator.
 func (w *world) orders(actions []Action) (orders []Action) {
 	for _, a := range actions {
 		switch a.(type) {

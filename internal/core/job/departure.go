@@ -17,15 +17,16 @@ type departures struct {
 	end *report.Result
 }
 
-// departure announces that ranks will be stopped and have until then to get ready: those of a node that will
-// be gone, or all of them, for the end of the job or for its growth.
+// departure announces that ranks will be stopped and have until then to get ready: those of a node
+// that will be gone, or all of them, for the end of the job or for its growth.
 type departure struct {
 	// node is the one that will be gone, or everyNode.
 	node   string
 	within time.Duration
 	why    string
-	// loose says that someone else ends what is not ready in time. Otherwise alarm is the Seq of the alarm that
-	// does. Each departure has an alarm of its own: only who keeps the clock can tell which one is due first.
+	// loose says that someone else ends what is not ready in time. Otherwise alarm is the Seq of
+	// the alarm that does. Each departure has an alarm of its own: only who keeps the clock can
+	// tell which one is due first.
 	loose bool
 	alarm int
 }
@@ -41,7 +42,8 @@ func (d departure) reason() string {
 	return fmt.Sprintf("%s leaves: %s", d.node, d.why)
 }
 
-// covers reports whether another departure brings nothing new: the same ranks must be ready by then anyway.
+// covers reports whether another departure brings nothing new: the same ranks must be ready by then
+// anyway.
 func (d departure) covers(other departure) bool {
 	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose)
 }
@@ -70,8 +72,8 @@ func (ds *departures) cover(other departure) bool {
 
 func (ds *departures) expire(r report.Result) { ds.end = &r }
 
-// draining takes note that a node will be gone. The units that have ranks there stop in time and start again
-// elsewhere, at no cost.
+// draining takes note that a node will be gone. The units that have ranks there stop in time and
+// start again elsewhere, at no cost.
 func (s *State) draining(ev Draining) string {
 	n := s.roster.nodes[ev.Node]
 	d := departure{node: ev.Node, within: ev.Within, why: ev.Why}
@@ -86,8 +88,8 @@ func (s *State) draining(ev Draining) string {
 	return text
 }
 
-// depart begins a departure: the running ranks are told, and stopped when all of them are ready or the time is
-// over.
+// depart begins a departure: the running ranks are told, and stopped when all of them are ready or
+// the time is over.
 func (s *State) depart(d departure) (text string) {
 	units := s.leavers(d)
 	if s.decided() || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
@@ -110,8 +112,8 @@ func (s *State) depart(d departure) (text string) {
 	return text
 }
 
-// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so these are the
-// units that were told.
+// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so
+// these are the units that were told.
 func (s *State) leavers(d departure) []unit {
 	if d.node == everyNode {
 		return s.progress.units
@@ -157,8 +159,8 @@ func (s *State) readied(ev Ready) string {
 	return s.stopWhenReady(u)
 }
 
-// stopWhenReady stops a unit once all of its ranks that live are ready. For the end of the job, all units wait
-// for each other.
+// stopWhenReady stops a unit once all of its ranks that live are ready. For the end of the job, all
+// units wait for each other.
 func (s *State) stopWhenReady(u *unit) string {
 	if u.notice.departure == nil || u.notice.ready < u.live || s.departures.end != nil {
 		return ""
@@ -226,8 +228,8 @@ func (s *State) letGoAll(u *unit) (text string) {
 	return text
 }
 
-// leaves reports whether a unit cannot start where it is: its node will be gone, and waits for others there to
-// end.
+// leaves reports whether a unit cannot start where it is: its node will be gone, and waits for
+// others there to end.
 func (s *State) leaves(u *unit) bool {
 	for i := range u.members {
 		n := s.roster.nodes[s.plan.slots[u.first+i].Node.Name]
@@ -277,7 +279,8 @@ func (ev Cancel) result() report.Result {
 	return report.Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
 }
 
-// announceEnd tells the ranks of all units that the job will end. What does not run yet no longer begins.
+// announceEnd tells the ranks of all units that the job will end. What does not run yet no longer
+// begins.
 func (s *State) announceEnd(ev Cancel) string {
 	if s.decided() {
 		return s.correctEnding(ev)

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// departing is what an alarm is for: the attempts that must have been ordered to stop when its time is over. every says that they are all.
+// departing is what an alarm is for: the attempts that must have been ordered to stop when its time
+// is over. every says that they are all.
 type departing struct {
 	attempts []attemptOf
 	within   time.Duration
 	every    bool
 }
 
-// foretell notes whom an event is about that foretells an end: the attempts that run, on a node or anywhere.
+// foretell notes whom an event is about that foretells an end: the attempts that run, on a node or
+// anywhere.
 func (t *truth) foretell(ev Event) {
 	t.party = nil
 	switch ev := ev.(type) {
@@ -27,7 +29,8 @@ func (t *truth) foretell(ev Event) {
 	}
 }
 
-// running are the attempts with a share on a node, or on any, that live, and have neither failed nor been ordered to stop.
+// running are the attempts with a share on a node, or on any, that live, and have neither failed
+// nor been ordered to stop.
 func (t *truth) running(node string) (list []attemptOf) {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
@@ -51,7 +54,8 @@ func (t *truth) stops(at attemptOf) bool {
 	return false
 }
 
-// checkDepartures holds that ranks hear of each end that comes before those they know of, and are stopped when the time of any is over.
+// checkDepartures holds that ranks hear of each end that comes before those they know of, and are
+// stopped when the time of any is over.
 func (t *truth) checkDepartures(ev Event, actions []Action) error {
 	switch ev := ev.(type) {
 	case Draining:
@@ -76,7 +80,8 @@ func (t *truth) checkDepartures(ev Event, actions []Action) error {
 	return nil
 }
 
-// checkHeeded holds that ranks which are told to stop, though nothing has failed and no time is over, are all ready for that.
+// checkHeeded holds that ranks which are told to stop, though nothing has failed and no time is
+// over, are all ready for that.
 func (t *truth) checkHeeded(actions []Action) error {
 	for _, a := range actions {
 		o, ok := a.(Stop)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -20,26 +21,30 @@ type Event interface {
 type (
 	// Submitted begins the job, so that the wait for its first node is bounded too.
 	Submitted struct{}
-	// Joined says that a node is there, at the start or as a spare. For one that is there and idle it brings newer facts.
+	// Joined says that a node is there, at the start or as a spare. For one that is there and idle
+	// it brings newer facts.
 	Joined struct{ Node placement.Node }
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
-	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders to it may have been.
+	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders
+	// to it may have been.
 	Rejoined struct{ Node string }
-	// Draining says that a node will be gone after the time of Within, and why: its ranks may use that time. It may come again, with
-	// less of it.
+	// Draining says that a node will be gone after Within, and why: its ranks may use that time. It
+	// may come again with less time.
 	Draining struct {
 		Node   string
 		Within time.Duration
 		Why    string
 	}
-	// Ready answers [Notice]: all ranks of a unit on this node have said that they are ready, or have ended.
+	// Ready answers [Notice]: all ranks of a unit on this node have said that they are ready, or
+	// have ended.
 	Ready struct {
 		Node          string
 		Unit, Attempt int
 	}
-	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not. Unable is how a rank would end that it started,
-	// if it knows that it could not. At is when the coordinator heard so, if it is not well.
+	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not. If the
+	// node knows that it cannot start its ranks, Unable is how the first would end. At is when the
+	// coordinator heard of either.
 	Prepared struct {
 		Node    string
 		Unit    int
@@ -49,8 +54,8 @@ type (
 		Unable  report.Exit `json:",omitzero"`
 		At      time.Time   `json:",omitzero"`
 	}
-	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not. Unable and At are as in
-	// [Prepared].
+	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in
+	// Err why not. Unable and At are as in [Prepared].
 	Reached struct {
 		Node   string
 		Seq    int
@@ -58,8 +63,9 @@ type (
 		Unable report.Exit `json:",omitzero"`
 		At     time.Time   `json:",omitzero"`
 	}
-	// Started says that all ranks of a unit on this node were started, with their process ids and, for ranks with GPUs, the addresses
-	// on their node where NCCL's RAS service of each can be asked, both in the order of the ranks.
+	// Started says that all ranks of a unit on this node were started. PIDs are their process ids
+	// and RAS, for ranks with GPUs, the addresses on their node at which each one's NCCL RAS
+	// service answers, both in the order of the ranks.
 	Started struct {
 		Node          string
 		Unit, Attempt int
@@ -67,28 +73,31 @@ type (
 		RAS           []string
 		Imports       Imports `json:",omitzero"`
 	}
-	// Met says in words, which are [State.Meeting]'s, who is missing at the store that the master node serves to a gang, or what most wait
-	// for there, after nothing of that has changed for a while. It is empty when there is nothing to say any more.
+	// Met says, in the words of [State.Meeting], which ranks are missing at the store that the
+	// master node serves to a gang, or what most wait for there, once that has not changed for a
+	// while. Why is empty when there is nothing more to say.
 	Met struct {
 		Node          string
 		Unit, Attempt int
 		Why           string
 	}
-	// Stalled says which ranks of a node stand still, and for how long, once one that has a heartbeat has had none for the limit
-	// (--hang-timeout), or none of the node's ranks has moved for that long, or some have not and the others have not printed a word. It
-	// comes again every half of the limit while that is so, and with no ranks when it is over.
+	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank with a
+	// heartbeat has had none for the limit (--hang-timeout), when none of the node's ranks has
+	// moved for that long, or when some have not and the others have printed nothing. It comes
+	// again every half of the limit while that is so, and with no ranks when it is over.
 	Stalled struct {
 		Node          string
 		Unit, Attempt int
 		Ranks         []Still
-		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason. Only the master's node asks.
+		// Behind are the processes that NCCL waits for by its RAS service; Key is the reason. Only
+		// the master's node asks.
 		Behind []Client
 		// More counts further ranks, which tell less than those of Ranks.
 		More int `json:",omitempty"`
-		// Moving counts those that go on without a word; no heartbeat is missed then.
+		// Moving counts those that go on and print nothing; no heartbeat is missed then.
 		Moving int `json:",omitempty"`
 	}
-	// Stepped says to which step, above 0, rank 0 has come by its heartbeat, and how long ago that was.
+	// Stepped says which step, above 0, rank 0 has reached by its heartbeat, and how long ago.
 	Stepped struct {
 		Node          string
 		Unit, Attempt int
@@ -104,20 +113,21 @@ type (
 		// At is when it ended, by the coordinator's clock, and Lived for how long it had run.
 		At    time.Time
 		Lived time.Duration
-		// Step is how far the rank said it had come; 0 when it did not.
+		// Step is the last step that the rank reported; 0 for none.
 		Step int64
-		// Kernel has what the node's kernel said of its GPUs while the rank lived.
+		// Kernel has what the node's kernel logged about its GPUs while the rank lived.
 		Kernel string
 		// Told says that the node had been ordered to stop it.
 		Told bool
-		// Alike says that Kernel, Tail and Traceback are left out: by the built-in rules they show no more than those of a failure on this node
-		// that was reported before, and came no later.
+		// Alike says that Kernel, Tail and Traceback are left out: by the built-in rules they show
+		// no more than those of an earlier failure that this node has reported.
 		Alike bool
-		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
+		// Tail has the last lines of the rank's standard error, Traceback the contents of its
+		// TORCHELASTIC_ERROR_FILE.
 		Tail, Traceback string
 	}
-	// Stopped says that no process of this unit and attempt lives on the node any more, whether they were ordered to stop or
-	// ended by themselves. It follows the reports of their exits.
+	// Stopped says that no process of this unit and attempt lives on the node any more, whether it
+	// was ordered to stop or ended by itself. It follows the reports of their exits.
 	Stopped struct {
 		Node          string
 		Unit, Attempt int
@@ -129,28 +139,30 @@ type (
 		Kind AlarmKind
 		Seq  int
 	}
-	// Queued says why a cluster has not given the job the nodes that it [State.Wants]; the next node it gets makes that void.
+	// Queued says why a cluster has not given the job the nodes that it [State.Wants]. The next
+	// node that the job gets makes that void.
 	Queued struct{ Why string }
-	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason, and Ending the word for
-	// it, [report.EndCancelled] when empty. A second one kills.
+	// Cancel asks for the end of the job. Code is its exit code (130 for ^C; 0 counts as 130), Why
+	// the reason, and Ending the word for it, [report.EndCancelled] when empty. A second one kills.
 	Cancel struct {
 		Code   int
 		Why    string
 		Ending report.Ending `json:",omitempty"`
-		// Within, if there is any, is the time that ranks have to get ready before the job ends. A later one of this kind may end it
-		// sooner, and has the last word on why until nothing lives; one without Within ends the job at once. Loose says that somebody
-		// else will end what is not ready then.
+		// Within, if above 0, is the time that ranks have to get ready before the job ends. A later
+		// Cancel with Within may end it sooner, and its reason counts until nothing lives; one
+		// without Within ends the job at once. Loose says that someone else ends what is not ready
+		// then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
 		// Signal is what the ranks get, see [Stop]. Once says that this changes nothing for a job
-		// that is being stopped already: of several processes each may be told the same.
+		// that is already being stopped, since several processes may be told the same.
 		Signal int  `json:",omitempty"`
 		Once   bool `json:",omitempty"`
 	}
 )
 
-// Signalled is how a signal stops a job of which each process may have got it; its ranks have the
-// time of within to get ready, and then get it too.
+// Signalled stops a job because of a signal that each of its processes may have got. Its ranks have
+// the time of within to get ready, and then get the signal too.
 func Signalled(number int, why string, within time.Duration) Cancel {
 	return Cancel{Code: 128 + number, Why: why, Within: within, Signal: number, Once: true}
 }
@@ -158,8 +170,8 @@ func Signalled(number int, why string, within time.Duration) Cancel {
 // Still is a rank that does not move.
 type Still struct {
 	Rank int
-	// For is how long it has not moved, in the eyes of its agent. Beat says that its heartbeat stands still, which alone counts for a
-	// rank that ever had one.
+	// For is how long it has not moved, as its agent sees it. Beat says that its heartbeat stands
+	// still; only that counts for a rank that ever had one.
 	For  time.Duration
 	Beat bool
 	// Step is that of its last heartbeat; -1 when there is none.
@@ -168,21 +180,103 @@ type Still struct {
 	Does string
 }
 
-// Client is a process that has come to the store.
+// Client is a process that has connected to the store.
 type Client struct {
 	Addr netip.Addr
 	// PID is the process id on its node; 0 when it is not known.
 	PID int
-	// Key is what it waits for; empty when it does not wait.
+	// Key is the key that it waits for; empty when it does not wait.
 	Key string
 }
 
-// Meeting is who has come to the store of a gang.
+// Meeting says which processes have connected to the store of a gang.
 type Meeting struct {
-	// Clients are the processes that have come, each once; none when they are too many to be named. The Key of those that wait for it is
-	// that of the meeting, which is what most wait for of those that wait; what others wait for does not matter.
+	// Clients are the connected processes, each once; none when they are too many to be named. Key
+	// is the key that most of the waiting ones wait for. A client's own Key is that one or empty.
 	Clients []Client
 	Key     string
-	// Came counts them, and Waiting those that wait for Key.
+	// Came counts the connected processes, Waiting those that wait for Key.
 	Came, Waiting int
+}
+
+func (Submitted) event() {}
+func (Joined) event()    {}
+func (Lost) event()      {}
+func (Rejoined) event()  {}
+func (Draining) event()  {}
+func (Ready) event()     {}
+func (Prepared) event()  {}
+func (Reached) event()   {}
+func (Started) event()   {}
+func (Met) event()       {}
+func (Stalled) event()   {}
+func (Stepped) event()   {}
+func (Exited) event()    {}
+func (Stopped) event()   {}
+func (Elapsed) event()   {}
+func (TimedOut) event()  {}
+func (Queued) event()    {}
+func (Cancel) event()    {}
+
+// The texts are for logs and traces.
+
+func (Submitted) String() string { return "submitted" }
+func (e Joined) String() string  { return "joined " + named(e.Node) }
+func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
+func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
+func (e Draining) String() string {
+	return fmt.Sprintf("draining %s within %v: %s", e.Node, e.Within, e.Why)
+}
+func (e Rejoined) String() string { return "rejoined " + e.Node }
+
+func (e Prepared) String() string {
+	if !e.Unable.OK() {
+		return fmt.Sprintf("unable %s: %v", of(e.Unit, e.Attempt, e.Node), e.Unable)
+	}
+	if e.Err != "" {
+		return fmt.Sprintf("prepared %s failed: %s", of(e.Unit, e.Attempt, e.Node), e.Err)
+	}
+	return fmt.Sprintf("prepared %s port %d", of(e.Unit, e.Attempt, e.Node), e.Port)
+}
+
+func (e Reached) String() string {
+	if !e.Unable.OK() {
+		return fmt.Sprintf("unable %s #%d: %v", e.Node, e.Seq, e.Unable)
+	}
+	if e.Err != "" {
+		return fmt.Sprintf("not reached from %s #%d: %s", e.Node, e.Seq, e.Err)
+	}
+	return fmt.Sprintf("reached from %s #%d", e.Node, e.Seq)
+}
+
+func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
+func (e Met) String() string {
+	return fmt.Sprintf("met %s: %s", of(e.Unit, e.Attempt, e.Node), cmp.Or(e.Why, "well"))
+}
+func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
+
+func (e Stalled) String() string {
+	if len(e.Ranks) == 0 {
+		return "moving " + of(e.Unit, e.Attempt, e.Node)
+	}
+	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks)+e.More, "rank"))
+}
+
+func (e Stepped) String() string {
+	return fmt.Sprintf("stepped %s: step %d", of(e.Unit, e.Attempt, e.Node), e.Step)
+}
+
+func (e Exited) String() string {
+	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
+}
+
+func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }
+func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kind, e.Seq) }
+func (e Queued) String() string   { return "queued: " + e.Why }
+
+func (e Cancel) String() string {
+	if e.Within > 0 {
+		return fmt.Sprintf("cancel with code %d within %v: %s", e.Code, e.Within, e.Why)
+	}
+	return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why)
 }

@@ -28,10 +28,12 @@ type exclusionCode int
 
 const (
 	notExcluded exclusionCode = iota
-	// excludedHardware is for a node whose hardware failed, excludedFailures for one with too many failures.
+	// excludedHardware is for a node whose hardware failed, excludedFailures for one with too many
+	// failures.
 	excludedHardware
 	excludedFailures
-	// excludedUnreachable is for a node that did not reach the master, or was not reached as master.
+	// excludedUnreachable is for a node that did not reach the master, or was not reached as
+	// master.
 	excludedUnreachable
 )
 
@@ -64,8 +66,8 @@ func (q *suspects) fit(nodes []placement.Node) []placement.Node {
 	return fit
 }
 
-// suspect counts a failure against its nodes, and excludes them by that evidence. An echo is no evidence, nor
-// is a hang in which no rank is behind.
+// suspect counts a failure against its nodes, and excludes them by that evidence. An echo is no
+// evidence, nor is a hang in which no rank is behind.
 func (s *State) suspect(f *fault) string {
 	if f.Verdict.Victim || f.wholeHang() {
 		return ""
@@ -86,8 +88,8 @@ func (s *State) suspect(f *fault) string {
 	return fmt.Sprintf("%s excluded for %v if others will do: %s", are(names), s.spec.ExcludeFor, why)
 }
 
-// unfit says why a failure excludes a node that is to blame for it. A node that was lost may have been cut off
-// once, so that alone does not exclude it.
+// unfit says why a failure excludes a node that is to blame for it. A node that was lost may have
+// been cut off once, so that alone does not exclude it.
 func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
@@ -103,8 +105,8 @@ func (s *State) unfit(f *fault, name string) exclusion {
 	}
 }
 
-// quarantine tells the cluster about a node whose hardware has failed, by what one of its ranks or the kernel
-// said.
+// quarantine tells the cluster about a node whose hardware has failed, by what one of its ranks or
+// the kernel said.
 func (s *State) quarantine(f *fault) {
 	if f.Rank >= 0 && f.Verdict.Action == report.ActionReplace && s.spec.ExcludeAfter > 0 {
 		s.step.do(Quarantine{Node: f.Node, Why: f.Verdict.Cause})
@@ -164,8 +166,8 @@ func (s *State) Excluded() map[string]string {
 // ExcludesAny reports whether there are such nodes.
 func (s *State) ExcludesAny() bool { return len(s.suspects.excluded) > 0 }
 
-// Idle returns the excluded nodes with a node rank whose units all wait for their next attempt or are done:
-// another node can take that node rank at no cost.
+// Idle returns the excluded nodes with a node rank whose units all wait for their next attempt or
+// are done: another node can take that node rank at no cost.
 func (s *State) Idle() (nodes []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.suspects.excluded)) {
 		n := s.roster.nodes[name]

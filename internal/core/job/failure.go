@@ -9,8 +9,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// fault is why an attempt failed, as far as is known. A better explanation may replace it until no process
-// of the attempt lives. Then the job decides what follows, once for all units that failed with it.
+// fault is why an attempt failed, as far as is known. A better explanation may replace it until no
+// process of the attempt lives. Then the job decides what follows, once for all units that failed
+// with it.
 type fault struct {
 	report.Failure
 	// others are further nodes that are to blame.
@@ -55,9 +56,10 @@ func (f *fault) outside() bool { return f != nil && f.Verdict.Action == report.A
 // unreachable reports whether nodes did not reach the master.
 func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdict.Unreachable.Cause }
 
-// precedes reports whether a failure is a better explanation of an attempt's end than an older report. The
-// echo of another failure explains nothing, but the loss of a node does. What a rank does after it was told to
-// stop counts only if there is nothing else and its last words are known. Otherwise the first failure counts.
+// precedes reports whether a failure is a better explanation of an attempt's end than an older
+// report. The echo of another failure explains nothing, but the loss of a node does. What a rank
+// does after it was told to stop counts only if there is nothing else and its last words are known.
+// Otherwise the first failure counts.
 func (f *fault) precedes(old *fault) bool {
 	known := f.Verdict.Cause != verdict.Unknown && f.Verdict.Quote != ""
 	switch {
@@ -170,7 +172,8 @@ func failure(ev Exited, b placement.Bundle) report.Failure {
 	}
 }
 
-// blame weighs a further failure of an attempt that is being stopped, and says so if it is the cause.
+// blame weighs a further failure of an attempt that is being stopped, and says so if it is the
+// cause.
 func (s *State) blame(u *unit, f report.Failure, ev Exited) string {
 	if !s.weighs(u, f.Rank) {
 		return s.step.ignore()
@@ -188,8 +191,8 @@ func (s *State) blame(u *unit, f report.Failure, ev Exited) string {
 	return s.explain(u, other)
 }
 
-// weighs reports whether a further failure of a rank bears on what the unit's attempt failed of. It does not
-// if the job ends for another reason.
+// weighs reports whether a further failure of a rank bears on what the unit's attempt failed of. It
+// does not if the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
 	if old == nil || old.decided || old.weighed[rank] || s.verdicts.full() {
@@ -203,8 +206,8 @@ func (s *State) weigh(f *fault, rank int) {
 	s.verdicts.weigh()
 }
 
-// Weighs reports whether what a rank left behind (Tail, Traceback and Kernel of its end) can bear on what its
-// failure means. Otherwise nobody looks at it, and it need not be kept.
+// Weighs reports whether what a rank left behind (Tail, Traceback and Kernel of its end) can bear
+// on what its failure means. Otherwise nobody looks at it, and it need not be kept.
 func (s *State) Weighs(ev Exited) bool {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || ev.Exit.OK() {
@@ -249,8 +252,8 @@ func code(f report.Failure) int {
 	return cmp.Or(f.Exit.Code, codeOwn)
 }
 
-// decide decides what follows a failure once all that can be known of it is: a restart and its price, or the
-// end of the job.
+// decide decides what follows a failure once all that can be known of it is: a restart and its
+// price, or the end of the job.
 func (s *State) decide(u *unit) string {
 	f := u.cause
 	f.decide()
@@ -307,7 +310,8 @@ func (s *State) refuse(f *fault, free bool) refusal {
 	return s.refuseAtOnce(f)
 }
 
-// refuseAtOnce is refuse where the first report already decides. What could not be started would fail again.
+// refuseAtOnce is refuse where the first report already decides. What could not be started would
+// fail again.
 func (s *State) refuseAtOnce(f *fault) refusal {
 	switch {
 	case f.Exit.Spawn != "":
@@ -320,7 +324,8 @@ func (s *State) refuseAtOnce(f *fault) refusal {
 	return refusal{}
 }
 
-// failed ends the job for the failure of a unit. What caused it may still change until nothing lives.
+// failed ends the job for the failure of a unit. What caused it may still change until nothing
+// lives.
 func (s *State) failed(u *unit, r refusal) string {
 	f := u.cause
 	if f.unreachable() {
@@ -362,8 +367,8 @@ const (
 	causeTimeLimit = "time-limit"
 )
 
-// deserted is the verdict on the echo of another failure before which a rank had exited 0: the peer that the
-// others lost ended well, but too soon. It is false if no rank had.
+// deserted is the verdict on the echo of another failure before which a rank had exited 0: the peer
+// that the others lost ended well, but too soon. It is false if no rank had.
 func (u *unit) deserted() (report.Verdict, bool) {
 	f, e := u.cause, u.early
 	if !f.Verdict.Victim || e == nil || !e.at.Before(f.At) {

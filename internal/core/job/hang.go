@@ -11,11 +11,11 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the unit have
-// said so of all their ranks, or when this one says it of a heartbeat for the second time. Ranks that only wait
-// for the one that hangs are late by a step at most: their nodes say so between the two reports, and the rank
-// that is behind can be told from them. When most ranks stand still and others go on, people must judge; they
-// are told after a second report too.
+// stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the
+// unit have said so of all their ranks, or when this one says it of a heartbeat for the second
+// time. Ranks that only wait for the one that hangs are late by a step at most: their nodes say so
+// between the two reports, and the rank that is behind can be told from them. When most ranks stand
+// still and others go on, people must judge; they are told after a second report too.
 func (s *State) stalled(ev Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != Running || u.notice.departure != nil { // ranks that are ready to be stopped wait for that
@@ -106,8 +106,8 @@ func (s *State) hang(u *unit) report.Failure {
 	return f
 }
 
-// laggards returns the ranks that the others wait for, and how that shows: they have made fewer steps; or else
-// NCCL says so; or else they do something else than most.
+// laggards returns the ranks that the others wait for, and how that shows: they have made fewer
+// steps; or else NCCL says so; or else they do something else than most.
 func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why string) {
 	if late, why = slowest(all); len(late) > 0 {
 		return late, why
@@ -149,8 +149,8 @@ func slowest(all []Still) (late map[int]bool, why string) {
 	return late, fmt.Sprintf("%s, and others were at step %d", low.describe(), high.Step)
 }
 
-// oddest returns the ranks that do not do what more than half of all do, compared by a part of that. A rank
-// alone is one.
+// oddest returns the ranks that do not do what more than half of all do, compared by a part of
+// that. A rank alone is one.
 func oddest(all []Still, by func(does string) string) (late map[int]bool, why string) {
 	if len(all) == 1 {
 		return map[int]bool{all[0].Rank: true}, all[0].describe()

@@ -7,8 +7,8 @@ import (
 // Changes are what units turned to in the newest step, for a ledger that knows when that was.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
-// spending is what the ranks of a unit spend their time on in a phase. They train once all of them have
-// started.
+// spending is what the ranks of a unit spend their time on in a phase. They train once all of them
+// have started.
 func spending(p Phase) goodput.Use {
 	switch p {
 	case Preparing, Running:
@@ -53,7 +53,8 @@ func (s *State) spendNothing(units []unit) {
 	}
 }
 
-// stepped tells the ledger how far a gang has come. Units that restart on their own have no common step.
+// stepped tells the ledger how far a gang has come. Units that restart on their own have no common
+// step.
 func (s *State) stepped(ev Stepped) string {
 	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
 		return s.step.ignore()

@@ -13,20 +13,21 @@ import (
 
 // master is the port on the node with rank 0, and which nodes reach it.
 type master struct {
-	// question asks the master for a port and is not answered yet; nil for none. ported says that it was
-	// answered, and that no other node has become the master since.
+	// question asks the master for a port and is not answered yet; nil for none. ported says that
+	// it was answered, and that no other node has become the master since.
 	question *Prepare
 	ported   bool
 	// launched says that units have started with this port.
 	launched bool
-	// asked are the node ranks that were asked whether they reach the port. pending has the numbers of the
-	// questions that are not answered, unreached what those say that do not reach it. questions counts them.
+	// asked are the node ranks that were asked whether they reach the port. pending has the numbers
+	// of the questions that are not answered, unreached what those say that do not reach it.
+	// questions counts them.
 	asked     map[int]bool
 	pending   map[int]int
 	unreached map[int]string
 	questions int
-	// missed has the nodes that did not reach a master since all units ran, each with the first master that it
-	// did not reach.
+	// missed has the nodes that did not reach a master since all units ran, each with the first
+	// master that it did not reach.
 	missed map[string]string
 }
 
@@ -132,8 +133,8 @@ func (s *State) prepared(ev Prepared) string {
 	return s.portWait()
 }
 
-// unable ends the job for a node that cannot start its ranks, the first of which would end like this. So no
-// other node starts ranks in vain.
+// unable ends the job for a node that cannot start its ranks, the first of which would end like
+// this. So no other node starts ranks in vain.
 func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
@@ -141,8 +142,8 @@ func (s *State) unable(nodeRank int, first Exited) string {
 	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 
-// reach asks the nodes of a unit whether they reach the master's port, each once for each port. A master that
-// is gone, after all its own ranks were done, is not to be reached.
+// reach asks the nodes of a unit whether they reach the master's port, each once for each port. A
+// master that is gone, after all its own ranks were done, is not to be reached.
 func (s *State) reach(u *unit) {
 	for i := range u.members {
 		if rank := u.first + i; !s.master.asked[rank] && !s.plan.slots[0].vacant {
@@ -173,8 +174,8 @@ func (s *State) reached(ev Reached) string {
 	return text
 }
 
-// launch starts the units that wait for nothing but the port, once all nodes that were asked have answered.
-// It reports whether that started or ended anything.
+// launch starts the units that wait for nothing but the port, once all nodes that were asked have
+// answered. It reports whether that started or ended anything.
 func (s *State) launch() (text string, acted bool) {
 	if s.decided() || s.departures.end != nil || !s.master.ported || len(s.master.pending) > 0 {
 		return "", false
@@ -200,8 +201,9 @@ func (s *State) launch() (text string, acted bool) {
 // readyToStart reports whether a unit waits for nothing but the port of the master.
 func (s *State) readyToStart(u *unit) bool { return u.phase == Preparing && !s.leaves(u) }
 
-// masterUnreachable decides what follows when nodes do not reach the master. Before anything has run, the
-// network or an address is wrong, and a person must mend that. Later it is the failure of a node as any other.
+// masterUnreachable decides what follows when nodes do not reach the master. Before anything has
+// run, the network or an address is wrong, and a person must mend that. Later it is the failure of
+// a node as any other.
 func (s *State) masterUnreachable() (text string, acted bool) {
 	ranks := slices.Sorted(maps.Keys(s.master.unreached))
 	why := s.notReached(ranks)
@@ -222,9 +224,9 @@ func (s *State) masterUnreachable() (text string, acted bool) {
 	return s.fail(f, units...), true
 }
 
-// blameFor returns the nodes that are to blame when some do not reach the master: the master, if more nodes
-// miss it than reach it, and else the nodes that miss it. All nodes that missed it since all ranks ran count
-// against it, except those that missed an earlier master too.
+// blameFor returns the nodes that are to blame when some do not reach the master: the master, if
+// more nodes miss it than reach it, and else the nodes that miss it. All nodes that missed it since
+// all ranks ran count against it, except those that missed an earlier master too.
 func (s *State) blameFor(ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[0].Node.Name, 0, 0
 	for _, rank := range ranks {
@@ -250,8 +252,8 @@ func (s *State) blameFor(ranks []int) (blamed []string) {
 	return blamed
 }
 
-// clearBlame lifts the exclusion of nodes that did not reach a node that is now to blame, or were not reached
-// by one.
+// clearBlame lifts the exclusion of nodes that did not reach a node that is now to blame, or were
+// not reached by one.
 func (s *State) clearBlame(blamed []string) {
 	for name, missed := range s.master.missed {
 		if slices.Contains(blamed, name) {
@@ -263,8 +265,8 @@ func (s *State) clearBlame(blamed []string) {
 	}
 }
 
-// vouches reports whether the master speaks for itself: ranks run there, or have run there while none has on
-// the nodes that do not reach it.
+// vouches reports whether the master speaks for itself: ranks run there, or have run there while
+// none has on the nodes that do not reach it.
 func (s *State) vouches(ranks []int) bool {
 	ran := func(rank int) bool {
 		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
@@ -273,8 +275,9 @@ func (s *State) vouches(ranks []int) bool {
 	return s.liveAt(0) || ran(0) && !slices.ContainsFunc(ranks, ran)
 }
 
-// stranded returns the units that wait for the master on nodes that are to blame. If the master itself is to
-// blame they are all that wait, and also those that run there if a spare can take its place.
+// stranded returns the units that wait for the master on nodes that are to blame. If the master
+// itself is to blame they are all that wait, and also those that run there if a spare can take its
+// place.
 func (s *State) stranded(blamed []string) (units []*unit) {
 	all := s.gang() || blamed[0] == s.plan.slots[0].Node.Name
 	_, err := s.groupFor(0, s.suspects.fit(s.roster.list()))
@@ -289,8 +292,8 @@ func (s *State) stranded(blamed []string) (units []*unit) {
 	return units
 }
 
-// moveMaster asks for another master among the nodes of the last attempt, if the master was to blame for its
-// end.
+// moveMaster asks for another master among the nodes of the last attempt, if the master was to
+// blame for its end.
 func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
 	f := s.progress.units[0].cause
 	if !f.unreachable() || f.Node != s.plan.slots[0].Node.Name || !s.Has(f.Node) {
@@ -307,8 +310,8 @@ func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
 	return r, true
 }
 
-// notReached says which nodes do not reach the master. How many of how many they are tells a firewall on one
-// node from a wrong address of the master.
+// notReached says which nodes do not reach the master. How many of how many they are tells a
+// firewall on one node from a wrong address of the master.
 func (s *State) notReached(ranks []int) string {
 	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.plan.slots[0].Node.Name, s.plan.world.endpoint())
 	if len(ranks) == 1 {

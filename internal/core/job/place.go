@@ -26,7 +26,8 @@ type slot struct {
 	placement.Group
 	// vacant says that its node is gone.
 	vacant bool
-	// role is that of the plan's node, and roleFirst the position of its first rank among those of the role.
+	// role is that of the plan's node, and roleFirst the position of its first rank among those of
+	// the role.
 	role      string
 	roleFirst int
 }
@@ -53,8 +54,8 @@ func uniform(p placement.Plan) int {
 	return n
 }
 
-// agree notes what the ranks use the network for until the job is placed anew: a node that takes the place
-// of another one must do as the running ones do.
+// agree notes what the ranks use the network for until the job is placed anew: a node that takes
+// the place of another one must do as the running ones do.
 func (p *plan) agree() {
 	nodes := make([]placement.Node, len(p.slots))
 	for i, sl := range p.slots {
@@ -125,8 +126,8 @@ func (s *State) place(u *unit) string {
 	return also(text, also(s.reused(u), s.prepare(u)))
 }
 
-// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as the
-// job can use, it waits for more until the last call, or until none can come.
+// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many
+// nodes as the job can use, it waits for more until the last call, or until none can come.
 func (s *State) placeAll(lastCall bool) string {
 	u := &s.progress.units[0]
 	if u.phase != Gathering {
@@ -170,8 +171,8 @@ func (s *State) infeasible(u *unit, err error) string {
 	return s.gather(u, s.shortfall())
 }
 
-// gather waits for nodes, for as long as the placement limit allows. The limit begins anew with each unit
-// that begins to wait.
+// gather waits for nodes, for as long as the placement limit allows. The limit begins anew with
+// each unit that begins to wait.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
 		return s.unplaceable(why)
@@ -199,8 +200,8 @@ func (s *State) unplaceable(why string) string {
 	return s.end(r)
 }
 
-// worthAsking reports whether a plan may have become possible. Each try costs O(nodes): one for every node
-// that joins would be quadratic.
+// worthAsking reports whether a plan may have become possible. Each try costs O(nodes): one for
+// every node that joins would be quadratic.
 func (s *State) worthAsking() bool {
 	r, nodes := s.spec.Request, len(s.roster.nodes)
 	if nodes < s.shortage.enough {
@@ -267,7 +268,8 @@ func (s *State) solve(r placement.Request) (placement.Plan, error) {
 	return placement.Solve(r, all)
 }
 
-// release takes all nodes out of their slots, between attempts of the whole, and drops what they were asked.
+// release takes all nodes out of their slots, between attempts of the whole, and drops what they
+// were asked.
 func (s *State) release() {
 	s.master.dropQuestion()
 	s.master.closePort()
@@ -300,12 +302,13 @@ func (s *State) adopt(chosen placement.Plan) {
 
 // shortage is what a job lacks that waits for nodes.
 type shortage struct {
-	// homeless are the units whose node is gone and that wait for another one while other units run.
+	// homeless are the units whose node is gone and that wait for another one while other units
+	// run.
 	homeless []int
 	// enough is the number of nodes from which on a new plan may be possible.
 	enough int
-	// text is what the whole job waits for. queued is why the cluster has no nodes for it, empty when the
-	// cluster has given one since.
+	// text is what the whole job waits for. queued is why the cluster has no nodes for it, empty
+	// when the cluster has given one since.
 	text, queued string
 }
 

@@ -22,7 +22,8 @@ func (t turn) String() string {
 	return text
 }
 
-// TestReplay holds that the same events give the same actions and reasons, which is how a coordinator reads its journal.
+// TestReplay holds that the same events give the same actions and reasons, which is how a
+// coordinator reads its journal.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
@@ -39,8 +40,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestStale holds that a stale event is one that changes nothing and has no answer, and that there are no others. That ranks still stand
-// still is told again and again, but need not be as it was.
+// TestStale holds that a stale event is one that changes nothing and has no answer, and that there
+// are no others. That ranks still stand still is told again and again, but need not be as it was.
 func TestStale(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)

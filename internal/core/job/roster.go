@@ -17,8 +17,8 @@ type roster struct {
 	// addrs has the node at each address.
 	addrs map[netip.Addr]string
 	gpus  int
-	// spares are the nodes without a node rank. Each report asks for them while a node is missing, and must
-	// not cost O(nodes).
+	// spares are the nodes without a node rank. Each report asks for them while a node is missing,
+	// and must not cost O(nodes).
 	spares map[string]bool
 	// joined counts the nodes that ever joined.
 	joined int
@@ -141,8 +141,8 @@ func (s *State) joined(n placement.Node) string {
 	return also(named(n)+" is here as a spare", s.grow())
 }
 
-// fill gives a node to the units that wait for one. All of them that then start have the node rank that the
-// node takes.
+// fill gives a node to the units that wait for one. All of them that then start have the node rank
+// that the node takes.
 func (s *State) fill(n placement.Node) (reason string, used bool) {
 	var waiting []int
 	for _, id := range s.shortage.homeless {
@@ -166,7 +166,8 @@ func (s *State) forget(n *node) {
 	s.master.forgive(n.Name)
 }
 
-// lost takes a node away. The units with unfinished ranks there fail; none of its processes is waited for.
+// lost takes a node away. The units with unfinished ranks there fail; none of its processes is
+// waited for.
 func (s *State) lost(ev Lost) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil {
@@ -209,8 +210,8 @@ func (s *State) gatherLess() string {
 	return s.placeAll(false)
 }
 
-// nodeGone tells the units of a node rank that their node is gone. Those with unfinished ranks fail together,
-// as one failure.
+// nodeGone tells the units of a node rank that their node is gone. Those with unfinished ranks fail
+// together, as one failure.
 func (s *State) nodeGone(n *node) string {
 	units := s.unitsAt(n.nodeRank)
 	lived := s.settleAll(units, n.nodeRank) // before anything is decided
@@ -251,7 +252,8 @@ func (s *State) nodeGone(n *node) string {
 	return also(reason, s.rehouse(displaced))
 }
 
-// settleAll notes that no process of some units lives on a node rank, and says of which one might have.
+// settleAll notes that no process of some units lives on a node rank, and says of which one might
+// have.
 func (s *State) settleAll(units []unit, nodeRank int) (lived []bool) {
 	lived = make([]bool, len(units))
 	for i := range units {
@@ -278,7 +280,8 @@ func (s *State) rehouse(displaced []*unit) (reason string) {
 	return reason
 }
 
-// rejoined repeats the orders that a node has not answered: its broken connection may have swallowed them.
+// rejoined repeats the orders that a node has not answered: its broken connection may have
+// swallowed them.
 func (s *State) rejoined(ev Rejoined) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil || n.nodeRank == spare {

@@ -15,8 +15,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, with UNIT/ATTEMPT where one is named;
-// the answer has each event, its reason and its actions. Run with -rewrite to accept what the code does now.
+// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, with
+// UNIT/ATTEMPT where one is named; the answer has each event, its reason and its actions. Run with
+// -rewrite to accept what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var s *State
@@ -185,7 +186,8 @@ func parseEvent(t *testing.T, line string) Event {
 	return nil
 }
 
-// parseStill reads RANK, RANK:STEP for a rank with a heartbeat, or either with =DOES, for each rank that has not moved for a minute.
+// parseStill reads RANK, RANK:STEP for a rank with a heartbeat, or either with =DOES, for each rank
+// that has not moved for a minute.
 func parseStill(t *testing.T, f []string) (ranks []Still) {
 	for _, text := range f {
 		r := Still{For: time.Minute, Step: -1}

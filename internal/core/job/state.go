@@ -11,8 +11,8 @@ import (
 
 // State is one job as it stands. One goroutine owns it.
 //
-// It consists of parts. Only the methods of a part change its fields; methods of State read all of them and
-// decide.
+// It consists of parts. Only the methods of a part change its fields; methods of State read all of
+// them and decide.
 type State struct {
 	spec       Spec
 	roster     roster
@@ -48,8 +48,8 @@ func New(spec Spec) *State {
 // gang reports whether all ranks are one unit.
 func (s *State) gang() bool { return s.spec.Restart != RestartNode && s.spec.Restart != RestartRank }
 
-// placesAll reports whether the next placement is of all nodes at once: always for a gang, and before the
-// first start for other units.
+// placesAll reports whether the next placement is of all nodes at once: always for a gang, and
+// before the first start for other units.
 func (s *State) placesAll() bool { return s.gang() || s.budget.attempts == 0 }
 
 // closed reports whether no further node can join.
@@ -73,8 +73,8 @@ func (s *State) unitsAt(nodeRank int) []unit {
 	return units[b[0].Rank : b[0].Rank+len(b)]
 }
 
-// find returns the unit and the slot that a report is about. It is false for stale reports: of a lost
-// node, of another attempt, or of a node that has said stopped.
+// find returns the unit and the slot that a report is about. It is false for stale reports: of a
+// lost node, of another attempt, or of a node that has said stopped.
 func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool) {
 	n := s.roster.nodes[name]
 	if n == nil || n.nodeRank == spare || id < 0 || id >= len(s.progress.units) {
@@ -145,11 +145,12 @@ type ending struct {
 	cancels int
 	// signal is what the job was told to stop with, see [Stop].
 	signal int
-	// fatal is the unit whose failure ends the job, or noUnit; why says in words why no restart follows.
+	// fatal is the unit whose failure ends the job, or noUnit; why says in words why no restart
+	// follows.
 	fatal int
 	why   string
-	// result is set when the end is decided. What still lives is then stopped, and the job is finished when
-	// nothing lives.
+	// result is set when the end is decided. What still lives is then stopped, and the job is
+	// finished when nothing lives.
 	result   *report.Result
 	finished bool
 }

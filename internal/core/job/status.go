@@ -25,13 +25,14 @@ type NodeStatus struct {
 	Node placement.Node
 	// NodeRank is -1 for a spare.
 	NodeRank int
-	// Ranks are the bundles that the job has on the node; Live says whether processes of the job may be there.
+	// Ranks are the bundles that the job has on the node; Live says whether processes of the job
+	// may be there.
 	Ranks []placement.Bundle
 	Live  bool
 }
 
-// Phase is where the job stands. With several units it is that of the unit that has come furthest but is not
-// finished.
+// Phase is where the job stands. With several units it is that of the unit that has come furthest
+// but is not finished.
 func (s *State) Phase() Phase {
 	switch {
 	case s.ending.finished:
@@ -77,14 +78,15 @@ func (s *State) first(p Phase) *unit {
 	return nil
 }
 
-// Live reports whether processes of an attempt may be on a node. Whatever else of the job a returning node
-// runs must end.
+// Live reports whether processes of an attempt may be on a node. Whatever else of the job a
+// returning node runs must end.
 func (s *State) Live(node string, unit, attempt int) bool {
 	_, _, _, ok := s.find(node, unit, attempt)
 	return ok
 }
 
-// Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
+// Result is how the job ends; false while that is not decided. The job is finished once nothing of
+// it lives.
 func (s *State) Result() (report.Result, bool) {
 	if !s.decided() {
 		return report.Result{}, false

@@ -6,8 +6,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when
-// the event decided nothing: an expected report or a stale one. After [Finish] every event is stale.
+// Step takes what happened and returns what must now be done, in that order, and why. The reason is
+// empty when the event decided nothing: an expected report or a stale one. After [Finish] every
+// event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
 	s.step = step{stale: s.ending.finished}
 	if s.ending.finished {
@@ -28,13 +29,13 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 	return s.step.actions, reason
 }
 
-// Stale reports whether the event of the newest step changed nothing: a report of an earlier attempt or of a
-// lost node, a repetition, or the answer of a timer that no longer matters. A record of the job can do without
-// it.
+// Stale reports whether the event of the newest step changed nothing: a report of an earlier
+// attempt or of a lost node, a repetition, or the answer of a timer that no longer matters. A
+// record of the job can do without it.
 func (s *State) Stale() bool { return s.step.stale }
 
-// Replaced reports whether a spare took the place of a node in the newest step. The spare may have been meant
-// for another place, which lacks a node again.
+// Replaced reports whether a spare took the place of a node in the newest step. The spare may have
+// been meant for another place, which lacks a node again.
 func (s *State) Replaced() bool { return s.step.replaced }
 
 // take handles one event. Once the end is decided, only what bears on stopping the ranks matters.
@@ -110,8 +111,8 @@ func (s *State) started(ev Started) string {
 	return also(also(s.label(u)+" runs", s.plan.tellDiffering()), u.imports.words(s.size(u)))
 }
 
-// exited counts a rank out, or takes its failure for the root cause. What follows the first failure is its
-// echo. A node whose ranks have all ended says stopped without being asked.
+// exited counts a rank out, or takes its failure for the root cause. What follows the first failure
+// is its echo. A node whose ranks have all ended says stopped without being asked.
 func (s *State) exited(ev Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {
@@ -192,8 +193,8 @@ func (s *State) elapsed(ev Elapsed) string {
 	return s.place(u)
 }
 
-// timedOut makes do with the nodes that are there, and ends the job when that is not possible and the placement
-// limit is over.
+// timedOut makes do with the nodes that are there, and ends the job when that is not possible and
+// the placement limit is over.
 func (s *State) timedOut(ev TimedOut) string {
 	switch ev.Kind {
 	case AlarmRefill:

@@ -21,8 +21,8 @@ func (s *State) met(ev Met) string {
 	return ev.Why
 }
 
-// Meeting says who is missing at the start of a gang, or what all but a few wait for: the words of a [Met]. It
-// costs O(ranks + clients).
+// Meeting says who is missing at the start of a gang, or what all but a few wait for: the words of
+// a [Met]. It costs O(ranks + clients).
 func (s *State) Meeting(m Meeting) string {
 	if len(m.Clients) == 0 {
 		return s.countMeeting(m)
@@ -92,8 +92,8 @@ func waiting(n, size int, key string) string {
 	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
-// processes returns the ranks by process, and the node ranks by address. Nodes of one machine share its process
-// ids: the first stands for all.
+// processes returns the ranks by process, and the node ranks by address. Nodes of one machine share
+// its process ids: the first stands for all.
 func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
 	ranks, homes = make(map[process]int, len(s.progress.pids)), make(map[netip.Addr]int, len(s.plan.slots))
 	for i, sl := range s.plan.slots {
@@ -111,7 +111,8 @@ func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
 	return ranks, homes
 }
 
-// home is the node of an address. All loopback addresses are of one machine, whose nodes share its process ids.
+// home is the node of an address. All loopback addresses are of one machine, whose nodes share its
+// process ids.
 func home(homes map[netip.Addr]int, addr netip.Addr) int {
 	if i, ok := homes[addr.Unmap()]; ok && !addr.IsLoopback() {
 		return i

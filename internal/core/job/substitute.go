@@ -17,13 +17,14 @@ func (s *State) exchange(nodeRank int) string {
 	return fmt.Sprintf("%s takes the place of %s", s.plan.slots[nodeRank].Node.Name, old.Node.Name)
 }
 
-// rehome gives a node rank on which nothing lives to the smallest spare that suffices: a larger one may be
-// meant for a larger group.
+// rehome gives a node rank on which nothing lives to the smallest spare that suffices: a larger one
+// may be meant for a larger group.
 func (s *State) rehome(nodeRank int, spares []placement.Node) error {
 	return s.substitute(nodeRank, s.smallest(nodeRank, spares))
 }
 
-// substitute gives a node rank on which nothing lives to one of the candidates, with the same ranks on it.
+// substitute gives a node rank on which nothing lives to one of the candidates, with the same ranks
+// on it.
 func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	g, err := s.groupFor(nodeRank, candidates)
 	if err != nil {
@@ -74,7 +75,8 @@ func (s *State) smallest(nodeRank int, spares []placement.Node) []placement.Node
 	return slices.DeleteFunc(slices.Clone(spares), func(n placement.Node) bool { return s.room(n) != least })
 }
 
-// room is how many ranks a node has GPUs, CPUs and memory for as far as that is known, or math.MaxInt.
+// room is how many ranks a node has GPUs, CPUs and memory for as far as that is known, or
+// math.MaxInt.
 func (s *State) room(n placement.Node) int {
 	r, room := s.spec.Request, math.MaxInt
 	if r.GPU {

@@ -26,7 +26,8 @@ type truth struct {
 	// ordered has the starts, by place, with their ranks, and told those that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks truly ended, and tails their last words; heard, ended and begun are what was reported of that, by agents that were not lost since.
+	// exits is how ranks truly ended, and tails their last words; heard, ended and begun are what
+	// was reported of that, by agents that were not lost since.
 	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
@@ -35,14 +36,14 @@ type truth struct {
 	// failed are the failures that were reported of an attempt until its end, the first one first.
 	failed  map[attemptOf][]reported
 	spawned bool
-	// still are the newest reports of ranks that stand still, hung the attempts that had to fail for them, and kept what was to be kept
-	// of an attempt that was stopped.
+	// still are the newest reports of ranks that stand still, hung the attempts that had to fail
+	// for them, and kept what was to be kept of an attempt that was stopped.
 	still   map[place]Stalled
 	hung    map[attemptOf]bool
 	kept    map[place]Evidence
 	elapsed map[attemptOf]bool
-	// asked is the newest question for a port, ports are what nodes answered to such questions, and used those ports with which
-	// ranks have started.
+	// asked is the newest question for a port, ports are what nodes answered to such questions, and
+	// used those ports with which ranks have started.
 	asked question
 	ports map[question][]int
 	used  map[question]bool
@@ -50,13 +51,14 @@ type truth struct {
 	unable map[string]bool
 	// headless says that the node of that question was lost since.
 	headless bool
-	// reach is the question to each node, since then, whether it reaches such a port, and reached are the
-	// questions to which the answer was yes.
+	// reach is the question to each node, since then, whether it reaches such a port, and reached
+	// are the questions to which the answer was yes.
 	reach   map[string]Reach
 	reached map[Reach]bool
 	// cut are the questions to which the answer was no.
 	cut map[Reach]bool
-	// unheard is a master that was not reached: another node may take its place in the next attempt, and it that one's.
+	// unheard is a master that was not reached: another node may take its place in the next
+	// attempt, and it that one's.
 	unheard string
 	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
 	alarms  map[AlarmKind]int
@@ -66,16 +68,16 @@ type truth struct {
 	signal int
 	// cancelled says that this is how the job ends.
 	cancelled bool
-	// expires says that the job was told that it will end, loose that somebody else ends it, and expired that it has ended for that;
-	// readied are the places that were ready.
+	// expires says that the job was told that it will end, loose that somebody else ends it, and
+	// expired that it has ended for that; readied are the places that were ready.
 	expires, loose, expired bool
 	readied                 map[place]bool
 	// evacuated are the attempts of which a node was to leave.
 	evacuated map[attemptOf]bool
 	// ripe says that the time is over for which the number of nodes stays as it is.
 	ripe bool
-	// departs are the departures by their alarm, limits the least time that an attempt was told to have, and party the attempts that the
-	// newest event may be about.
+	// departs are the departures by their alarm, limits the least time that an attempt was told to
+	// have, and party the attempts that the newest event may be about.
 	departs map[int]departing
 	limits  map[attemptOf]time.Duration
 	party   []attemptOf
@@ -83,8 +85,8 @@ type truth struct {
 	leaves map[string]bool
 	// broken are the nodes of which a rank said that its GPU fails.
 	broken map[string]bool
-	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
-	// gratis the restarts at no cost.
+	// refills counts the times that the budget was whole again, readmits those that nothing was
+	// held against nodes any more, and gratis the restarts at no cost.
 	refills, readmits, gratis int
 	// weighed are the ranks of an attempt that were heard to have failed.
 	weighed map[attemptOf]map[int]bool
@@ -201,7 +203,8 @@ func (t *truth) believe(ev Event) {
 	}
 }
 
-// believeStalled has an attempt fail when none of its nodes moves, or a heartbeat is missed twice in a row.
+// believeStalled has an attempt fail when none of its nodes moves, or a heartbeat is missed twice
+// in a row.
 func (t *truth) believeStalled(e Stalled) {
 	p := place{attemptOf{e.Unit, e.Attempt}, e.Node}
 	if t.ordered[p] == nil || t.ended[p] || t.newest[p.unit] != p.attempt || t.allHeard(p.attemptOf) || t.evacuated[p.attemptOf] {
@@ -235,7 +238,8 @@ func (t *truth) believeExit(e Exited) {
 	}
 }
 
-// weighs says that a failure, of which is heard for the first time, is one of a gang that is being stopped, or is about to be.
+// weighs says that a failure, of which is heard for the first time, is one of a gang that is being
+// stopped, or is about to be.
 func (t *truth) weighs(e Exited) bool {
 	at := attemptOf{e.Unit, e.Attempt}
 	p := place{at, e.Node}

@@ -21,17 +21,17 @@ const (
 
 // progress is how far the units and their ranks have come.
 type progress struct {
-	// units are all ranks in parts that restart on their own. Before the first plan, unit 0 stands for the
-	// whole job.
+	// units are all ranks in parts that restart on their own. Before the first plan, unit 0 stands
+	// for the whole job.
 	units []unit
-	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are the process ids
-	// of the ranks, 0 for unknown ones.
+	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are the
+	// process ids of the ranks, 0 for unknown ones.
 	done []bool
 	pids []int
 	// meeting is the text of the newest [Met].
 	meeting string
-	// open counts the units that have not succeeded. live counts the pairs of unit and node that may have
-	// processes, ready those of them that are ready for the end of the job.
+	// open counts the units that have not succeeded. live counts the pairs of unit and node that
+	// may have processes, ready those of them that are ready for the end of the job.
 	open, live, ready int
 }
 
@@ -42,15 +42,16 @@ type unit struct {
 	// first is the node rank of members[0].
 	first   int
 	members []member
-	// left counts the ranks that have not exited 0, live the members that may have processes, starting the
-	// members that have not started theirs.
+	// left counts the ranks that have not exited 0, live the members that may have processes,
+	// starting the members that have not started theirs.
 	left, live, starting int
 	// imports is what fork servers did for the newest attempt.
 	imports Imports
 	stall   stall
 	// told says that all live members were ordered to stop.
 	told bool
-	// cause is why the newest attempt failed, or was stopped. failing says that the unit has not run since.
+	// cause is why the newest attempt failed, or was stopped. failing says that the unit has not
+	// run since.
 	cause   *fault
 	failing bool
 	// early is the first rank that exited 0 in the newest attempt while others ran, or nil.
@@ -60,31 +61,33 @@ type unit struct {
 
 const noUnit = -1
 
-// notice is what a unit's ranks were told of their end: the departure with the least time, nil for none, and
-// how many live members are ready for it.
+// notice is what a unit's ranks were told of their end: the departure with the least time, nil for
+// none, and how many live members are ready for it.
 type notice struct {
 	departure *departure
 	ready     int
 }
 
-// stall counts the live members that stand still by their newest report, and the ranks of those that said so
-// twice in a row. told says that people know that these are most of the ranks.
+// stall counts the live members that stand still by their newest report, and the ranks of those
+// that said so twice in a row. told says that people know that these are most of the ranks.
 type stall struct {
 	members, ranks int
 	told           bool
 }
 
-// member is a unit's share of one node. It is live from the order to start until the node says stopped or is
-// lost.
+// member is a unit's share of one node. It is live from the order to start until the node says
+// stopped or is lost.
 type member struct {
 	live, started, ready bool
 	left                 int
-	// stalled is the newest report that its ranks stand still, nil while they move; idle is how many do.
+	// stalled is the newest report that its ranks stand still, nil while they move; idle is how
+	// many do.
 	stalled *Stalled
 	idle    int
 }
 
-// early is a rank that exited 0 while others of its attempt ran; more is how many others did after it.
+// early is a rank that exited 0 while others of its attempt ran; more is how many others did after
+// it.
 type early struct {
 	rank, more int
 	node       string
@@ -205,7 +208,8 @@ func (u *unit) next() { u.attempt++ }
 
 func (u *unit) notify(d departure) { u.notice.departure = &d }
 
-// exitEarly notes that a rank exited 0 while others run. Another node may have reported a later failure before.
+// exitEarly notes that a rank exited 0 while others run. Another node may have reported a later
+// failure before.
 func (u *unit) exitEarly(ev Exited) {
 	switch e := u.early; {
 	case e == nil:
@@ -254,6 +258,6 @@ func (u *unit) succeeded() bool {
 // owes reports whether a unit that lost a node needs another one.
 func (u *unit) owes() bool { return !u.succeeded() }
 
-// excuses reports whether the end of a rank is no failure: the rank was told that it will be stopped, and had
-// started.
+// excuses reports whether the end of a rank is no failure: the rank was told that it will be
+// stopped, and had started.
 func (u *unit) excuses(ev Exited) bool { return u.notice.departure != nil && ev.Exit.Spawn == "" }

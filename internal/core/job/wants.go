@@ -8,9 +8,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole, the request
-// is for the whole job, including the nodes that it has: they keep their node ranks, and spares come next.
-// Otherwise it is for further nodes, one for each node rank that lacks one; any of them helps.
+// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole,
+// the request is for the whole job, including the nodes that it has: they keep their node ranks,
+// and spares come next. Otherwise it is for further nodes, one for each node rank that lacks one;
+// any of them helps.
 func (s *State) Wants() (r placement.Request, whole, ok bool) {
 	if s.placesAll() {
 		if !s.lacksNodes() {
@@ -35,8 +36,8 @@ func (s *State) Wanting() bool {
 	return len(s.uncovered()) > 0
 }
 
-// LastCall is the sequence number of the [AlarmLastCall] for which a job waits that would start with less than
-// its most; 0 if it does not.
+// LastCall is the sequence number of the [AlarmLastCall] for which a job waits that would start
+// with less than its most; 0 if it does not.
 func (s *State) LastCall() int {
 	if !s.gathering() {
 		return 0
@@ -53,8 +54,8 @@ func (s *State) lacksNodes() bool {
 	return u.phase == Gathering || len(s.plan.vacant) > 0 && u.owes()
 }
 
-// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take those of
-// lost nodes, and a lost node that comes back takes its own if that is still vacant.
+// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take
+// those of lost nodes, and a lost node that comes back takes its own if that is still vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
 	r.Keep = make(map[string]int, len(s.roster.nodes))
@@ -140,8 +141,8 @@ func (s *State) growTimerFired(ev TimedOut) string {
 	return s.grow()
 }
 
-// grow stops the ranks, once they are ready, to start again on more nodes, if there are such. It costs
-// O(n log n) for n nodes.
+// grow stops the ranks, once they are ready, to start again on more nodes, if there are such. It
+// costs O(n log n) for n nodes.
 func (s *State) grow() string {
 	if !s.Grows() {
 		return ""

@@ -13,8 +13,8 @@ import (
 // shownNodes bounds how many nodes a reason names.
 const shownNodes = 4
 
-// shortfall says which nodes are here and how many of the wanted ones are not. It takes the same time however
-// many nodes there are.
+// shortfall says which nodes are here and how many of the wanted ones are not. It takes the same
+// time however many nodes there are.
 func (s *State) shortfall() string {
 	if s.timers.runs(AlarmLastCall) {
 		return s.missing(s.spec.Request.MaxNodes) + "; starting with these at the last call"
@@ -38,7 +38,8 @@ func (s *State) missing(want int) string {
 	return text + "; here: " + strings.Join(here, ", ")
 }
 
-// wanting says what the job waits for while it gathers, and why the nodes that are there will not do.
+// wanting says what the job waits for while it gathers, and why the nodes that are there will not
+// do.
 func (s *State) wanting() string {
 	switch {
 	case s.shortage.queued != "":
@@ -144,4 +145,15 @@ func also(a, b string) string {
 		return a + b
 	}
 	return a + "; " + b
+}
+
+func endpoint(addr string, port int) string {
+	if strings.Contains(addr, ":") { // IPv6
+		addr = "[" + addr + "]"
+	}
+	return fmt.Sprintf("%s:%d", addr, port)
+}
+
+func of(unit, attempt int, node string) string {
+	return fmt.Sprintf("unit %d attempt %d on %s", unit, attempt, node)
 }

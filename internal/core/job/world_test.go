@@ -24,8 +24,9 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// TestWorld runs jobs in random worlds, whose nodes act late, die and come back, and whose messages are lost, doubled and
-// reordered, and holds every action against what truly lives where. Coordinators crash and start again.
+// TestWorld runs jobs in random worlds, whose nodes act late, die and come back, and whose messages
+// are lost, doubled and reordered, and holds every action against what truly lives where.
+// Coordinators crash and start again.
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
@@ -71,7 +72,8 @@ type world struct {
 	agents []*agent
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
-	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
+	// calm is the time of repair; the others say what may happen before it, so that not every world
+	// ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts bool
 	// drains is how seldom a node is to leave.
 	drains int
@@ -79,7 +81,8 @@ type world struct {
 	history []turn
 }
 
-// agent is a node. A dead one has no processes; the coordinator knows of it later, or never if it did not know the node.
+// agent is a node. A dead one has no processes; the coordinator knows of it later, or never if it
+// did not know the node.
 type agent struct {
 	node        placement.Node
 	up, known   bool
@@ -382,7 +385,8 @@ func (w *world) join(a *agent) error {
 	return w.step(Joined{a.node})
 }
 
-// drain says that a node will be gone. It stays, and may join again: then it does not leave any more.
+// drain says that a node will be gone. It stays, and may join again: then it does not leave any
+// more.
 func (w *world) drain(a *agent) error {
 	within := time.Duration(w.rng.IntN(4)) * time.Minute
 	w.truth.drained(a.node.Name)
@@ -394,7 +398,8 @@ func (w *world) lose(a *agent) error {
 	return w.step(Lost{a.node.Name, "it died"})
 }
 
-// reconnect drops some of what is on its way, after which the job repeats its orders and the agent all it knows.
+// reconnect drops some of what is on its way, after which the job repeats its orders and the agent
+// all it knows.
 func (w *world) reconnect(a *agent) error {
 	if !a.up {
 		return nil

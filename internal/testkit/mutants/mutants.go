@@ -1,5 +1,5 @@
-// Package mutants shows that the random worlds of a package find planted bugs: a simulator that cannot
-// fail proves nothing. It is for tests.
+// Package mutants shows that the random worlds of a package find planted bugs: a simulator that
+// cannot fail proves nothing. It is for tests.
 package mutants
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Worlds is how many of n worlds a test makes when it runs by itself: a tenth under the race detector,
-// which is six times slower and finds nothing in a single goroutine. MustDie always runs without it,
-// and makes all worlds for [suite.All].
+// Worlds is how many of n worlds a test makes when it runs by itself: a tenth under the race
+// detector, which is six times slower and finds nothing in a single goroutine. MustDie always runs
+// without it, and makes all worlds for [suite.All].
 func Worlds(n int) int {
 	if raced {
 		return n / 10
@@ -33,14 +33,15 @@ func Worlds(n int) int {
 // record makes MustDie look for worlds and write them down.
 var record = flag.Bool("record", false, "have TestMutants write the worlds that find bugs into testdata/mutants.txt")
 
-// MustDie plants each bug of testdata/mutants.txt in the tested package, one at a time, and checks that
-// the package's TestWorld finds it. It also checks that the same worlds pass without a bug.
+// MustDie plants each bug of testdata/mutants.txt in the tested package, one at a time, and checks
+// that the package's TestWorld finds it. It also checks that the same worlds pass without a bug.
 //
-// An entry is a sentence, the place of the bug, and the lines that it replaces (-) by others (+); an empty
-// line ends it. The place is a function ("find"), a method ("State.find") or a type, in the tested
-// package or in another one ("Log.Append in internal/log"). The lines must be there once; indentation
-// does not count. Behind the place stands a world that finds the bug ("State.find, world 7"): the test
-// makes that world alone (-world-seed), and all worlds only if it no longer finds the bug. Then
+// An entry is a sentence, the place of the bug, and the lines that it replaces (-) by others (+);
+// an empty line ends it. The place is a function ("find"), a method ("State.find") or a type, in
+// the tested package or in another one ("Log.Append in internal/log"). The lines must be there
+// once; indentation does not count. Behind the place stands a world that finds the bug
+// ("State.find, world 7"): the test makes that world alone (-world-seed), and all worlds only if it
+// no longer finds the bug. Then
 //
 //	go test -run TestMutants -record
 //
@@ -162,8 +163,8 @@ const allWorlds = "all worlds"
 // seed finds the number of the world that failed, as TestWorld or package rapid prints it.
 var seed = regexp.MustCompile(`(?:-world-seed|-rapid\.seed)=(\d+)`)
 
-// finds reports whether a world finds a bug. Before a world is recorded it must do so five times: some
-// worlds depend on the order of goroutines.
+// finds reports whether a world finds a bug. Before a world is recorded it must do so five times:
+// some worlds depend on the order of goroutines.
 func finds(worlds string, planted int, world string) bool {
 	times := 1
 	if *record {

@@ -22,7 +22,8 @@ type mutant struct {
 	// dir is the directory of the package, decl the function, "Type.method" or type in it.
 	dir, decl string
 	old, new  string
-	// world is the number of a world that has found the bug, [allWorlds], or empty if none is recorded.
+	// world is the number of a world that has found the bug, [allWorlds], or empty if none is
+	// recorded.
 	world string
 }
 
@@ -85,8 +86,9 @@ func recorded(list []byte, m mutant, world string) []byte {
 	return []byte(strings.Replace(string(list), m.name+"\n"+m.at+"\n", m.name+"\n"+at+"\n", 1))
 }
 
-// field is source in which many bugs are planted at once, each in a copy of its function. The function calls the copy
-// when [variable] names the bug. So the compiler and the linker, which take longer than most worlds, run once.
+// field is source in which many bugs are planted at once, each in a copy of its function. The
+// function calls the copy when [variable] names the bug. So the compiler and the linker, which take
+// longer than most worlds, run once.
 type field struct{ packages map[string]*sources }
 
 // sources are the files of one package, and its declarations by name.
@@ -207,7 +209,8 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// overlay has the files as the compiler must see them, with one more in each package that reads [variable].
+// overlay has the files as the compiler must see them, with one more in each package that reads
+// [variable].
 func (g *field) overlay() map[string]string {
 	all := map[string]string{}
 	for dir, p := range g.packages {
@@ -230,7 +233,8 @@ func (g *field) overlay() map[string]string {
 
 func suffix(n int) string { return fmt.Sprintf("_mutant%d", n) }
 
-// dispatch makes a function call its copy when the bug is planted. It names parameters that have no name.
+// dispatch makes a function call its copy when the bug is planted. It names parameters that have no
+// name.
 func (f *file) dispatch(d *ast.FuncDecl, n int) {
 	call := d.Name.Name + suffix(n) + "("
 	if d.Recv != nil {

@@ -49,7 +49,8 @@ func everyRank(s *State) (events []Exited) {
 	return events
 }
 
-// TestWeighsFew holds that the evidence of few of those that fail together is wanted, however the job restarts, and no other looked at.
+// TestWeighsFew holds that the evidence of few of those that fail together is wanted, however the
+// job restarts, and no other looked at.
 func TestWeighsFew(t *testing.T) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		t.Run(string(restart), func(t *testing.T) {

@@ -2,7 +2,8 @@ package job
 
 import "testing"
 
-// TestLaggards are those that do something else than most, whatever the others wait for in the kernel.
+// TestLaggards are those that do something else than most, whatever the others wait for in the
+// kernel.
 func TestLaggards(t *testing.T) {
 	for _, c := range []struct {
 		does []string

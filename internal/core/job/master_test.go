@@ -1,7 +1,7 @@
 package job
 
-// sever notes the attempts that fail because nodes do not reach the master: those that are about to begin, and with them those that run
-// beside it.
+// sever notes the attempts that fail because nodes do not reach the master: those that are about to
+// begin, and with them those that run beside it.
 func (t *truth) sever(ev Event, actions []Action) {
 	if !isA[Reached](ev) && !isA[Lost](ev) || !t.severed() || t.w.state.ending.result != nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// books are the ledger of a world in which each step takes a second, with what each unit does, and what all of that comes to.
+// books are the ledger of a world in which each step takes a second, with what each unit does, and
+// what all of that comes to.
 type books struct {
 	ledger  goodput.Ledger
 	doing   map[int]goodput.Change
@@ -34,8 +35,8 @@ func (b *books) keep(n int, changes []goodput.Change) {
 
 func (b *books) report(n int) *report.Goodput { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
 
-// checkBooks holds that every unit is known to do what it does, that the parts of the ledger are the whole, and that costs are of
-// what is no training.
+// checkBooks holds that every unit is known to do what it does, that the parts of the ledger are
+// the whole, and that costs are of what is no training.
 func (w *world) checkBooks() error {
 	s, n := w.state, len(w.history)
 	w.books.keep(n, s.Changes())
@@ -59,7 +60,8 @@ func (w *world) checkBooks() error {
 	return checkSums(r, w.books.seconds)
 }
 
-// beat has rank 0 come to a step now and then, which decides nothing. It is left to no chance, on which all that follows would depend.
+// beat has rank 0 come to a step now and then, which decides nothing. It is left to no chance, on
+// which all that follows would depend.
 func (w *world) beat() error {
 	n := len(w.history)
 	if n%5 != 0 || len(w.state.plan.slots) == 0 {
