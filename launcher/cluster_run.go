@@ -78,7 +78,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	limit := time.AfterFunc(showLimit, stop)
 	defer limit.Stop()
 	if err := <-shown; err != nil {
-		l.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
+		l.Warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
 	}
 	stop()
 	following.Wait()
@@ -142,7 +142,7 @@ func (l *localRun) watch(w *Watch) (report.Result, error) {
 // show prints the job's output as it comes.
 func (l *localRun) show(ctx context.Context, c *Client) error {
 	chunks := c.Logs(ctx, l.job.ID, LogFilter{Ranks: l.job.Output.Ranks, Attempt: -1, Follow: true})
-	return show(ctx, chunks, l.console, l.job.Output.prefixed, func(missing string) { l.warn(errors.New(missing)) })
+	return show(ctx, chunks, l.Console, l.job.Output.prefixed, func(missing string) { l.Warn(errors.New(missing)) })
 }
 
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns
@@ -206,7 +206,7 @@ func (l *localRun) passSignals(ctx context.Context, c *Client) {
 			stopped, err = l.passSignal(c, s, stopped)
 		}
 		if err != nil {
-			l.warn(err)
+			l.Warn(err)
 		}
 	}
 }

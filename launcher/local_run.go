@@ -2,19 +2,25 @@ package launcher
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
+	"github.com/golaunch/golaunch/launcher/internal/reporter"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -36,7 +42,7 @@ func leaseParts(lease time.Duration) (silence, kill time.Duration) {
 // localRun is this process's part in a job.
 type localRun struct {
 	job Job
-	reporter
+	*reporter.Reporter
 	files   *jobdir.Run
 	process *role.Process
 	signals *signals.Merged
@@ -52,10 +58,10 @@ type localRun struct {
 }
 
 func arrive(j Job) *localRun {
-	l := &localRun{job: j, reporter: newReporter(j.Output), process: &role.Process{}, done: make(chan struct{})}
+	l := &localRun{job: j, Reporter: reporter.New(j.Output.console(), j.Output.JSON, j.Output.Quiet), process: &role.Process{}, done: make(chan struct{})}
 	l.signals = signals.Merge(j.Stopping.Signals, j.Stopping.Stops, l.done)
 	l.job.Stopping.Signals = l.signals.C
-	l.files = &jobdir.Run{Chosen: j.Output.LogDir, ID: logs.NewRun(), Name: j.dirName, Warn: l.warn}
+	l.files = &jobdir.Run{Chosen: j.Output.LogDir, ID: logs.NewRun(), Name: j.dirName, Warn: l.Warn}
 	return l
 }
 
@@ -66,11 +72,11 @@ func (l *localRun) role() *role.Process {
 	s := j.submission()
 	s.LastCall = max(0, j.Resources.LastCall)
 	p.Coordinator = rendezvous.Config{
-		Job: &s, Facts: j.facts(), Named: j.hasID, Lease: silence, KillTime: kill, Warn: l.warn, Note: l.say,
+		Job: &s, Facts: j.facts(), Named: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
 		Expect: j.startedTogether(), Whole: j.allNodesKnown(), Nodes: j.started(),
 	}
 	p.Agent = agent.Agent{
-		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.say, Warn: l.warn,
+		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,
 		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.work(id, at) },
 	}
 	p.Signals = role.Signals{
@@ -96,7 +102,7 @@ func (l *localRun) work(id string, at netip.Addr) (agent.Work, error) {
 	if err != nil {
 		return agent.Work{}, err
 	}
-	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.console, l.warn)}}, nil
+	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.Console, l.Warn)}}, nil
 }
 
 // ranksHear says that the ranks get what this process is sent: Slurm signals all processes of a
@@ -133,6 +139,56 @@ func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, hom
 		Listen: func(at netip.Addr) (net.Listener, error) {
 			return l.job.Network.ports().Listen(context.Background(), at.String())
 		},
-		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: l.warn,
+		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: l.Warn,
 	})
+}
+
+// observe tells the job's observer what was decided, or prints it.
+func (l *localRun) observe(d Decision) {
+	if l.job.Output.Observe != nil {
+		l.job.Output.Observe(d)
+		return
+	}
+	l.Decision(d.At, d.Reason, d.News)
+}
+
+// evidence adds to the place of the logs what else shows why the job failed.
+func (l *localRun) evidence(r report.Result, logs string) string {
+	if r.Cause == nil || l.files.Dir() == nil || logs == "" {
+		return logs
+	}
+	bundle := l.bundle(r)
+	switch here := logs == l.files.Path(); {
+	case !here && bundle != "":
+		return logs + "; " + bundle + " has the evidence"
+	case !here:
+		return logs
+	case bundle != "":
+		return logs + " (golaunch explain has the rest, " + filepath.Base(bundle) + " the evidence)"
+	}
+	return logs + " (golaunch explain has the rest)"
+}
+
+// bundle is the evidence of the failure on this node, and that of the failed rank's node if it is
+// here; empty if there is none.
+func (l *localRun) bundle(r report.Result) string {
+	dir := l.files.Dir()
+	if dir.Root() == nil {
+		return ""
+	}
+	names, err := dir.Root().Glob(fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "bundle-"+r.Cause.Node+"-") })
+	return filepath.Join(dir.Path(), names[max(i, 0)])
+}
+
+// complain prints why a node's process failed before it could report to anything else.
+func (j Job) complain(err error) {
+	if j.Output.JSON {
+		fmt.Fprintf(os.Stderr, "%s", jsonout.Words{Warning: err.Error()}.Bytes())
+		return
+	}
+	fmt.Fprintln(os.Stderr, "golaunch:", err)
 }

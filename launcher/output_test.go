@@ -50,7 +50,7 @@ func TestWhatIsShown(t *testing.T) {
 			c.job.Output.Stdout, c.job.Output.Stderr = &out, &words
 			h := arrive(c.job)
 			dir := said(t, h)
-			if err := h.console.Close(); err != nil {
+			if err := h.Console.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != c.out || words.String() != c.err {
@@ -83,7 +83,7 @@ func said(t *testing.T, l *localRun) string {
 	}
 	t.Cleanup(func() { dir.Close() })
 	for local := range 2 {
-		r, err := dir.Rank(l.job.outputOf(l.console, l.warn)(agent.Speaker{Node: "n1", Attempt: 2, Rank: 4 + local, LocalRank: local, WorldSize: 8}))
+		r, err := dir.Rank(l.job.outputOf(l.Console, l.Warn)(agent.Speaker{Node: "n1", Attempt: 2, Rank: 4 + local, LocalRank: local, WorldSize: 8}))
 		if err != nil {
 			t.Fatal(err)
 		}

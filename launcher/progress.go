@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/launcher/internal/reporter"
 	"github.com/golaunch/golaunch/launcher/internal/trainjob"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -125,16 +126,15 @@ const progressAfter = 2 * time.Second
 // followProgress tells how far the job has come until ctx ends: on the last line of a terminal, and
 // to Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
 func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressReporter {
-	status, err := trainjob.Here(os.Getenv)
+	trainer, err := trainjob.Here(os.Getenv)
 	if err != nil {
-		l.warn(err)
+		l.Warn(err)
 	}
-	o := l.output
-	shows := !o.Quiet && !o.JSON && o.Torch == nil && l.console.HasStatus()
-	if status == nil && !shows {
+	shows := !l.Quiet && !l.JSON && l.job.Output.Torch == nil && l.HasStatus()
+	if trainer == nil && !shows {
 		return nil
 	}
-	p := &progressReporter{reporter: l.reporter, status: status, shows: shows, ranks: map[int]rankSeen{}}
+	p := &progressReporter{Reporter: l.Reporter, trainer: trainer, shows: shows, ranks: map[int]rankSeen{}}
 	select {
 	case <-time.After(progressAfter):
 	case <-ctx.Done():
@@ -153,7 +153,7 @@ func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressRe
 		}
 	}
 	if shows {
-		l.console.Status("")
+		l.Status("")
 	}
 	return p
 }
@@ -169,13 +169,13 @@ const seenFor = 10 * time.Second
 
 // progressReporter tells how far a job has come.
 type progressReporter struct {
-	reporter
-	status *trainjob.Status
-	shows  bool
-	ranks  map[int]rankSeen
-	told   time.Time
-	pushed time.Time
-	failed bool
+	*reporter.Reporter
+	trainer *trainjob.Status
+	shows   bool
+	ranks   map[int]rankSeen
+	told    time.Time
+	pushed  time.Time
+	failed  bool
 	// unpushed is the newest progress if it was not pushed yet, or nil.
 	unpushed *Progress
 }
@@ -202,9 +202,9 @@ func (p *progressReporter) take(ctx context.Context, n NodeSamples, now time.Tim
 	}
 	progress := ProgressOf(running, now)
 	if p.shows {
-		p.console.Status(progress.String())
+		p.Status(progress.String())
 	}
-	if p.status == nil || math.IsNaN(progress.Step) {
+	if p.trainer == nil || math.IsNaN(progress.Step) {
 		return
 	}
 	if p.unpushed = &progress; now.Sub(p.pushed) >= trainjob.Every {
@@ -215,7 +215,7 @@ func (p *progressReporter) take(ctx context.Context, n NodeSamples, now time.Tim
 
 // end tells Kubeflow's Trainer how far the job came.
 func (p *progressReporter) end(ending report.Ending) {
-	if p == nil || p.status == nil || ending == "" {
+	if p == nil || p.trainer == nil || ending == "" {
 		return
 	}
 	ctx, now := context.Background(), time.Now() // a push has a limit of its own
@@ -243,9 +243,9 @@ func forTrainer(p Progress, now time.Time) trainjob.Progress {
 
 // push warns of the first failure alone: the job does not depend on it.
 func (p *progressReporter) push(ctx context.Context, progress trainjob.Progress) {
-	err := p.status.Push(ctx, progress)
+	err := p.trainer.Push(ctx, progress)
 	if err != nil && !p.failed && ctx.Err() == nil {
-		p.warn(err)
+		p.Warn(err)
 	}
 	p.failed = p.failed || err != nil
 }

@@ -188,7 +188,7 @@ func (e enlistment) serve() error {
 	if e.Slots > 0 {
 		node.GPUs = node.GPUs[:min(e.Slots, len(node.GPUs))]
 	}
-	l.files.Subdir, l.output.Quiet = node.Name, true
+	l.files.Subdir, l.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	result, err := l.role().Join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (role.Member, error) {

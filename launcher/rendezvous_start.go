@@ -30,7 +30,7 @@ import (
 func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	at, code, err := l.rendezvous(ctx)
 	if err == nil && l.job.Resources.MaxNodes > 1 {
-		at, err = at.ForOthers(ctx, l.job.headAddr, l.say)
+		at, err = at.ForOthers(ctx, l.job.headAddr, l.Note)
 	}
 	if err != nil {
 		return report.Result{Code: code}, err
@@ -97,7 +97,7 @@ func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code in
 	limit := cmp.Or(l.job.Resources.PlacementTimeout, pod.NameLimit)
 	defer time.AfterFunc(limit, func() { cancel(role.ErrLate) }).Stop()
 	stopped := signals.During(l.job.Stopping.Signals, cancel)
-	at, err = pod.Retry(ctx, l.warn, at, err, resolve)
+	at, err = pod.Retry(ctx, l.Warn, at, err, resolve)
 	switch code := stopped(); {
 	case code != 0:
 		return at, code, fmt.Errorf("gave up waiting for the name of %s: %w", n.Rendezvous, context.Cause(ctx))

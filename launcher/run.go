@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/role"
+	"github.com/golaunch/golaunch/launcher/internal/termination"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -28,7 +29,7 @@ func Run(ctx context.Context, j Job) (report.Result, error) {
 	j, err := j.complete()
 	if err != nil {
 		refused := report.Result{Code: 2}
-		return refused, errors.Join(err, j.terminate(refused, err, false))
+		return refused, errors.Join(err, j.writeTermination(refused, err, false))
 	}
 	l := arrive(j)
 	var result report.Result
@@ -84,7 +85,7 @@ func (l *localRun) serveTimers() (end func(), err error) {
 		return func() {}, nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	gone, err := filetimer.Serve(ctx, l.job.Ranks.TimerFile, func(e filetimer.Expired) { l.say(e.String()) }, l.warn)
+	gone, err := filetimer.Serve(ctx, l.job.Ranks.TimerFile, func(e filetimer.Expired) { l.Note(e.String()) }, l.Warn)
 	return func() {
 		cancel()
 		if gone != nil {
@@ -104,8 +105,8 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 	}
 	j := l.job
 	j.Network.Name = cmp.Or(l.process.Alias(), j.Network.Name)
-	if err := errors.Join(j.terminate(result, err, l.process.Joined()), l.handOn(result.Cause)); err != nil {
-		l.warn(err)
+	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), l.handOn(result.Cause)); err != nil {
+		l.Warn(err)
 	}
 	return result, errors.Join(err, l.leave(result, err))
 }
@@ -114,7 +115,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 // are needless, unless the user chose their directory or has not seen all output.
 func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
-	l.narrator.end()
+	l.Settle()
 	needless := l.files.Chosen == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
 	logs := ""
 	if !needless {
@@ -127,16 +128,25 @@ func (l *localRun) leave(result report.Result, err error) error {
 		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", l.cluster, l.job.ID)
 	}
 	switch {
-	case l.output.Quiet, l.process.Muted, l.job.Cluster.Detached:
+	case l.Quiet, l.process.Muted, l.job.Cluster.Detached:
 	case err == nil || result.Cause != nil:
-		l.report(result, l.evidence(result, logs))
+		l.Result(result, l.evidence(result, logs))
 	case logs != "":
-		l.say("logs: " + logs)
+		l.Note("logs: " + logs)
 	}
-	unshown := l.console.Close()
+	unshown := l.Console.Close()
 	path := l.files.Path()
 	if unshown != nil && path != "" {
 		needless, unshown = false, fmt.Errorf("%w; they are in %s", unshown, path)
 	}
 	return errors.Join(unshown, l.files.Close(needless))
+}
+
+// writeTermination writes the termination message. A detached job goes on without this process.
+func (j Job) writeTermination(r report.Result, err error, joined bool) error {
+	if j.Cluster.Detached && err == nil {
+		return nil
+	}
+	m := termination.Message{Result: r, Err: err, Joined: joined, Node: j.Network.Name, MaxRestarts: j.Restarts.Max}
+	return m.Write(j.Output.TerminationLog)
 }

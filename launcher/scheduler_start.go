@@ -70,7 +70,7 @@ func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result
 		return report.Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
 	}
 	if p.Port == 0 {
-		d, err := l.job.door().Open(node.Addr, listener.Addr(), token, sealed, l.warn)
+		d, err := l.job.door().Open(node.Addr, listener.Addr(), token, sealed, l.Warn)
 		if err != nil {
 			return report.Result{}, errors.Join(err, listener.Close())
 		}
@@ -88,7 +88,7 @@ func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, 
 	at := door.Answer{Coordinator: net.JoinHostPort(head, strconv.Itoa(p.Port))}
 	if p.Port == 0 {
 		var err error
-		if at, err = l.job.door().Knock(ctx, head, func(text string) { l.warn(errors.New(text)) }); err != nil {
+		if at, err = l.job.door().Knock(ctx, head, func(text string) { l.Warn(errors.New(text)) }); err != nil {
 			return role.Member{}, err
 		}
 	}
@@ -119,7 +119,7 @@ func (l *localRun) headHost(ctx context.Context) string {
 	if addr == "" {
 		return p.Head
 	}
-	l.say(fmt.Sprintf("the name %s means nothing on this node; Slurm has it at %s (NodeAddr)", p.Head, addr))
+	l.Note(fmt.Sprintf("the name %s means nothing on this node; Slurm has it at %s (NodeAddr)", p.Head, addr))
 	return addr
 }
 

@@ -40,7 +40,7 @@ func (l *localRun) simulate(ctx context.Context) (report.Result, error) {
 	var machine placement.Node
 	preflight.Examine(ctx, l.job.Health.Preflight, &machine, false, nil, health.Here(l.job.Output.LogDir))
 	nodes := simnode.New(count)
-	nodes.Stdin, nodes.Relay, nodes.Warn = l.job.Ranks.Stdin, l.relay, l.warn
+	nodes.Stdin, nodes.Relay, nodes.Warn = l.job.Ranks.Stdin, l.relay, l.Warn
 	return l.role().BeginRemote(ctx, nodes, nil, func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)
 		for i := range count {
@@ -69,8 +69,8 @@ func (l *localRun) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
 		return nil, err
 	}
 	var both errgroup.Group
-	both.Go(func() error { return l.console.Relay(out, console.Stdout) })
-	both.Go(func() error { return l.console.Relay(words, console.Stderr) })
+	both.Go(func() error { return l.Relay(out, console.Stdout) })
+	both.Go(func() error { return l.Relay(words, console.Stderr) })
 	return &both, nil
 }
 
@@ -100,5 +100,5 @@ func (s *simulation) run() error {
 	if dir := l.files.Dir(); dir != nil {
 		err = errors.Join(err, dir.Close())
 	}
-	return errors.Join(err, l.console.Close())
+	return errors.Join(err, l.Console.Close())
 }

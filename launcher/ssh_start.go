@@ -55,6 +55,6 @@ func (l *localRun) fleet(e enlistment) (*ssh.Fleet, error) {
 	}
 	return &ssh.Fleet{
 		Hosts: names, Order: order, Need: l.job.Resources.MinNodes, Dir: dir, Golaunch: exe, Lease: e.Job.Network.Lease,
-		Show: l.console.Relay, Warn: l.warn,
+		Show: l.Relay, Warn: l.Warn,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package launcher
+package reporter
 
 import (
 	"fmt"
@@ -9,35 +9,33 @@ import (
 )
 
 func TestNarrator(t *testing.T) {
-	wait := func(reason string) Decision { return Decision{Reason: reason} }
-	news := func(reason string) Decision { return Decision{Reason: reason, News: true} }
-	failure, success := news("rank 1 failed"), wait("all exited 0")
+	const failure, success = "rank 1 failed", "all exited 0"
 	for _, c := range []struct {
 		name string
 		tell func(n *narrator)
 		want []string
 	}{
 		{"what passes is not told", func(n *narrator) {
-			n.tell(wait("a"))
+			n.tell("a", false)
 			time.Sleep(passing / 2)
-			n.tell(wait("b"))
+			n.tell("b", false)
 			time.Sleep(passing / 2)
-			n.tell(success)
+			n.tell(success, false)
 		}, nil},
 		{"what lasts is told once", func(n *narrator) {
-			n.tell(wait("a"))
+			n.tell("a", false)
 			time.Sleep(10 * passing)
-			n.tell(wait("b"))
+			n.tell("b", false)
 		}, []string{"a"}},
 		{"news are told at once, in the place of what passed", func(n *narrator) {
-			n.tell(wait("a"))
-			n.tell(failure)
-			n.tell(news("n1 was lost"))
-			n.tell(news("cancelled"))
+			n.tell("a", false)
+			n.tell(failure, true)
+			n.tell("n1 was lost", true)
+			n.tell("cancelled", true)
 		}, []string{"rank 1 failed", "n1 was lost", "cancelled"}},
 		{"a state after news lasts too", func(n *narrator) {
-			n.tell(failure)
-			n.tell(wait("a"))
+			n.tell(failure, true)
+			n.tell("a", false)
 			time.Sleep(2 * passing)
 		}, []string{"rank 1 failed", "a"}},
 	} {

@@ -1,4 +1,4 @@
-package launcher
+package reporter
 
 import (
 	"strings"
@@ -22,12 +22,12 @@ type narrator struct {
 	last string
 }
 
-func (n *narrator) tell(d Decision) {
+func (n *narrator) tell(reason string, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.forget()
-	if d.News {
-		n.tellNow(d)
+	if news {
+		n.tellNow(reason)
 		return
 	}
 	var timer *time.Timer
@@ -35,15 +35,15 @@ func (n *narrator) tell(d Decision) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.waiting == timer {
-			n.tellNow(d)
+			n.tellNow(reason)
 		}
 	})
 	n.waiting = timer
 }
 
-func (n *narrator) tellNow(d Decision) {
-	n.last = d.Reason
-	n.say("%s", d.Reason)
+func (n *narrator) tellNow(reason string) {
+	n.last = reason
+	n.say("%s", reason)
 }
 
 // told reports whether the last that was told begins with what.

@@ -1,4 +1,4 @@
-package launcher
+package termination
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 )
 
 func TestTerminationLine(t *testing.T) {
-	j := Job{Network: Network{Name: "n0"}, Restarts: Restarts{Max: 3}}
 	rank := report.Failure{Node: "n1", Rank: 3, Attempt: 2, Exit: failedExit(7), Why: "rank 3 on n1 (gpu 3) exited with code 7"}
 	late := rank
 	late.Exit = failedExit(124)
@@ -84,7 +83,8 @@ func TestTerminationLine(t *testing.T) {
 			`failed code=2 node=n0 restarts=0/3 cause="bad \"job\"\nno command"`,
 		},
 	} {
-		if got := j.terminationLine(c.result, c.err, c.joined); got != "golaunch: "+c.want+"\n" {
+		m := Message{Result: c.result, Err: c.err, Joined: c.joined, Node: "n0", MaxRestarts: 3}
+		if got := m.line(); got != "golaunch: "+c.want+"\n" {
 			t.Errorf("%s: %swant golaunch: %s", name, got, c.want)
 		}
 	}
@@ -97,9 +97,10 @@ func failedExit(code int) (e report.Exit) {
 
 // TestTerminationLineIsBounded also for a cause of which every byte must be escaped.
 func TestTerminationLineIsBounded(t *testing.T) {
-	j := Job{Network: Network{Name: strings.Repeat("n", 253)}, Restarts: Restarts{Max: 1 << 30}}
 	for _, c := range []string{"\x00", "\xff", "\u0085", "\U000e0001", "é"} {
-		line := j.terminationLine(report.Result{Code: 125}, errors.New(strings.Repeat(c, 5000)), true)
+		err := errors.New(strings.Repeat(c, 5000))
+		m := Message{Result: report.Result{Code: 125}, Err: err, Joined: true, Node: strings.Repeat("n", 253), MaxRestarts: 1 << 30}
+		line := m.line()
 		if len(line) > 4096 || strings.Count(line, "\n") != 1 {
 			t.Errorf("of %q it makes %d bytes", c, len(line))
 		}
@@ -109,9 +110,9 @@ func TestTerminationLineIsBounded(t *testing.T) {
 func TestTerminationLog(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	j := Job{Network: Network{Name: "n0"}, Output: Output{TerminationLog: path}}
+	m := Message{Node: "n0", Result: report.Result{Reason: "done"}}
 	for range 2 { // the newest line only
-		if err := j.terminate(report.Result{Reason: "done"}, nil, true); err != nil {
+		if err := m.Write(path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -119,13 +120,11 @@ func TestTerminationLog(t *testing.T) {
 	if got, err := os.ReadFile(path); string(got) != want {
 		t.Errorf("it has %q (%v), want %q", got, err, want)
 	}
-	j.Output.TerminationLog = filepath.Join(dir, "none", "such")
-	if err := j.terminate(report.Result{}, nil, true); err == nil || !strings.Contains(err.Error(), "choose another file with --termination-log") {
+	if err := m.Write(filepath.Join(dir, "none", "such")); err == nil || !strings.Contains(err.Error(), "choose another file with --termination-log") {
 		t.Errorf("a file that cannot be made: %v", err)
 	}
-	j.Cluster.Detached = true
-	for _, j := range []Job{j, {Output: Output{TerminationLog: noTerminationLog}}, {}} {
-		if err := j.terminate(report.Result{}, nil, true); err != nil {
+	for _, path := range []string{none, ""} {
+		if err := m.Write(path); err != nil {
 			t.Errorf("nothing to write: %v", err)
 		}
 	}

@@ -1,4 +1,6 @@
-package launcher
+// Package termination writes one line about the end of a job for the supervisor of this process, such
+// as a kubelet. docs/kubernetes.md is its contract.
+package termination
 
 import (
 	"errors"
@@ -10,48 +12,55 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// noTerminationLog is a Job's TerminationLog that writes none.
-const noTerminationLog = "none"
+// none is a path that writes no line.
+const none = "none"
 
-// podTerminationLog is the default of a container's terminationMessagePath. The kubelet takes 4096
-// bytes of it
+// podLog is the default of a container's terminationMessagePath. The kubelet takes 4096 bytes of it
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
-const podTerminationLog = "/dev/termination-log"
+const podLog = "/dev/termination-log"
 
-// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below
-// 4096.
+// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below 4096.
 const maxCause = 900
 
-// terminate writes how the job ended for the supervisor of this process. A detached job goes on
-// without this process.
-func (j Job) terminate(r report.Result, err error, joined bool) error {
-	path := j.Output.TerminationLog
+// Message is how a job ended for this process.
+type Message struct {
+	Result report.Result
+	// Err is golaunch's own error. Joined says that this node was in the job before that.
+	Err    error
+	Joined bool
+	// Node is this node; empty for the host name.
+	Node        string
+	MaxRestarts int
+}
+
+// Write writes the line to a file. In a pod, the default is podLog if that exists.
+func (m Message) Write(path string) error {
 	switch {
-	case path == noTerminationLog, path == "" && !pod.Inside(), j.Cluster.Detached && err == nil:
+	case path == none, path == "" && !pod.Inside():
 		return nil
 	case path == "":
-		path = podTerminationLog
+		path = podLog
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	}
-	if err := safefile.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil {
+	if err := safefile.Write(path, []byte(m.line()), 0o644); err != nil {
 		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
 	}
 	return nil
 }
 
-// terminationLine is one line for programs; docs/kubernetes.md is its contract. The node is the one
-// that failed, or this.
-func (j Job) terminationLine(r report.Result, err error, joined bool) string {
+// line names the node that failed, or this node.
+func (m Message) line() string {
+	r, node := m.Result, m.Node
 	cause, where := r.Reason, ""
-	if err != nil && (r.Code != 0 || cause == "") {
-		cause = strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
+	if m.Err != nil && (r.Code != 0 || cause == "") {
+		cause = strings.TrimPrefix(m.Err.Error(), usage.Kind().Error()+": ")
 	}
-	node := j.Network.Name
 	if node == "" {
 		node, _ = address.MachineName() // without one, the job has failed of that
 	}
@@ -62,12 +71,12 @@ func (j Job) terminationLine(r report.Result, err error, joined bool) string {
 		}
 		where += fmt.Sprintf(" attempt=%d", f.Attempt)
 	}
-	outcome := outcome(r, cause, err != nil && joined)
+	outcome := outcome(r, cause, m.Err != nil && m.Joined)
 	if len(cause) > maxCause {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "..."
 	}
 	return fmt.Sprintf("golaunch: %s code=%d node=%s%s restarts=%d/%d cause=%q\n",
-		outcome, r.Code, node, where, r.Restarts, j.Restarts.Max, cause)
+		outcome, r.Code, node, where, r.Restarts, m.MaxRestarts, cause)
 }
 
 // outcome is how a job ended, in one word. left says that this node lost the job, which may go on.

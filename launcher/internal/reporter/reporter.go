@@ -1,0 +1,76 @@
+// Package reporter tells people, or programs, how a job goes.
+package reporter
+
+import (
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// Reporter prints on a console, in words or as JSON lines.
+type Reporter struct {
+	*console.Console
+	// JSON prints JSON lines; Quiet prints nothing but the result as JSON.
+	JSON, Quiet bool
+
+	narrator narrator
+}
+
+// New is a reporter for a console.
+func New(c *console.Console, json, quiet bool) *Reporter {
+	return &Reporter{Console: c, JSON: json, Quiet: quiet, narrator: narrator{say: c.Say}}
+}
+
+// Decision tells what was decided. News are told at once.
+func (r *Reporter) Decision(at time.Time, reason string, news bool) {
+	switch {
+	case r.Quiet || reason == "":
+	case r.JSON:
+		r.Print(jsonout.Words{Time: at, Reason: reason}.Bytes())
+	default:
+		r.narrator.tell(reason, news)
+	}
+}
+
+// Note tells what this process does beside the decisions.
+func (r *Reporter) Note(what string) {
+	switch {
+	case r.Quiet:
+	case r.JSON:
+		r.Print(jsonout.Words{Reason: what}.Bytes())
+	default:
+		r.Say("%s", what)
+	}
+}
+
+// Warn tells what went wrong without ending the job.
+func (r *Reporter) Warn(err error) {
+	switch {
+	case r.Quiet:
+	case r.JSON:
+		r.Print(jsonout.Words{Warning: err.Error()}.Bytes())
+	default:
+		r.Say("warning: %v", err)
+	}
+}
+
+// Result says how the job ended, and where its logs are.
+func (r *Reporter) Result(result report.Result, logs string) {
+	if r.JSON {
+		r.Print(jsonout.Words{Result: result}.Bytes())
+		return
+	}
+	text := result.Report(logs)
+	if result.Cause == nil && r.narrator.told(result.Reason) { // the reason was the last line
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if text != "" {
+		r.Say("%s", text)
+	}
+}
+
+// Settle drops a decision that was not told yet: the result follows.
+func (r *Reporter) Settle() { r.narrator.end() }
