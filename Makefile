@@ -38,6 +38,8 @@ test:            ## every test, with the race detector where goroutines meet, ag
 		-race $(TESTFLAGS) $(WIDE) $(QUICK) ./cmd/golaunch ./rendezvous $(OTHERS)
 	cd tools/manifests && go test -count=1 ./...
 	cd tools/dist && go vet . && go test -count=1 ./release
+	cd tools/bench && go vet ./... && go test -race $(TESTFLAGS) ./...
+	cd tools/scale && go vet ./...
 
 test-all:        ## make test with everything tried anew (every planted bug, torchrun, golaunch with the race detector), the packages under systemd, and a soak
 	GOLAUNCH_TEST_ALL=1 $(MAKE) test LIMIT=2h
@@ -51,16 +53,18 @@ record:          ## what make test compares with: torchrun's answers, with the t
 lint:            ## golangci-lint, which has go vet's checks; then the packages that differ without cgo
 	$(LINT) run --allow-parallel-runners ./...
 	CGO_ENABLED=0 go vet ./internal/host/gpu ./cmd/golaunch/internal/memlimit
+	cd tools/bench && go tool -modfile=../lint/go.mod golangci-lint run --allow-parallel-runners ./...
+	cd tools/scale && go tool -modfile=../lint/go.mod golangci-lint run --allow-parallel-runners ./...
 
 bench:           ## the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 bench-peers:     ## golaunch against mpirun, srun, torchrun (of PYTHON) and Ray (RAY, a bin directory) on this machine, into docs/performance.md
-	go run ./tools/bench -python $(PYTHON) -ray '$(RAY)'
-	go run ./tools/bench/plot
+	go run -C tools/bench . -python $(PYTHON) -ray '$(RAY)'
+	go run -C tools/bench ./plot
 
 bench-scale:     ## what clusters of 1,000 to 12,500 nodes cost their coordinator, and how long things take there; AGENTS has other sizes
-	go run ./tools/scale -agents $(AGENTS)
+	go run -C tools/scale . -agents $(AGENTS)
 
 soak:            ## random faults into a real cluster of network namespaces, as root, for SECONDS (3600); SEED repeats one
 	go test -tags soak -c -o $(BIN)/soak ./tools/soak

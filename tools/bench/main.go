@@ -1,6 +1,6 @@
 // Bench measures golaunch against its peers on this machine: all launchers in turn, in one run.
 //
-//	go run ./tools/bench -python PYTHON -ray DIRECTORY
+//	go run -C tools/bench . -python PYTHON -ray DIRECTORY
 //
 // It needs cc, and compares with what is there: mpirun, Slurm, torchrun (in the same directory as a Python with torch) and Ray (by the
 // directory of its commands). What is missing is named, with what would change that. All samples go to a file, from which tools/bench/plot
@@ -62,6 +62,9 @@ func main() {
 }
 
 func measure(ctx context.Context, out, python, ray, only string, limit time.Duration, most int) (err error) {
+	if err := record.ChangeToRoot(); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("/tmp", "glbench-") // short, for Ray's sockets in it
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ var logicalRows = []struct{ metric, name, unit string }{
 func (p plan) logical(ctx context.Context, agents int) (*result, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "./rendezvous", "-run", "^$", "-bench", "^BenchmarkLogical$", "-benchtime", "1x", "-timeout", limit.String(),
 		"-args", "-agents", strconv.Itoa(agents), "-ranks", strconv.Itoa(p.ranks))
+	cmd.Dir = root(ctx)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

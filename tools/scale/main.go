@@ -1,7 +1,7 @@
 // Command scale measures what a cluster costs its coordinator, and how long it takes, at a size that no test has: a real coordinator, and
 // agents that have a connection each, over loopback and mutual TLS, but no ranks. They do at once what they are told.
 //
-//	go run ./tools/scale -agents 1000,2500,5000,12500
+//	go run -C tools/scale . -agents 1000,2500,5000,12500
 //
 // The agents are in two processes beside this one, which is their client. All share this machine's cores, so that a third of what is
 // measured, and more of what has handshakes in it, is what the agents cost. An agent's connection needs a file in two processes: the limit
@@ -124,10 +124,20 @@ func measure(ctx context.Context, sizes string, p plan, asJSON bool) error {
 func (p *plan) build(ctx context.Context, dir string) error {
 	p.golaunch = filepath.Join(dir, "golaunch")
 	build := exec.CommandContext(ctx, "go", "build", "-o", p.golaunch, "./cmd/golaunch")
+	build.Dir = root(ctx)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("cannot build golaunch; run this in its repository: %w", err)
 	}
 	return nil
+}
+
+// root is the directory of golaunch's module, which this one has for its own; empty, which is the working directory, if it cannot be told.
+func root(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/golaunch/golaunch").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }

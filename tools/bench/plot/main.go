@@ -1,13 +1,12 @@
 // Plot makes the plots and the tables of the documents from what tools/bench has measured, so that none of them can disagree with it:
 //
-//	go run ./tools/bench/plot
+//	go run -C tools/bench ./plot
 //
 // It writes docs/performance/*.svg, and what stands between `<!-- measured: NAME -->` and `<!-- end -->` in the documents that have such
 // marks.
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,9 +18,11 @@ import (
 )
 
 func main() {
-	root := flag.String("root", ".", "directory of the repository")
-	flag.Parse()
-	if err := write(*root); err != nil {
+	err := record.ChangeToRoot()
+	if err == nil {
+		err = write(".")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "plot:", err)
 		os.Exit(1)
 	}

@@ -22,7 +22,7 @@ func TestDocuments(t *testing.T) {
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join("../../..", name))
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is not what docs/performance/peers.json says (%v): go run ./tools/bench/plot", name, err)
+			t.Errorf("%s is not what docs/performance/peers.json says (%v): go run -C tools/bench ./plot", name, err)
 		}
 	}
 	left, err := filepath.Glob("../../../" + plots + "/*.svg")
