@@ -7,23 +7,22 @@ import (
 	"github.com/golaunch/golaunch/internal/host/topology"
 )
 
-// plan is one call of [Plan].
 type plan struct {
 	topology *topology.Topology
 	policy   Policy
 	ranks    []Rank
 	domains  []domain
-	// home is, for each rank, the index of its domain, and lodgers has the ranks of each domain.
+	// home is the index of each rank's domain, and lodgers has the ranks of each domain.
 	home     []int
 	lodgers  [][]int
 	warnings []Warning
 }
 
-// domain is a NUMA node or a socket, as far as it may be used.
+// domain is the usable part of a NUMA node or a socket.
 type domain struct {
 	cpus topology.Set
 	name string
-	// memory is the NUMA node that has all of it, if that has memory.
+	// memory is the NUMA node that has all of its CPUs, if that has memory.
 	memory int
 }
 
@@ -39,7 +38,7 @@ func newPlan(t topology.Topology, ranks []Rank, p Policy) *plan {
 		}
 	}
 	if len(pl.domains) == 0 {
-		pl.add(t.CPUs, "machine", 0) // sysfs is not about the CPUs that the kernel lets it use
+		pl.add(t.CPUs, "machine", 0) // sysfs does not list the CPUs that the kernel allows
 	}
 	pl.settle()
 	return pl
@@ -51,8 +50,8 @@ func (pl *plan) add(cpus topology.Set, name string, number int) {
 	}
 }
 
-// memory is the node to prefer. For CPUs of several nodes the kernel does better by itself, with the memory of the node on which a
-// thread runs.
+// memory is the node to prefer. For CPUs of several nodes the kernel does better: it uses the
+// memory of the node on which a thread runs.
 func (pl *plan) memory(cpus topology.Set) int {
 	for i := range pl.topology.Nodes {
 		n := &pl.topology.Nodes[i]
@@ -67,7 +66,8 @@ func (pl *plan) warn(code, format string, args ...any) {
 	pl.warnings = append(pl.warnings, Warning{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
-// settle finds each rank's domain: the one near its GPU. The others are dealt out evenly, neighbours to the same.
+// settle finds each rank's domain, the one near its GPU. It deals the other ranks out evenly,
+// neighbours together.
 func (pl *plan) settle() {
 	pl.home, pl.lodgers = make([]int, len(pl.ranks)), make([][]int, len(pl.domains))
 	var homeless []int
@@ -84,7 +84,7 @@ func (pl *plan) settle() {
 	}
 }
 
-// near is the index of the domain near a rank's GPU, -1 when nobody knows.
+// near is the index of the domain near a rank's GPU, or -1.
 func (pl *plan) near(r Rank) int {
 	if r.GPU == "" {
 		return -1
@@ -106,7 +106,7 @@ func (pl *plan) near(r Rank) int {
 	return slices.IndexFunc(pl.domains, func(d domain) bool { return d.cpus.Has(cpu) })
 }
 
-// even says that there is something to bind to, that every domain has ranks, and that none has many more than another.
+// even reports whether every domain has ranks, and none has many more than another.
 func (pl *plan) even() bool {
 	fewest, most := len(pl.ranks), 0
 	for _, l := range pl.lodgers {
@@ -115,7 +115,7 @@ func (pl *plan) even() bool {
 	return len(pl.domains) > 1 && fewest > 0 && most <= fewest+1 && len(pl.warnings) == 0
 }
 
-// wholes bind each rank to its whole domain.
+// wholes binds each rank to its whole domain.
 func (pl *plan) wholes() []Binding {
 	out := make([]Binding, len(pl.ranks))
 	for i, r := range pl.ranks {
@@ -125,7 +125,7 @@ func (pl *plan) wholes() []Binding {
 	return out
 }
 
-// why says where a rank is: on so much of a domain.
+// why says on how much of which domain a rank is.
 func (r Rank) why(part string, d *domain) string {
 	text := part + d.name
 	if r.GPU != "" && r.Node != topology.Unknown {
@@ -134,7 +134,7 @@ func (r Rank) why(part string, d *domain) string {
 	return text
 }
 
-// shares bind the ranks of each domain to parts of it.
+// shares binds the ranks of each domain to parts of it.
 func (pl *plan) shares() []Binding {
 	level := topology.Core
 	if pl.policy == Cache {
@@ -151,8 +151,8 @@ func (pl *plan) shares() []Binding {
 	return out
 }
 
-// share deals the groups of a domain out to its ranks, neighbours to the same, so that their numbers differ by one at most. Ranks
-// share groups when there are more of them.
+// share deals the groups of a domain out to its ranks, neighbours together, so that their numbers
+// differ by at most one. Ranks share groups if there are more ranks.
 func (pl *plan) share(d *domain, ranks []int, level topology.Level, out []Binding) {
 	if len(ranks) == 0 {
 		return
@@ -179,7 +179,7 @@ func (pl *plan) share(d *domain, ranks []int, level topology.Level, out []Bindin
 	}
 }
 
-// within are the usable parts of a level's groups in a domain. CPUs of no group are one each.
+// within are the usable parts of a level's groups in a domain. CPUs in no group form one each.
 func (pl *plan) within(d *domain, level topology.Level) []topology.Set {
 	parts := make([]topology.Set, 0, len(pl.topology.Groups[level]))
 	rest := d.cpus

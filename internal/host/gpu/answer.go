@@ -12,23 +12,24 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 )
 
-// meterName is the argv[0] of a meter's child. It ends with its standard input.
+// meterName is the argv[0] of a meter's child, which ends with its standard input.
 const meterName = "gpumeter"
 
-// answer is a line that the child prints: one when it has opened the driver, and then one for each line that it is sent.
+// answer is a line that the child prints: one when it has opened the driver, then one for each line
+// that it reads.
 type answer struct {
 	Readings []line
-	// Why says that there is no device, and Err that the driver has failed; the child is of no more use then.
+	// Why says that there is no device, and Err that the driver has failed. Either ends the child.
 	Why, Err string
 }
 
-// line is a reading in JSON, which has no NaN.
+// line is a reading as JSON, which has no NaN.
 type line struct {
 	Reading
 	Use *float64
 }
 
-// init is the child: it must not reach the main of a program that has no idea of meters.
+// init runs the child. It must never reach main, which knows nothing of meters.
 func init() {
 	if !helper.Is(meterName) {
 		return
@@ -43,8 +44,8 @@ func init() {
 	os.Exit(1)
 }
 
-// listen passes questions on, one at a time as they are asked, and ends this process group when there will be none. The parent may have
-// been killed, and a driver that hangs must not keep the child from noticing.
+// listen passes on one question at a time and ends this process group when there will be no more.
+// The parent may have been killed, and a hanging driver must not keep the child from noticing.
 func listen(questions chan<- struct{}) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		questions <- struct{}{}
@@ -66,7 +67,7 @@ func newAnswer(readings []Reading, why string, err error) answer {
 	return a
 }
 
-// parseAnswer is the answer that a line has; that the driver has failed is an error.
+// parseAnswer reads a line. A driver failure in it is an error.
 func parseAnswer(text []byte) (a answer, err error) {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return answer{}, fmt.Errorf("GPU meter printed %.80q instead of its readings: %w", text, err)

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// errDied says that a child ended without having been killed by its meter.
+// errDied means that a child ended although its meter did not kill it.
 var errDied = errors.New("GPU meter died")
 
-// ask takes the answer to one question. An error may be that of ctx; the child must be killed after any, unless it is still opening the
-// driver: what it says later would be taken for the answer to another question.
+// ask asks one question. The error may be that of ctx. After an error the caller must kill the
+// child, unless it still opens the driver: its late answer would be taken for that to another
+// question.
 func (t *teller) ask(ctx context.Context) (answer, error) {
 	if !t.opened {
 		if a, err := t.next(ctx); err != nil || a.Why != "" {
@@ -20,7 +21,7 @@ func (t *teller) ask(ctx context.Context) (answer, error) {
 		}
 		t.opened = true
 	}
-	_, _ = io.WriteString(t.stdin, "\n") // which fails when the child is gone
+	_, _ = io.WriteString(t.stdin, "\n") // fails if the child is gone
 	return t.next(ctx)
 }
 
@@ -43,7 +44,8 @@ func (t *teller) next(ctx context.Context) (answer, error) {
 	}
 }
 
-// opening says that the driver may still be opened in time, which is not bound to one question.
+// opening reports whether the driver is still being opened within its time limit, which is longer
+// than one question.
 func (t *teller) opening() bool {
 	return !t.opened && !t.doomed && time.Since(t.started) < patience-farewell
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 )
 
-// childName is the argv[0] of a probe. The only argument is its time to live.
+// childName is the argv[0] of a probe. Its only argument is its time to live.
 const childName = "gpuprobe"
 
 // report is what a probe prints.
@@ -22,7 +22,7 @@ type report struct {
 	Lost bool
 }
 
-// init is the child: it must not reach the main of a program that has no idea of probes.
+// init runs the child. It must never reach main, which knows nothing of probes.
 func init() {
 	if !helper.Is(childName) {
 		return

@@ -1,12 +1,13 @@
-// Package gpu finds the GPUs of this machine, and says who uses them.
+// Package gpu finds the GPUs of this machine and the processes that use them.
 //
-// NVML runs in a child process with a deadline, because a wedged driver puts its caller into an uninterruptible sleep and a broken one
-// takes it down. The child is this same executable, started again as a helper that never comes to main (internal/host/helper): one that prints
-// the GPUs and exits, or a [Meter]'s, which answers again and again for as long as it is needed, since opening NVML costs
-// more than many readings. Importing the package touches no driver.
+// NVML runs in a child process with a deadline, because a wedged driver puts its caller into an
+// uninterruptible sleep and a broken one crashes it. The child is this same executable, started as
+// a helper (internal/host/helper): either a probe that prints the GPUs and exits, or that of a
+// [Meter], which answers until it is closed, because opening NVML costs more than many readings.
+// Importing the package touches no driver.
 //
-// Builds with cgo use go-nvml. Its NVML symbols are bound lazily, so such a binary does not start under LD_BIND_NOW=1; builds
-// with CGO_ENABLED=0 load NVML through purego and do.
+// Builds with cgo use go-nvml. They bind NVML's symbols lazily, so they do not start under
+// LD_BIND_NOW=1. Builds with CGO_ENABLED=0 load NVML through purego and do start.
 package gpu
 
 import (
@@ -19,42 +20,43 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Device is a GPU, or one MIG instance of a GPU that is split into them.
+// Device is a GPU, or one MIG instance of a GPU.
 type Device struct {
-	// Index is the place in PCI bus order (CUDA_DEVICE_ORDER=PCI_BUS_ID), from 0. Where GPUs are split it counts instances,
-	// which CUDA does not: a MIG instance is made visible by its UUID.
+	// Index is the place in PCI bus order (CUDA_DEVICE_ORDER=PCI_BUS_ID), from 0. With MIG it
+	// counts instances, which CUDA does not: make an instance visible by its UUID.
 	Index int
 	// UUID is the driver's name for the device, "GPU-..." or "MIG-...".
 	UUID string
-	// Name is the product's name, "NVIDIA H200".
+	// Name is the product name, "NVIDIA H200".
 	Name string
-	// PCI is the address of the GPU as sysfs writes it, "0000:0f:00.0".
+	// PCI is the address of the GPU as in sysfs, "0000:0f:00.0".
 	PCI string
-	// Memory is in bytes; 0 where the driver does not tell, as on GPUs that share the host's memory.
+	// Memory is in bytes; 0 if unknown, as on GPUs that share the host's memory.
 	Memory int64
 	// MIG says that this is an instance.
 	MIG bool
-	// Holders are the pids of the processes with a compute context on the device, ascending; graphics processes are not among
-	// them. It is empty where the driver does not tell. In a container pids are those of the host.
+	// Holders are the pids of processes with a compute context on the device, ascending, without
+	// graphics processes. It is empty if unknown. In a container the pids are those of the host.
 	Holders []int
-	// Health is what the driver says of it, and Power what it uses.
+	// Health is its condition, and Power its consumption.
 	Health Health
 	Power  Power
 }
 
-// List returns the GPUs that this process may use, in PCI bus order, or says in why there is none. An inherited
-// CUDA_VISIBLE_DEVICES counts as the user's or the scheduler's word: see [Restrict]. NVIDIA_VISIBLE_DEVICES does not, since the
-// container runtime has acted on it, in the host's numbering.
+// List returns the GPUs that this process may use, in PCI bus order, or why there is none. It obeys
+// an inherited CUDA_VISIBLE_DEVICES, see [Restrict]. It ignores NVIDIA_VISIBLE_DEVICES, which the
+// container runtime has applied already, with the host's numbers.
 //
-// It is an error when there is a driver that does not answer, within 10 s or until the deadline of ctx, and when a GPU is lost:
-// CUDA's numbering is then anyone's guess. On a machine without a driver List costs a few system calls.
+// It fails if a driver does not answer within 10 s or before the deadline of ctx, and if a GPU is
+// lost, because CUDA then numbers the others unpredictably. Without a driver List costs a few
+// system calls.
 func List(ctx context.Context) (devices []Device, why string, err error) {
 	all, why, err := Survey(ctx)
 	devices, hidden := Visible(all)
 	return devices, cmp.Or(why, hidden), err
 }
 
-// Survey is List without regard to CUDA_VISIBLE_DEVICES. The error wraps [ErrLost] when a GPU is lost.
+// Survey is List without CUDA_VISIBLE_DEVICES. The error wraps [ErrLost] if a GPU is lost.
 func Survey(ctx context.Context) (devices []Device, why string, err error) {
 	if !present(os.Getenv("LD_LIBRARY_PATH")) {
 		return nil, noLibrary, nil
@@ -63,7 +65,7 @@ func Survey(ctx context.Context) (devices []Device, why string, err error) {
 	return r.Devices, r.Why, err
 }
 
-// Visible are the devices that CUDA_VISIBLE_DEVICES leaves; why says that it leaves none of them.
+// Visible are the devices that CUDA_VISIBLE_DEVICES leaves, or why it leaves none.
 func Visible(all []Device) (devices []Device, why string) {
 	value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
 	if !set || len(all) == 0 {
@@ -75,10 +77,10 @@ func Visible(all []Device) (devices []Device, why string) {
 	return devices, why
 }
 
-// ErrLost says that a GPU no longer answers its driver, and nothing but a reset or a reboot brings it back.
+// ErrLost means that a GPU no longer answers its driver. Only a reset or a reboot brings it back.
 var ErrLost = errors.New("a GPU is lost")
 
-// Placement is what placement needs to know of the devices, in the same order.
+// Placement is the devices as package placement needs them, in the same order.
 func Placement(devices []Device) []placement.GPU {
 	gpus := make([]placement.GPU, len(devices))
 	for i, d := range devices {
@@ -87,7 +89,7 @@ func Placement(devices []Device) []placement.GPU {
 	return gpus
 }
 
-// heldBy names one process and counts the others, so that the reason of a busy node stays one line.
+// heldBy names one process and counts the others, so that the reason fits one line.
 func heldBy(pids []int) string {
 	switch len(pids) {
 	case 0:

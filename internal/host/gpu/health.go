@@ -5,35 +5,38 @@ import (
 	"fmt"
 )
 
-// Health is what is wrong with a GPU as far as its driver tells: what that does not tell is as on a healthy one, so that the zero
-// Health is a GPU of which nothing bad is known. A MIG instance has that of its GPU.
+// Health is what is wrong with a GPU as far as its driver tells. Unknown values are those of a
+// healthy GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
 type Health struct {
-	// Uncorrected counts the ECC errors that were not corrected since the driver was loaded.
+	// Uncorrected counts uncorrected ECC errors since the driver was loaded.
 	Uncorrected uint64
-	// RemapPending says that a row of memory is remapped at the next reset, RemapFailed that there was no row left for it.
+	// RemapPending says that the next reset remaps a row of memory, RemapFailed that no spare row
+	// was left.
 	RemapPending, RemapFailed bool
-	// Recovery is what the driver wants done before the GPU is used again, "GPU reset"; empty for nothing. Drivers before R570 do not tell.
+	// Recovery is what the driver demands before the GPU is used again, such as "GPU reset"; empty
+	// for nothing. Drivers before R570 do not tell.
 	Recovery string
-	// Throttled are the reasons that hold its clocks down against its will: heat and power supply.
+	// Throttled are the reasons for reduced clocks that are faults: heat and power supply.
 	Throttled []string
-	// Lanes and MaxLanes are of its PCIe link as it runs, and as GPU and slot could; 0 where it has none.
+	// Lanes and MaxLanes are the PCIe lanes in use, and those that GPU and slot support; 0 without
+	// PCIe.
 	Lanes, MaxLanes int
-	// Links is the number of its NVLinks, DownLinks those that are not active.
+	// Links is the number of its NVLinks, DownLinks that of inactive ones.
 	Links     int
 	DownLinks []int
-	// Fabric says why the GPU is not yet part of its NVSwitch fabric; empty when it is, or has none.
+	// Fabric says why the GPU has not joined its NVSwitch fabric; empty if it has, or if there is
+	// none.
 	Fabric string
 }
 
-// fieldValue is laid out as nvmlFieldValue_t in nvml.h.
 type fieldValue struct {
 	id, scope        uint32
-	_, _             int64 // when, and for how long, the driver looked
+	_, _             int64 // timestamp and latency
 	valueType, error uint32
 	value            [8]byte
 }
 
-// Fields of a GPU (NVML_FI_DEV_... in nvml.h); the scope of nvLinkState is the link.
+// Fields of a GPU (NVML_FI_DEV_... in nvml.h). The scope of nvLinkState is the link.
 const (
 	eccUncorrected = 4
 	nvLinkCount    = 91
@@ -46,10 +49,9 @@ const (
 	recoveryAction = 230
 )
 
-// maxLinks is NVML_NVLINK_MAX_LINKS.
 const maxLinks = 36
 
-// number is the value of a field, if it has one: of type unsigned int, unsigned long (long), or (long long) int.
+// number is the value of an integer field, if it has one.
 func (f fieldValue) number() (n uint64, known bool) {
 	switch {
 	case code(f.error) != success:
@@ -62,7 +64,8 @@ func (f fieldValue) number() (n uint64, known bool) {
 	return 0, false
 }
 
-// examine asks a GPU how it is. Each question may stay without an answer: by an old driver, a small GPU, in a virtual machine.
+// examine reads the condition of a GPU. Old drivers, small GPUs and virtual machines leave some
+// questions unanswered.
 func examine(c card) (h Health) {
 	f := []fieldValue{{id: eccUncorrected}, {id: remapPending}, {id: remapFailure}, {id: recoveryAction}, {id: nvLinkCount}}
 	if c.fields(f) == nil {
@@ -88,7 +91,6 @@ func examine(c card) (h Health) {
 	return h
 }
 
-// recovery names an nvmlDeviceGpuRecoveryAction_t.
 func recovery(action uint64) string {
 	names := []string{"", "GPU reset", "node reboot", "drain P2P", "drain and GPU reset", "recovery of the IMEX domain"}
 	if action < uint64(len(names)) {
@@ -116,8 +118,8 @@ func downLinks(c card, links int) (down []int) {
 	return down
 }
 
-// throttled names the bits of nvmlClocksEventReasons that tell of trouble. Idleness, a power cap and clocks that were set are
-// none (DCGM's health checks have the same four).
+// throttled names the bits of nvmlClocksEventReasons that are faults, as DCGM's health checks do.
+// Idleness, a power cap and fixed clocks are not.
 func throttled(reasons uint64) (names []string) {
 	for _, r := range []struct {
 		bit  uint64
@@ -135,7 +137,7 @@ func throttled(reasons uint64) (names []string) {
 	return names
 }
 
-// unready puts an nvmlGpuFabricState_t into words; the status counts once the GPU is registered.
+// unready describes an nvmlGpuFabricState_t. status counts once the GPU is registered.
 func unready(state uint8, status code) string {
 	switch {
 	case state == 1:

@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// Meter reads what GPUs do now, again and again, through one process of its own that has the driver open: a reading costs no start of a
-// process, and a driver that hangs or crashes takes nobody with it but that process, which ends with this one however that ends. While it
-// lives the GPUs cannot be reset, for which [Meter.Close] is. A Meter may be used by several goroutines.
+// Meter reads the use of GPUs repeatedly through one child process that keeps the driver open, so a
+// reading starts no process. A driver that hangs or crashes takes down only that child, which ends
+// with this process in any case. GPUs cannot be reset while the child runs; [Meter.Close] ends it.
+// A Meter may be used by several goroutines.
 type Meter struct {
-	// turn is held by who owns what follows.
+	// turn is held by the owner of the fields that follow.
 	turn  chan struct{}
 	child *teller
 	rest  rest
-	// now is the time, of which only the pauses depend.
+	// now is a clock for the pauses.
 	now func() time.Time
 	// life ends with Close.
 	life context.Context
@@ -31,12 +32,13 @@ func NewMeter() *Meter {
 
 var errClosed = errors.New("the GPU meter is closed")
 
-// Read asks what all GPUs do, in the driver's order; a GPU of another job and one that is lost are left out. It is over with ctx, and
-// within 10 s.
+// Read reads all GPUs in the driver's order, except those of other jobs and lost ones. It ends with
+// ctx, and within 10 s.
 //
-// Its process is started at the first Read, and anew by one after it died or did not answer. A driver that takes longer to open than ctx
-// lets it is opened all the same, for 10 s, and a later Read has it. After 5 failures in a row Read returns the last one at once, and
-// asks only once a minute. Where there is no driver or no GPU the readings are empty, without an error and for a minute.
+// The first Read starts the child, as does one after it died or did not answer. A driver that opens
+// more slowly than ctx allows still gets 10 s, and a later Read uses it. After 5 failures in a row
+// Read returns the last error at once and tries again only once a minute. Without a driver or a GPU
+// it returns no readings and no error for a minute.
 func (m *Meter) Read(ctx context.Context) ([]Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -66,7 +68,7 @@ func (m *Meter) Read(ctx context.Context) ([]Reading, error) {
 	return a.readings(), nil
 }
 
-// take waits for the turn, which the caller then has to give back.
+// take waits for the turn, which the caller must give back.
 func (m *Meter) take(ctx context.Context) error {
 	select {
 	case m.turn <- struct{}{}:
@@ -80,7 +82,7 @@ func (m *Meter) take(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the child. One that has answered before may have been killed since by anybody, and a new one is asked then.
+// ask asks the child. If one that has answered before was killed since, it asks a new one.
 func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 	veteran := m.child != nil && m.child.opened
 	for {
@@ -94,7 +96,8 @@ func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 	}
 }
 
-// ready sees to a child that can be asked. There is never more than one: another would hang where one cannot be killed.
+// ready ensures that there is a child to ask. There is never more than one: if one cannot be
+// killed, another would hang too.
 func (m *Meter) ready(ctx context.Context) (err error) {
 	if m.child != nil && m.child.able() {
 		return nil
@@ -108,7 +111,7 @@ func (m *Meter) ready(ctx context.Context) (err error) {
 	return err
 }
 
-// failed draws the consequences of an error of ask, which took that long, and puts it into words.
+// failed handles an error of ask, which took that long, and describes it.
 func (m *Meter) failed(ctx context.Context, err error, took time.Duration) error {
 	late := errors.Is(err, ctx.Err())
 	if late && m.life.Err() == nil && m.child.opening() {
@@ -136,11 +139,11 @@ func (m *Meter) givenUp(ctx context.Context) error {
 	return fmt.Errorf("reading GPUs given up: %w", ctx.Err())
 }
 
-// Close ends the process, and a Read that waits for it. It is an error when the process is not gone within a second. A Read
-// after Close is an error.
+// Close ends the child and any Read that waits for it. It fails if the child is not gone within a
+// second. A Read after Close fails.
 func (m *Meter) Close() error {
 	m.stop()
-	m.turn <- struct{}{} // a Read does not keep it for long now
+	m.turn <- struct{}{} // no Read keeps it for long now
 	defer func() { <-m.turn }()
 	if m.child == nil {
 		return nil

@@ -4,7 +4,6 @@ package gpu
 
 import "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-// nvmlLibrary is NVML through go-nvml.
 type nvmlLibrary struct{ nvml.Interface }
 
 func newLibrary() library { return nvmlLibrary{nvml.New()} }
@@ -55,8 +54,8 @@ func (c nvmlCard) holders() ([]Holder, error) {
 	return all, check(ret)
 }
 
-// has must come before a call of what an old driver may lack: go-nvml's symbols are bound at their first call, which then ends the
-// process.
+// has must precede calls of functions that an old driver may lack: go-nvml binds symbols at the
+// first call, and a missing one ends the process.
 func (c nvmlCard) has(symbol string) error {
 	if err := c.symbols.LookupSymbol(symbol); err != nil {
 		return failure{functionNotFound, err.Error()}

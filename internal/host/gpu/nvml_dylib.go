@@ -24,7 +24,7 @@ type dlopened struct {
 	migSlots    func(handle, *uint32) code
 	migByIndex  func(handle, uint32, *handle) code
 
-	// These an old driver may lack; they are nil then.
+	// Old drivers may lack these; then they are nil.
 	getFields   func(handle, int32, *fieldValue) code
 	getThrottle func(handle, *uint64) code
 	getLanes    func(handle, *uint32) code
@@ -36,10 +36,10 @@ type dlopened struct {
 	getHeat     func(device handle, sensor int32, degrees *uint32) code
 }
 
-// handle is an opaque pointer of the driver.
 type handle uintptr
 
-// These are laid out as nvmlPciInfo_t, nvmlMemory_t, nvmlUtilization_t, nvmlGpuFabricInfo_t and nvmlProcessInfo_t in nvml.h.
+// These have the layouts of nvmlPciInfo_t, nvmlMemory_t, nvmlUtilization_t, nvmlGpuFabricInfo_t and
+// nvmlProcessInfo_t in nvml.h.
 type (
 	pciInfo struct {
 		legacy                             [16]byte
@@ -191,7 +191,7 @@ func (c dlopenedCard) instance(slot int) (card, error) {
 	return d, c.lib.check(ret)
 }
 
-// errLacks says that the driver is too old for a question.
+// errLacks means that the driver is too old for a question.
 var errLacks = failure{functionNotFound, "no such function"}
 
 func (c dlopenedCard) fields(fields []fieldValue) error {

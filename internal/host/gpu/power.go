@@ -1,10 +1,11 @@
 package gpu
 
-// Power is what a GPU uses; zero where the driver does not tell. A MIG instance has that of its GPU.
+// Power is what a GPU consumes; zero if unknown. A MIG instance has the values of its GPU.
 type Power struct {
-	// Energy is in millijoules since the driver was loaded, so that two looks give the mean power between them.
+	// Energy is in millijoules since the driver was loaded. Two readings give the mean power
+	// between them.
 	Energy uint64
-	// Limit is what it may draw, in milliwatts.
+	// Limit is the power limit in milliwatts.
 	Limit uint64
 }
 

@@ -9,8 +9,8 @@ import (
 // noLibrary is the usual reason for no GPU.
 const noLibrary = "no NVIDIA driver: libnvidia-ml.so.1 not found"
 
-// traces exist where an NVIDIA driver has been loaded; /dev/dxg is WSL's. The library's usual places cover a machine that has
-// just booted, on which NVML's first caller loads the kernel module.
+// traces exist if an NVIDIA driver was loaded; /dev/dxg is WSL's. The usual places of the library
+// cover a machine that has just booted, where the first caller of NVML loads the kernel module.
 var traces = []string{
 	"/proc/driver/nvidia/version",
 	"/dev/nvidiactl",
@@ -23,7 +23,7 @@ var traces = []string{
 	"/run/opengl-driver/lib/libnvidia-ml.so.1",
 }
 
-// present says whether a probe is worth its start: no trace means no driver.
+// present reports whether a probe is worth its start: without a trace there is no driver.
 func present(libraryPath string) bool {
 	for _, dir := range filepath.SplitList(libraryPath) {
 		if exists(filepath.Join(dir, "libnvidia-ml.so.1")) {

@@ -15,16 +15,18 @@ import (
 )
 
 const (
-	// patience is how long a driver may take where the caller sets no deadline: eight GPUs without persistence mode take seconds.
+	// patience is how long a driver may take if the caller sets no deadline: eight GPUs without
+	// persistence mode take seconds.
 	patience = 10 * time.Second
-	// farewell is how long a killed probe may take to die; one that is in the driver's hands may never.
+	// farewell is how long a killed probe may take to die; one that hangs in the driver may never.
 	farewell = time.Second
-	// maxReport and maxComplaint bound what a probe may print, in bytes: 128 devices with 100 holders each take 100 kB.
+	// maxReport and maxComplaint bound a probe's output in bytes: 128 devices with 100 holders each
+	// take 100 kB.
 	maxReport    = 1 << 20
 	maxComplaint = 4 << 10
 )
 
-// probe asks the driver through a child, and kills it when it takes too long.
+// probe asks the driver through a child, and kills it if it takes too long.
 func probe(ctx context.Context) (report, error) {
 	if _, set := ctx.Deadline(); !set {
 		var cancel context.CancelFunc
@@ -57,7 +59,8 @@ func probe(ctx context.Context) (report, error) {
 	return parse(stdout.data)
 }
 
-// command is a child as a process group of its own, so that helpers of the driver are killed with it.
+// command is a child in a process group of its own, so that helpers of the driver are killed with
+// it.
 func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	proof, err := helper.File()
 	if err != nil {
@@ -71,8 +74,9 @@ func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error
 	return cmd, nil
 }
 
-// await returns how the probe ended. When ctx is done first, dead says whether the killed probe is gone: one in an
-// uninterruptible sleep is not, and is left to the goroutine that waits for it.
+// await returns how the probe ended. If ctx ends first, it kills the probe; dead says whether the
+// probe then ended. One in an uninterruptible sleep does not, and stays with the goroutine that
+// waits for it.
 func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
 	select {
 	case err := <-exited:
@@ -80,14 +84,14 @@ func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-exited: //nolint:errcheck // by the kill, and how does not matter
+	case <-exited: //nolint:errcheck // it was killed
 		return true, nil
 	case <-time.After(farewell):
 		return false, nil
 	}
 }
 
-// givenUp is why the probe was killed, and whether it is still there.
+// givenUp is why the probe was killed, and whether it still exists.
 func givenUp(ctx context.Context, limit time.Duration, dead bool, pid int) error {
 	lingers := ""
 	if !dead {
@@ -114,13 +118,13 @@ func parse(text []byte) (report, error) {
 	return r, nil
 }
 
-// lost is an error of the driver about a GPU that is.
+// lost is a driver's error about a lost GPU.
 type lost struct{ text string }
 
 func (l lost) Error() string { return "NVIDIA driver: " + l.text }
 func (l lost) Unwrap() error { return ErrLost }
 
-// firstLine is what a dying process had to say.
+// firstLine is the error message of a dying process.
 func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	if line == "" {
@@ -129,7 +133,8 @@ func firstLine(text []byte) string {
 	return ": " + line
 }
 
-// bounded keeps the first max bytes that are written to it, and calls full for the first that it does not keep.
+// bounded keeps the first max bytes that are written to it, and calls full at the first that it
+// drops.
 type bounded struct {
 	max  int
 	data []byte

@@ -7,27 +7,29 @@ import (
 	"slices"
 )
 
-// Reading is what a device does at a moment. Of what its driver does not tell, Use is NaN and all else is 0. A MIG instance has memory
-// of its own, no Use unless the driver tells that of instances, and the power, energy and temperature of its whole GPU.
+// Reading is what a device does now. If unknown, Use is NaN and all else 0. A MIG instance has its
+// own memory, usually no Use, and the power, energy and temperature of its GPU.
 type Reading struct {
 	// UUID is that of the [Device].
 	UUID string
-	// Use is the part of the driver's last sample period, at most a second, in which any kernel ran, from 0 to 1.
+	// Use is the part of the driver's last sample period, at most a second, in which a kernel ran,
+	// from 0 to 1.
 	Use float64
-	// Memory is in use, with what the driver keeps for itself, of MemoryTotal; both in bytes.
+	// Memory is in use, including the driver's own, of MemoryTotal; both in bytes.
 	Memory, MemoryTotal int64
-	// Power is what it draws, and PowerLimit what it may, in milliwatts.
+	// Power and PowerLimit are in milliwatts.
 	Power, PowerLimit uint64
 	// Energy is in millijoules since the driver was loaded.
 	Energy uint64
 	// Temperature is in degrees Celsius.
 	Temperature int
-	// Holders are the processes with a compute context on the device, those with the most memory first, 16 at most. In a container the driver
-	// tells none, or the host's pids.
+	// Holders are the processes with a compute context on the device, at most 16, those with the
+	// most memory first. In a container it is empty, or has the host's pids.
 	Holders []Holder
 }
 
-// Holder is a process that has a compute context on a device, and Bytes of its memory; -1 where the driver does not tell how much.
+// Holder is a process with a compute context on a device. Bytes is its memory there, or -1 if
+// unknown.
 type Holder struct {
 	PID   int
 	Bytes int64
@@ -35,7 +37,8 @@ type Holder struct {
 
 const maxHolders = 16
 
-// held is the memory of a process as the driver tells it: all bits are set where it does not (NVML_VALUE_NOT_AVAILABLE).
+// held converts the driver's value for a process, which has all bits set if unknown
+// (NVML_VALUE_NOT_AVAILABLE).
 func held(used uint64) int64 {
 	if used > math.MaxInt64 {
 		return -1
@@ -43,7 +46,8 @@ func held(used uint64) int64 {
 	return int64(used)
 }
 
-// measure reads all devices, or says in why there is none. A GPU that does not answer, as a lost one, is left out while another does.
+// measure reads all devices, or says why there is none. It leaves out GPUs that do not answer,
+// unless none does.
 func measure(lib library) (readings []Reading, why string, err error) {
 	n, err := lib.count()
 	if err != nil {
@@ -70,7 +74,7 @@ func measure(lib library) (readings []Reading, why string, err error) {
 	return nil, none(n, usable), nil
 }
 
-// gauge reads a GPU, or the instances that it is split into.
+// gauge reads a GPU, or its instances.
 func gauge(lib library, i int) (readings []Reading, err error) {
 	whole, err := lib.card(i)
 	if err != nil {
@@ -94,7 +98,7 @@ func gauge(lib library, i int) (readings []Reading, err error) {
 	return readings, nil
 }
 
-// most are the holders that a reading has.
+// most are the holders with the most memory.
 func most(c card) []Holder {
 	all, err := c.holders()
 	if err != nil {
@@ -104,7 +108,7 @@ func most(c card) []Holder {
 	return all[:min(len(all), maxHolders)]
 }
 
-// shared is what the instances of a GPU have in common. The fields are what newer drivers tell most exactly.
+// shared is what the instances of a GPU have in common. Newer drivers are most exact in fields.
 func shared(c card) (r Reading) {
 	f := []fieldValue{{id: powerNow}, {id: powerLimit}, {id: energy}}
 	if c.fields(f) == nil {

@@ -6,21 +6,22 @@ import (
 )
 
 const (
-	// tolerated is how many failures in a row are taken for chance.
+	// tolerated is how many failures in a row may be chance.
 	tolerated = 5
-	// pause is for how long a driver is left alone that fails again and again, or is not there.
+	// pause is how long a driver that keeps failing or is missing is left alone.
 	pause = time.Minute
 )
 
-// rest is when a driver is left alone, so that one that hangs, or is not there, costs nothing. The zero rest is of one that works.
+// rest is until when a driver is left alone, so that one that hangs or is missing costs nothing.
+// The zero rest is that of a working driver.
 type rest struct {
 	failures int
 	until    time.Time
-	// why is the newest failure, nil when there is no driver.
+	// why is the last failure, or nil if there is no driver.
 	why error
 }
 
-// failed takes a failure, after which the driver may be left alone.
+// failed counts a failure.
 func (r rest) failed(now time.Time, why error) rest {
 	r = rest{failures: r.failures + 1, why: why}
 	if r.failures >= tolerated {
@@ -29,10 +30,10 @@ func (r rest) failed(now time.Time, why error) rest {
 	return r
 }
 
-// absent is of a driver that is not there.
+// absent is the rest of a missing driver.
 func absent(now time.Time) rest { return rest{until: now.Add(pause)} }
 
-// at says whether the driver is left alone at a time, and of what failures.
+// at reports whether the driver is left alone at a time, and why.
 func (r rest) at(now time.Time) (resting bool, why error) {
 	left := r.until.Sub(now)
 	if left <= 0 {

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// Restrict keeps the devices that a value of CUDA_VISIBLE_DEVICES names, in its order. An entry is an Index, a UUID or the
-// beginning of just one UUID ("GPU-8f", "MIG-1c"); the first that names no device ends the list, so "" and "-1" leave none.
-// (CUDA C++ Programming Guide, CUDA Environment Variables.) A device named twice leaves none, which CUDA does without
-// documenting it (torch/cuda/__init__.py, _parse_visible_devices).
+// Restrict keeps the devices that a value of CUDA_VISIBLE_DEVICES names, in its order. An entry is
+// an Index, a UUID or the unambiguous beginning of a UUID ("GPU-8f", "MIG-1c"). The first entry
+// that names no device ends the list, so "" and "-1" leave none (CUDA C++ Programming Guide, CUDA
+// Environment Variables). A device named twice leaves none; CUDA does the same, undocumented
+// (torch/cuda/__init__.py, _parse_visible_devices).
 func Restrict(devices []Device, value string) []Device {
 	var kept []Device
 	for entry := range strings.SplitSeq(value, ",") {
@@ -26,7 +27,8 @@ func Restrict(devices []Device, value string) []Device {
 	return kept
 }
 
-// Choose is Restrict for a person's choice: what names no device, or one for the second time, is an error.
+// Choose is Restrict for a person's choice: an entry that names no device, or one twice, is an
+// error.
 func Choose(devices []Device, list string) ([]Device, error) {
 	var chosen []Device
 	for entry := range strings.SplitSeq(list, ",") {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// library is what a survey or a meter asks of NVML, and card what it asks of one of its devices. Both builds have them.
+// library is NVML, and card one of its devices. Both builds implement them.
 type library interface {
 	// open loads and initializes NVML.
 	open() error
@@ -19,32 +19,32 @@ type card interface {
 	uuid() (string, error)
 	name() (string, error)
 	pci() (address, error)
-	// memory is in bytes; in use is also what the driver keeps for itself.
+	// memory is in bytes; used includes what the driver keeps for itself.
 	memory() (used, total int64, err error)
-	// holders are the compute processes, in any order.
+	// holders are the compute processes in any order.
 	holders() ([]Holder, error)
-	// split says that the GPU is in MIG mode; it then has up to slots instances, numbered with gaps.
+	// split reports whether the GPU is in MIG mode. It then has up to slots instances, numbered
+	// with gaps.
 	split() (bool, error)
 	slots() (int, error)
 	instance(slot int) (card, error)
-	// fields fills in the fields that are asked for, each with an error of its own.
+	// fields fills in the given fields, each with an error of its own.
 	fields([]fieldValue) error
 	// throttle has the bits of nvmlClocksEventReasons.
 	throttle() (uint64, error)
-	// lanes are the PCIe link's, now and at most.
+	// lanes are the PCIe lanes in use and the most possible.
 	lanes() (now, most int, err error)
-	// fabric is the state of registration with the NVSwitch fabric, and how that ended.
+	// fabric is the state of registration with the NVSwitch fabric, and its result.
 	fabric() (state uint8, status code, err error)
-	// busy is the percentage of the driver's last sample period in which any kernel ran.
+	// busy is the percentage of the driver's last sample period in which a kernel ran.
 	busy() (percent uint32, err error)
-	// draw and limit are in milliwatts, as drivers tell them that lack the fields.
+	// draw and limit are for drivers without the fields.
 	draw() (milliwatts uint32, err error)
 	limit() (milliwatts uint32, err error)
 	// heat is in degrees Celsius.
 	heat() (degrees uint32, err error)
 }
 
-// address is a place on the PCI buses.
 type address struct{ domain, bus, device uint32 }
 
 // String writes the address as sysfs does. GPUs are function 0.
@@ -71,7 +71,7 @@ const (
 	versionMismatch  code = 18
 )
 
-// failure is a return code other than success, with the driver's words for it.
+// failure is an unsuccessful return code with the driver's text.
 type failure struct {
 	code code
 	text string
@@ -85,7 +85,7 @@ func is(err error, codes ...code) bool {
 	return ok && slices.Contains(codes, f.code)
 }
 
-// survey lists all devices, or says in why there is none.
+// survey lists all devices, or says why there is none.
 func survey(lib library) (devices []Device, why string, err error) {
 	if why, err := start(lib); why != "" || err != nil {
 		return nil, why, err
@@ -98,7 +98,7 @@ func survey(lib library) (devices []Device, why string, err error) {
 	for i := range n {
 		b, err := open(lib, i)
 		if is(err, noPermission) {
-			continue // a GPU of another job, by the cgroup's device rules
+			continue // a GPU of another job, excluded by the cgroup's device rules
 		}
 		if err != nil {
 			return nil, "", fmt.Errorf("GPU index %d of %d: %w%s", i, n, err, remedy(err))

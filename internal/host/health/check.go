@@ -9,23 +9,25 @@ import (
 
 // Thresholds.
 const (
-	// MinMemlock is NCCL's need of registered memory on eight GPUs, generously; the usual default is 64 KiB or 8 MiB.
+	// MinMemlock is what NCCL registers on eight GPUs, with a margin; the usual default is 64 KiB
+	// or 8 MiB.
 	MinMemlock = 1 << 30
 	// MinNoFile is the kernel's default hard limit (INR_OPEN_MAX in include/linux/fs.h).
 	MinNoFile = 4096
 	// MinNProc is 8 ranks with 16 data loaders of 32 threads each.
 	MinNProc = 4096
-	// MinShm is --shm-size of NVIDIA's instructions for containers (NCCL User Guide, Troubleshooting, Shared Memory).
+	// MinShm is --shm-size in NVIDIA's instructions for containers (NCCL User Guide,
+	// Troubleshooting, Shared Memory).
 	MinShm = 1 << 30
-	// MinShmFree is enough for NCCL's segments of eight ranks, at 10 MB for each pair.
+	// MinShmFree holds NCCL's segments of eight ranks, 10 MB for each pair.
 	MinShmFree = 256 << 20
-	// MinDisk and MinFiles are what logs and caches of one start take, generously.
+	// MinDisk and MinFiles are what logs and caches of one start take, with a margin.
 	MinDisk, MinFiles = 1 << 30, 1000
-	// MaxClockError is where lines of two nodes' logs change places for a reader.
+	// MaxClockError is where lines of two nodes' logs appear in the wrong order.
 	MaxClockError = time.Second
 )
 
-// checks are the questions, in the order in which their findings appear.
+// checks are in the order of their findings.
 var checks = []func(Facts) []Finding{
 	checkDriver, checkGPUs, checkNVLinks, checkXids, checkVisible, checkPeermem, checkPorts, checkMemlock, checkLimits, checkLoose, checkShm,
 	checkDisks, checkClock,
@@ -72,7 +74,7 @@ func checkMemlock(f Facts) []Finding {
 	return []Finding{memlock.find("%s may be locked, and RDMA needs %s", bytes(f.Limits.Memlock), bytes(MinMemlock))}
 }
 
-// below says that a limit is known and less than wanted.
+// below reports whether a limit is known and too low.
 func below(limit, least uint64) bool { return limit > 0 && limit < least }
 
 func checkLimits(f Facts) (findings []Finding) {
@@ -124,7 +126,7 @@ func checkDisks(f Facts) (findings []Finding) {
 
 func checkClock(f Facts) []Finding {
 	switch {
-	case len(f.RDMA) == 0: // a machine by itself has nothing to compare
+	case len(f.RDMA) == 0: // a single machine has nothing to compare
 	case f.Clock.Unsynchronized:
 		return []Finding{clockOffset.find("nothing synchronizes the clock")}
 	case f.Clock.Error >= MaxClockError:
@@ -133,7 +135,7 @@ func checkClock(f Facts) []Finding {
 	return nil
 }
 
-// bytes has an amount of memory in a unit that leaves few digits: "64 KiB".
+// bytes formats an amount of memory with few digits: "64 KiB".
 func bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	amount := float64(n)

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// System is a machine to look at.
+// System is a machine to examine.
 type System struct {
 	// Root has /proc, /sys, /etc, /opt and /usr.
 	Root fs.FS
@@ -21,20 +21,21 @@ type System struct {
 	// Limits are those of this process that are not in a file.
 	Limits func() Limits
 	Clock  func() Clock
-	// KernelLog is its end; an error where it may not be read.
+	// KernelLog is the end of the log; an error if it may not be read.
 	KernelLog func() (string, error)
 	Getenv    func(name string) (value string, set bool)
-	// Holds reports whether there is a cgroup that holds all that ranks start; nil asks nobody.
+	// Holds reports whether a cgroup holds everything that ranks start. If nil, that is unknown.
 	Holds func() bool
-	// GPUs asks the driver, as [gpu.Survey] does; nil leaves GPUs alone.
+	// GPUs asks the driver, as [gpu.Survey] does. If nil, GPUs are not examined.
 	GPUs func(context.Context) (devices []gpu.Device, why string, err error)
 	// Temp is the directory of temporary files, and Dirs are others that jobs write to.
 	Temp string
 	Dirs []string
 }
 
-// Collect reads the facts. Nothing that cannot be read is an error: a container shows less than its machine, and what is unknown is
-// not judged. It starts no process but the GPU probe, and reads some twenty small files.
+// Collect reads the facts. Something unreadable is no error: a container shows less than its
+// machine, and unknown facts are not judged. It starts no process but the GPU probe, and reads some
+// twenty small files.
 func Collect(ctx context.Context, s System) Facts {
 	f := Facts{Clock: s.Clock(), Limits: s.limits(), Shm: s.disk("/dev/shm"), Temp: s.Temp, RDMA: s.rdma()}
 	for _, dir := range append([]string{s.Temp}, s.Dirs...) {
@@ -73,7 +74,7 @@ func (s System) disk(dir string) Disk {
 	return d
 }
 
-// text is a small file of the kernel's without its newline; empty when there is none.
+// text is a small file without its newline; empty if there is none.
 func (s System) text(elem ...string) string {
 	data, err := fs.ReadFile(s.Root, path.Join(elem...))
 	if err != nil {
@@ -83,7 +84,7 @@ func (s System) text(elem ...string) string {
 }
 
 func (s System) dir(name string) []fs.DirEntry {
-	entries, _ := fs.ReadDir(s.Root, name) // without one nothing is there
+	entries, _ := fs.ReadDir(s.Root, name) // a missing directory has no entries
 	return entries
 }
 
@@ -100,7 +101,7 @@ func (s System) limits() Limits {
 	return l
 }
 
-// capable looks for CAP_IPC_LOCK, capability 14, among the effective ones in /proc/self/status.
+// capable reports whether /proc/self/status has CAP_IPC_LOCK, capability 14, in the effective set.
 func capable(status string) bool {
 	_, rest, _ := strings.Cut(status, "\nCapEff:")
 	line, _, _ := strings.Cut(rest, "\n")
@@ -108,7 +109,7 @@ func capable(status string) bool {
 	return err == nil && caps&(1<<14) != 0
 }
 
-// amazon and nvidia are PCI vendors; the only RDMA devices of the former are EFA's.
+// PCI vendors. All RDMA devices of amazon are EFA's.
 const (
 	amazon = "0x1d0f"
 	nvidia = "0x10de"
@@ -127,8 +128,8 @@ func (s System) rdma() (devices []RDMA) {
 	return devices
 }
 
-// offBus finds GPUs whose configuration space reads as ones, which the bus answers for a device that is gone. One that sleeps is left
-// alone: reading would wake it.
+// offBus finds GPUs whose configuration space reads as all ones, which the bus returns for a device
+// that is gone. It skips sleeping GPUs, which reading would wake.
 func (s System) offBus() (addresses []string) {
 	const bus = "sys/bus/pci/devices"
 	for _, e := range s.dir(bus) {
@@ -143,14 +144,15 @@ func (s System) offBus() (addresses []string) {
 	return addresses
 }
 
-// peermem says that NICs can reach GPU memory: through nvidia_peermem, its predecessor nv_peer_mem, or DMA-BUF, which NCCL uses with
-// the open kernel modules on Linux 5.12 or later (NCCL's documentation, NCCL_DMABUF_ENABLE).
+// peermem reports whether NICs can reach GPU memory: through nvidia_peermem, its predecessor
+// nv_peer_mem, or DMA-BUF, which NCCL uses with the open kernel modules on Linux 5.12 or later
+// (NCCL's documentation, NCCL_DMABUF_ENABLE).
 func (s System) peermem() bool {
 	return s.exists("sys/module/nvidia_peermem") || s.exists("sys/module/nv_peer_mem") ||
 		strings.Contains(s.text("proc/driver/nvidia/version"), "Open Kernel Module") && atLeast(s.text("proc/sys/kernel/osrelease"), 5, 12)
 }
 
-// atLeast compares the first two numbers of a kernel's release, "6.8.0-45-generic".
+// atLeast compares the first two numbers of a kernel release, "6.8.0-45-generic".
 func atLeast(release string, major, minor int) bool {
 	first, rest, _ := strings.Cut(release, ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -162,5 +164,6 @@ func atLeast(release string, major, minor int) bool {
 	return err == nil && (a > major || a == major && b >= minor)
 }
 
-// Patience is how long Collect may wait for the driver. Eight GPUs without persistence mode take seconds.
+// Patience is how long Collect may wait for the driver. Eight GPUs without persistence mode take
+// seconds.
 const Patience = 10 * time.Second

@@ -9,37 +9,38 @@ import (
 
 // Facts is what [Check] needs to know of a machine.
 type Facts struct {
-	// GPUs are all that the driver shows; NoGPU says why there is none, and GPUErr why not although there is a driver.
+	// GPUs are all that the driver shows. NoGPU says why there is none, and GPUErr why the driver
+	// shows none.
 	GPUs   []gpu.Device
 	NoGPU  string
 	GPUErr error
 	// OffBus are the PCI addresses of NVIDIA GPUs that no longer answer there.
 	OffBus []string
-	// Visible is CUDA_VISIBLE_DEVICES, and Restricted that it is set.
+	// Visible is CUDA_VISIBLE_DEVICES, and Restricted says that it is set.
 	Visible    string
 	Restricted bool
-	// Xids are those of the kernel log since boot, and LogHidden says that it may not be read.
+	// Xids are those in the kernel log since boot. LogHidden says that it may not be read.
 	Xids      []Xid
 	LogHidden bool
 
-	// RDMA are the RDMA devices. Peermem says that NICs can reach GPU memory, by nvidia_peermem or by DMA-BUF.
+	// Peermem says that NICs can reach GPU memory, by nvidia_peermem or DMA-BUF.
 	RDMA    []RDMA
 	Peermem bool
 
 	Limits Limits
-	// Holds says whether a cgroup holds what ranks start; nil means unknown.
+	// Holds says whether a cgroup holds everything that ranks start; nil means unknown.
 	Holds *bool
-	// Disks are the temporary directory, that for logs, and Shm is /dev/shm; of size 0 where they cannot be measured.
+	// Disks are those of temporary files and of logs, and Shm is /dev/shm; of size 0 if unknown.
 	Disks []Disk
 	Shm   Disk
-	// Temp says on which Disk temporary files are.
+	// Temp is the Disk of temporary files.
 	Temp  string
 	Clock Clock
 
 	Versions Versions
 }
 
-// RDMA is one device of /sys/class/infiniband.
+// RDMA is a device in /sys/class/infiniband.
 type RDMA struct {
 	Name string
 	// EFA says that it is one of AWS's, which need no nvidia_peermem.
@@ -48,17 +49,18 @@ type RDMA struct {
 	Ports []string
 }
 
-// Unlimited is the Limits value of what has no limit (RLIM_INFINITY).
+// Unlimited is the value of an absent limit (RLIM_INFINITY).
 const Unlimited = math.MaxUint64
 
-// Limits are what ranks may use at most; 0 means unknown.
+// Limits bound what ranks may use; 0 means unknown.
 type Limits struct {
-	// Memlock is in bytes, and LocksAll says that it does not bind this process, by CAP_IPC_LOCK.
+	// Memlock is in bytes. LocksAll says that CAP_IPC_LOCK lifts it.
 	Memlock  uint64
 	LocksAll bool
 	// NoFile is the hard limit: every process may raise its own to that.
 	NoFile uint64
-	// NProc are processes and threads of this user, root without limit, and Pids those of this cgroup.
+	// NProc are processes and threads of this user, unlimited for root; Pids are those of this
+	// cgroup.
 	NProc, Pids uint64
 }
 
@@ -73,11 +75,12 @@ type Disk struct {
 // Clock is what adjtimex(2) says.
 type Clock struct {
 	Unsynchronized bool
-	// Error is the most by which the kernel thinks that it may be off; 0 is unknown.
+	// Error is the kernel's estimate of its maximum error; 0 is unknown.
 	Error time.Duration
 }
 
-// Versions are of what should be the same on all nodes of a job, by the names below. What a node does not have is absent.
+// Versions are of what should be the same on all nodes of a job. What a node does not have is
+// absent.
 type Versions map[string]string
 
 // The names of Versions.
@@ -91,7 +94,7 @@ const (
 	Python    = "python"
 )
 
-// accelerated says that the node has GPUs, or should have.
+// accelerated reports whether the node has GPUs, or should have.
 func (f Facts) accelerated() bool { return len(f.GPUs) > 0 || f.GPUErr != nil || len(f.OffBus) > 0 }
 
 // devices are the GPUs that the job may use.

@@ -20,7 +20,7 @@ func checkDriver(f Facts) (findings []Finding) {
 	return findings
 }
 
-// DriverError is the finding that an error of [gpu.Survey] stands for.
+// DriverError is the finding for an error of [gpu.Survey].
 func DriverError(err error) Finding {
 	text, _, _ := strings.Cut(err.Error(), "; hint: ")
 	if errors.Is(err, gpu.ErrLost) {
@@ -60,7 +60,8 @@ func checkGPU(d gpu.Device) (findings []Finding) {
 
 func label(d gpu.Device) string { return fmt.Sprintf("GPU %d (%s)", d.Index, d.PCI) }
 
-// checkNVLinks holds a link against a GPU only when another of its kind has more: bridges leave links free on all alike.
+// checkNVLinks reports a missing link only if another GPU of the same kind has more: bridges leave
+// links free on all alike.
 func checkNVLinks(f Facts) (findings []Finding) {
 	least := map[string]int{}
 	for _, d := range f.GPUs {
@@ -88,8 +89,9 @@ func numbers(list []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// fatal are the Xids that tell of hardware or of a driver that needs a reset, of which NVIDIA's health checks and catalogue want
-// the node drained. Those of a program's own faults (13, 31, 43, 45, 68, 109) follow the end of every job.
+// fatal are the Xids of hardware faults, or of a driver that needs a reset. NVIDIA's health checks
+// and catalogue drain the node for them. The Xids of a program's own faults (13, 31, 43, 45, 68,
+// 109) follow the end of every job.
 var fatal = []int{46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143}
 
 func checkXids(f Facts) (findings []Finding) {
@@ -107,8 +109,8 @@ func checkXids(f Facts) (findings []Finding) {
 	return findings
 }
 
-// checkVisible goes by the rules of [gpu.Restrict]. A number below 0, an empty value and a word that is no name of a device mean
-// none, on purpose.
+// checkVisible follows the rules of [gpu.Restrict]. A negative number, an empty value and a word
+// that is no device name mean none on purpose.
 func checkVisible(f Facts) []Finding {
 	if !f.Restricted || len(f.GPUs) == 0 {
 		return nil

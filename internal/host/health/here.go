@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Here is this machine. Dirs are directories that jobs write to, beside that of temporary files.
+// Here is this machine. Jobs write to dirs as well as to the directory of temporary files.
 func Here(dirs ...string) System {
 	return System{
 		Root: os.DirFS("/"), Statfs: statfs, Limits: limits, Clock: clock, KernelLog: kernelLog, Getenv: os.LookupEnv,
@@ -28,7 +28,8 @@ func statfs(path string) (Disk, error) {
 	}, nil
 }
 
-// limits are the hard ones where a process may raise its own: the Go runtime does so with that of open files, and not for its children.
+// limits are the hard limits where a process may raise its own: the Go runtime does so with that of
+// open files, but not for its children.
 func limits() (l Limits) {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) == nil {
@@ -52,7 +53,7 @@ func clock() Clock {
 	return Clock{Unsynchronized: t.Status&unsynchronized != 0, Error: time.Duration(t.Maxerror) * time.Microsecond}
 }
 
-// maxLog bounds what is read of the kernel log, in bytes: its end. The usual log is smaller.
+// maxLog bounds what is read of the kernel log, in bytes, from its end. The usual log is smaller.
 const maxLog = 1 << 20
 
 func kernelLog() (string, error) {

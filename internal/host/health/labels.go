@@ -2,16 +2,17 @@ package health
 
 import "strings"
 
-// A node tells others of itself by labels with these prefixes, before a code and before the name of a version.
+// A node tells others about itself in labels with these prefixes before a code or the name of a
+// version.
 const (
 	findingPrefix = "health."
 	versionPrefix = "version."
 )
 
-// maxLabel bounds a label, in bytes: a node with many devices may have as many findings of one code.
+// maxLabel bounds a label in bytes: a node with many devices may have as many findings of one code.
 const maxLabel = 1 << 10
 
-// Labels are findings and versions as labels of a node; findings of one code become one.
+// Labels are findings and versions as labels of a node. Findings of one code share a label.
 func Labels(findings []Finding, versions Versions) map[string]string {
 	labels := map[string]string{}
 	for _, f := range findings {
@@ -33,7 +34,7 @@ func Labels(findings []Finding, versions Versions) map[string]string {
 	return labels
 }
 
-// FromLabels undoes [Labels], as far as this golaunch knows the codes; errors come first.
+// FromLabels is the inverse of [Labels] for the codes that this golaunch knows; errors come first.
 func FromLabels(labels map[string]string) (findings []Finding, versions Versions) {
 	for _, w := range Table {
 		if text, found := labels[findingPrefix+w.Code]; found {
@@ -50,8 +51,8 @@ func FromLabels(labels map[string]string) (findings []Finding, versions Versions
 	return findings, versions
 }
 
-// Gather joins findings of several nodes that are alike: of "n1", "n2" and "n3" becomes one of "n[1-3]". The order is that of the
-// codes' severity, then of nodes as given.
+// Gather merges equal findings of several nodes: "n1", "n2" and "n3" become "n[1-3]". It sorts by
+// severity, then by node as given.
 func Gather(nodes []string, of map[string][]Finding) (all []Finding) {
 	having := map[Finding][]string{}
 	for _, node := range nodes {

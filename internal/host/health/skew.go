@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
-// compared are the versions that should be alike, and what it means when they are not.
+// compared are the versions that should be alike, and the problem if they are not.
 var compared = []struct {
 	name string
 	Warnable
@@ -24,8 +24,9 @@ var compared = []struct {
 	{Python, pythonSkew},
 }
 
-// Skew compares the nodes of a job: "31 nodes 570.86.10; n17 565.57.01". The most common comes first, and only the others are named.
-// What a node does not tell, when others do, is "none".
+// Skew compares the nodes of a job: "31 nodes 570.86.10; n17 565.57.01". The most common version
+// comes first, and only nodes with others are named. A version that only some nodes have is "none"
+// on the others.
 func Skew(nodes map[string]Versions) (findings []Finding) {
 	for _, c := range compared {
 		having := map[string][]string{}
@@ -40,7 +41,7 @@ func Skew(nodes map[string]Versions) (findings []Finding) {
 	return findings
 }
 
-// shownVersions bounds the text of a finding, whatever the size of the cluster.
+// shownVersions bounds the text of a finding in a large cluster.
 const shownVersions = 5
 
 func divided(having map[string][]string) string {
@@ -62,7 +63,7 @@ func divided(having map[string][]string) string {
 	return strings.Join(parts, "; ")
 }
 
-// shownNames bounds the names of the nodes that have a version, in bytes.
+// shownNames bounds the names of the nodes with a version, in bytes.
 const shownNames = 200
 
 func names(nodes []string) string {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Summary says in words what was looked at, beside what was found.
+// Summary says what was examined, beside the findings.
 type Summary struct {
-	// Fine is what nothing is wrong with.
+	// Fine is what has no problem.
 	Fine []string
-	// Skipped is what was not looked at, with the reason.
+	// Skipped is what was not examined, with the reason.
 	Skipped []string
 }
 

@@ -9,13 +9,14 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Where libraries are on amd64 and arm64, Debian's way and Red Hat's.
+// libraryDirs are those of Debian and Red Hat on amd64 and arm64.
 var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"}
 
-// Where EFA's installer puts libfabric.
+// efaDirs is where EFA's installer puts libfabric.
 var efaDirs = []string{"opt/amazon/efa/lib", "opt/amazon/efa/lib64"}
 
-// versions names what nodes should have in common. No library is loaded and no program run: file names tell.
+// versions reads what nodes should have in common from file names. It loads no library and runs no
+// program.
 func (s System) versions(gpus []gpu.Device) Versions {
 	v := Versions{}
 	for name, text := range map[string]string{
@@ -70,7 +71,8 @@ func efaVersion(text string) string {
 	return strings.TrimSpace(version)
 }
 
-// library is the version at the end of the name of the file that a link such as libnccl.so.2 stands for; the first link counts.
+// library is the version in the name of the file that a link such as libnccl.so.2 leads to; the
+// first link counts.
 func (s System) library(link string, dirs []string) string {
 	base, _, _ := strings.Cut(link, ".so.")
 	for _, dir := range dirs {
@@ -85,7 +87,7 @@ func (s System) library(link string, dirs []string) string {
 	return ""
 }
 
-// python is the interpreter that a command named python3 would be, and the environment that is activated.
+// python is the interpreter that a command named python3 would be, and the active environment.
 func (s System) python() string {
 	var parts []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {

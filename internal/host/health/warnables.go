@@ -1,6 +1,6 @@
 package health
 
-// What can be wrong with GPUs.
+// Problems of GPUs.
 var (
 	gpuDriver = Warnable{
 		"gpu-driver", "The NVIDIA driver does not work", Error,
@@ -64,7 +64,7 @@ var (
 	}
 )
 
-// What can be wrong with RDMA.
+// Problems of RDMA.
 var (
 	noPeermem = Warnable{
 		"no-peermem", "NICs cannot reach GPU memory", Warning,
@@ -83,7 +83,7 @@ var (
 	}
 )
 
-// What can be wrong with the machine.
+// Problems of the machine.
 var (
 	noFile = Warnable{
 		"nofile", "Few files may be open", Warning,
@@ -125,7 +125,7 @@ var (
 	}
 )
 
-// What can be wrong with communication, which golaunch doctor --fabric finds (cmd/golaunch/internal/fabric).
+// Problems of communication, which golaunch doctor --fabric finds (cmd/golaunch/internal/fabric).
 var (
 	fabricSilent = Warnable{
 		"fabric-silent", "A node does not answer", Error,
@@ -164,7 +164,7 @@ var (
 	}
 )
 
-// What can differ between nodes. Versions are compared by their text.
+// Differences between nodes. Versions are compared as text.
 var (
 	gpuSkew       = skew("gpu-skew", "Nodes have different GPUs", "the number of GPUs, or their kind", "take out the node that lost a GPU")
 	driverSkew    = skew("driver-skew", "Nodes have different NVIDIA drivers", "/proc/driver/nvidia/version", "install one driver")

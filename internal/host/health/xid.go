@@ -12,10 +12,11 @@ type Xid struct {
 	PCI string
 }
 
-// maxXids bounds what is kept of a log that is full of them: the newest.
+// maxXids bounds the Xids of a log; the newest are kept.
 const maxXids = 1000
 
-// ParseXids finds the lines "NVRM: Xid (PCI:0000:0f:00): 79, pid=..." of a kernel log, oldest first.
+// ParseXids finds the lines "NVRM: Xid (PCI:0000:0f:00): 79, pid=..." of a kernel log, oldest
+// first.
 func ParseXids(log string) (xids []Xid) {
 	for line := range strings.SplitSeq(log, "\n") {
 		_, event, found := strings.Cut(line, "NVRM: Xid (")

@@ -6,11 +6,12 @@ import (
 	"strconv"
 )
 
-// Unknown stands for a NUMA node of which nobody knows.
+// Unknown stands for an unknown NUMA node.
 const Unknown = -1
 
-// NodeOf is the ID of the NUMA node that a PCI device, "0000:3b:00.0", is near; Unknown where the machine does not tell. Firmware often
-// leaves it open (numa_node is -1, Documentation/ABI/testing/sysfs-bus-pci); the device's CPUs tell when they are of one node.
+// NodeOf is the ID of the NUMA node near a PCI device, "0000:3b:00.0", or Unknown. Firmware often
+// leaves it open (numa_node is -1, Documentation/ABI/testing/sysfs-bus-pci); then the device's CPUs
+// tell if they are all in one node.
 func (t *Topology) NodeOf(sys fs.FS, address string) int {
 	dir := path.Join("bus/pci/devices", address)
 	if node, err := text(sys, path.Join(dir, "numa_node")); err == nil {

@@ -13,8 +13,8 @@ const (
 	mpolMemsAllowed = 4
 )
 
-// Self is what this process may use now: the cpuset of its cgroup, and what taskset, Slurm or a container left of it. Where the kernel
-// does not tell, that is empty and a warning says why.
+// Self is what this process may use now: the cpuset of its cgroup, and what taskset, Slurm or a
+// container left of it. If the kernel does not tell, it is empty and a warning says why.
 func Self() (u Use, warnings []Warning) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
@@ -25,8 +25,8 @@ func Self() (u Use, warnings []Warning) {
 			u.CPUs.Add(cpu)
 		}
 	}
-	// Containers without CAP_SYS_NICE may not even ask (Docker's seccomp profile), and lose nothing: a bound thread's memory is near its
-	// CPUs by the kernel's own policy.
+	// Containers without CAP_SYS_NICE may not ask (Docker's seccomp profile). They lose nothing:
+	// the kernel's own policy keeps a bound thread's memory near its CPUs.
 	mode, _, err := memoryPolicy(0)
 	if err == nil {
 		_, u.Memory, _ = memoryPolicy(mpolMemsAllowed)
@@ -35,7 +35,7 @@ func Self() (u Use, warnings []Warning) {
 	return u, nil
 }
 
-// memoryPolicy asks for the policy of this thread, or for the nodes that may be in one.
+// memoryPolicy returns the policy of this thread, or the nodes that may be in one.
 func memoryPolicy(flags uintptr) (mode int32, nodes Set, err error) {
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY,
 		uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&nodes)), Limit+1, 0, flags, 0)

@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// Limit is one more than the highest number that a Set can hold: glibc's CPU_SETSIZE, and more NUMA nodes than a kernel has.
+// Limit is one more than the highest number in a Set: glibc's CPU_SETSIZE, and more NUMA nodes than
+// a kernel has.
 const Limit = 1024
 
-// Set is a set of CPUs or of NUMA nodes, by number. Sets are values: they compare with == and the zero Set is empty.
+// Set is a set of CPUs or NUMA nodes. Sets are values: they compare with ==, and the zero Set is
+// empty.
 type Set [Limit / 64]uint64
 
 // SetOf is the set of some numbers, each from 0 to Limit-1.
@@ -21,13 +23,11 @@ func SetOf(numbers ...int) (s Set) {
 	return s
 }
 
-// Add puts n, from 0 to Limit-1, into the set.
 func (s *Set) Add(n int) { s[n/64] |= 1 << (n % 64) }
 
-// Has reports whether n is in the set.
 func (s *Set) Has(n int) bool { return n >= 0 && n < Limit && s[n/64]&(1<<(n%64)) != 0 }
 
-// And is what both sets have.
+// And is the intersection.
 func (s Set) And(t Set) Set {
 	for i := range s {
 		s[i] &= t[i]
@@ -35,7 +35,7 @@ func (s Set) And(t Set) Set {
 	return s
 }
 
-// Or is what either set has.
+// Or is the union.
 func (s Set) Or(t Set) Set {
 	for i := range s {
 		s[i] |= t[i]
@@ -51,7 +51,7 @@ func (s Set) Without(t Set) Set {
 	return s
 }
 
-// Meets reports whether the sets have something in common.
+// Meets reports whether the sets intersect.
 func (s *Set) Meets(t *Set) bool {
 	for i, w := range s {
 		if w&t[i] != 0 {
@@ -61,10 +61,8 @@ func (s *Set) Meets(t *Set) bool {
 	return false
 }
 
-// Empty reports whether the set has nothing.
 func (s *Set) Empty() bool { return *s == Set{} }
 
-// Len is how many numbers the set has.
 func (s *Set) Len() (n int) {
 	for _, w := range s {
 		n += bits.OnesCount64(w)
@@ -72,7 +70,7 @@ func (s *Set) Len() (n int) {
 	return n
 }
 
-// First is the lowest number in the set, -1 when it is empty.
+// First is the lowest number in the set, or -1.
 func (s *Set) First() int {
 	for i, w := range s {
 		if w != 0 {
@@ -82,7 +80,7 @@ func (s *Set) First() int {
 	return -1
 }
 
-// List has the set's numbers, ascending.
+// List has the set's numbers in ascending order.
 func (s *Set) List() []int {
 	list := make([]int, 0, s.Len())
 	for i, w := range s {
@@ -116,7 +114,8 @@ func (s Set) String() string {
 	return string(b)
 }
 
-// ParseSet reads a list as the kernel writes it (Documentation/admin-guide/cputopology.rst), "0-3,8"; one without anything is empty.
+// ParseSet reads a list as the kernel writes it (Documentation/admin-guide/cputopology.rst),
+// "0-3,8". It may be empty.
 func ParseSet(text string) (s Set, err error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -1,7 +1,8 @@
-// Package topology says how this machine's CPUs lie: on which NUMA node, in which socket, behind which cache and on which core, and which
-// NUMA node a PCI device is near. It reads sysfs, from any file system, so that a captured tree is as good as the machine.
+// Package topology says which NUMA node, socket, cache and core each CPU of this machine belongs
+// to, and which NUMA node a PCI device is near. It reads sysfs from any file system, so a captured
+// tree works as well as the machine.
 //
-// A file that is missing or makes no sense never ends the reading: what can be known is known, and a [Warning] says what is not.
+// A missing or senseless file never ends the reading: a [Warning] says what remains unknown.
 package topology
 
 import (
@@ -13,19 +14,20 @@ import (
 	"strings"
 )
 
-// Level is a kind of groups of CPUs below or beside NUMA nodes.
+// Level is a kind of group of CPUs below or beside NUMA nodes.
 type Level string
 
-// Levels are, from the widest to the narrowest: a socket, the CPUs that share a level 3 cache (AMD's core complex), and the hardware
-// threads of one core.
+// Levels from the widest to the narrowest: a socket, the CPUs that share a level 3 cache (AMD's
+// core complex), and the hardware threads of a core.
 const (
 	Socket Level = "socket"
 	Cache  Level = "L3 cache"
 	Core   Level = "core"
 )
 
-// lists are the files below /sys/devices/system/cpu/cpu* that say who else is in a CPU's group; the second name is that of kernels
-// before 5.3. Level 3 caches are index3 wherever level 1 is split into data and instructions.
+// lists are the files below /sys/devices/system/cpu/cpu* with the CPUs of a group; the second name
+// is that of kernels before 5.3. Level 3 caches are index3 if level 1 is split into data and
+// instructions.
 var lists = map[Level][]string{
 	Socket: {"topology/package_cpus_list", "topology/core_siblings_list"},
 	Cache:  {"cache/index3/shared_cpu_list"},
@@ -36,44 +38,44 @@ var lists = map[Level][]string{
 const (
 	// CodeTopology is for files of sysfs that are missing or make no sense.
 	CodeTopology = "topology"
-	// CodeAffinity says that the kernel did not tell which CPUs this process may use.
+	// CodeAffinity: the kernel did not tell which CPUs this process may use.
 	CodeAffinity = "affinity"
 )
 
-// Warning is something that is not as it should be, and ends nothing. Codes are stable.
+// Warning is a problem that ends nothing. Codes are stable.
 type Warning struct{ Code, Text string }
 
 func (w Warning) Error() string { return fmt.Sprintf("%s (bind/%s)", w.Text, w.Code) }
 
 // Use is what a process may use: see [Self].
 type Use struct {
-	// CPUs are those it may run on. Memory are the NUMA nodes that may be in a memory policy; none where the kernel allows none.
+	// CPUs are those it may run on. Memory are the NUMA nodes that may be in a memory policy; none
+	// if the kernel allows none.
 	CPUs, Memory Set
-	// Policed says that it has a memory policy already, such as numactl's.
+	// Policed says that it already has a memory policy, such as numactl's.
 	Policed bool
 }
 
-// Node is a NUMA node that has CPUs.
 type Node struct {
 	ID int
-	// CPUs are all that it has online. Memory says that it has some that the process may use.
+	// CPUs are all that are online. Memory says that the process may use memory of the node.
 	CPUs   Set
 	Memory bool
 	// distance is by the ID of other nodes, also of those without CPUs; local is 10.
 	distance map[int]int
 }
 
-// Topology is how CPUs lie.
+// Topology is how CPUs are grouped.
 type Topology struct {
 	Use
-	// Nodes are in the order of their IDs. A machine without NUMA is one node, 0.
+	// Nodes are sorted by ID. A machine without NUMA has one node, 0.
 	Nodes []Node
-	// Groups are, for each level that was asked for, all online CPUs of each of its groups, in the order of their first CPU. A CPU of
-	// which nothing is known is a group of its own, but for Cache, which is then missing.
+	// Groups has, for each requested level, the online CPUs of each group, sorted by first CPU. A
+	// CPU with an unknown group is one of its own; Cache is missing then.
 	Groups map[Level][]Set
 }
 
-// Read reads the topology from sys, which is /sys, at the levels that are asked for.
+// Read reads the topology from sys, which is /sys, at the given levels.
 func Read(sys fs.FS, use Use, levels ...Level) (Topology, []Warning) {
 	r := reader{sys: sys}
 	t := Topology{Use: use, Nodes: r.nodes(use), Groups: map[Level][]Set{}}
@@ -114,7 +116,7 @@ func (r *reader) warn(format string, args ...any) {
 
 const nodeDir = "devices/system/node/"
 
-// nodes are those with CPUs; a machine that tells of none is one node.
+// nodes are those with CPUs, or one node for the whole machine.
 func (r *reader) nodes(use Use) []Node {
 	whole := []Node{{CPUs: use.CPUs, Memory: use.Memory.Has(0)}}
 	if _, err := fs.Stat(r.sys, "devices/system/node"); err != nil {
@@ -144,7 +146,7 @@ func (r *reader) nodes(use Use) []Node {
 	return disjoint(nodes)
 }
 
-// disjoint keeps each CPU in the first node that has it: the rest of golaunch counts on it, whatever a file says.
+// disjoint keeps each CPU only in the first node that has it, because golaunch relies on that.
 func disjoint(nodes []Node) []Node {
 	var seen Set
 	for i, n := range nodes {
@@ -161,7 +163,8 @@ func orEmpty(err error) string {
 	return err.Error()
 }
 
-// distance reads a row of the matrix, which has a number for each online node. One that makes no sense tells of no node.
+// distance reads a row of the matrix, which has a number for each online node. A senseless row
+// gives no distances.
 func (r *reader) distance(id int, online []int) map[int]int {
 	row, _ := text(r.sys, fmt.Sprintf("%snode%d/distance", nodeDir, id))
 	words := strings.Fields(row)
@@ -177,7 +180,7 @@ func (r *reader) distance(id int, online []int) map[int]int {
 	return far
 }
 
-// groups divides CPUs by a level, with one file read for each group.
+// groups divides CPUs by a level. It reads one file per group.
 func (r *reader) groups(l Level, cpus Set) []Set {
 	var groups []Set
 	var unknown Set
@@ -195,7 +198,7 @@ func (r *reader) groups(l Level, cpus Set) []Set {
 	case unknown.Empty():
 		return groups
 	case l == Cache:
-		return nil // a virtual machine, or an ARM without tables; who asks says what follows
+		return nil // a virtual machine, or an ARM without tables; the caller warns
 	}
 	r.warn("the %ss of CPUs %v are unknown (/sys/devices/system/cpu/cpu%d/%s): each counts as one",
 		l, unknown, unknown.First(), lists[l][0])
@@ -211,8 +214,9 @@ func (r *reader) group(l Level, cpu int) (Set, bool) {
 	return Set{}, false
 }
 
-// Nearest is the index in Nodes of a node with CPUs that may be used: the node with that ID, or the one at the least distance from
-// it; -1 when there is none, or nothing is known of the ID. NUMA nodes without CPUs are those of the memory of a GPU, as on GB200.
+// Nearest is the index in Nodes of the usable node with that ID, or else at the least distance from
+// it; -1 if there is none or the ID is unknown. A GPU's memory may be a NUMA node without CPUs, as
+// on GB200.
 func (t *Topology) Nearest(id int) int {
 	type candidate struct{ index, distance int }
 	var found []candidate
@@ -232,7 +236,7 @@ func (t *Topology) Nearest(id int) int {
 	return slices.MinFunc(found, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) }).index
 }
 
-// Has reports whether the NUMA node with that ID has CPUs online, whether they may be used or not.
+// Has reports whether the NUMA node with that ID has CPUs online, usable or not.
 func (t *Topology) Has(id int) bool {
 	return slices.ContainsFunc(t.Nodes, func(n Node) bool { return n.ID == id })
 }

@@ -2,5 +2,5 @@
 
 package stacks
 
-// olderCalls are none: this machine has only what is in systemCalls.
+// olderCalls is empty: this architecture has only systemCalls.
 var olderCalls map[int]string

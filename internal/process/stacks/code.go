@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	maxCharacters = 4096 // of a string, of which no more is read
+	maxCharacters = 4096 // of a string
 	maxLength     = 1 << 28
 	// maxCode bounds the instructions of a function, in bytes.
 	maxCode = 1 << 26
 )
 
-// code is a function's.
+// code is a Python code object.
 type code struct {
 	file, name   string
 	first        int
@@ -20,20 +20,20 @@ type code struct {
 	instructions uint64
 }
 
-// reader reads one process.
+// reader reads the stacks of one process.
 type reader struct {
 	*memory
 	layout
 	pid int
-	// known are the frames of the calls that will be told, as they were read last. One that is empty is none of a function.
+	// known are the frames of reported calls, as they were last read; empty if there is none.
 	known map[position]Frame
-	class uint64 // of code objects
+	class uint64 // of code objects, once known
 }
 
-// position is where a call is in which function.
+// position identifies an instruction in a function.
 type position struct{ code, instruction uint64 }
 
-// learn reads the frames of stacks that will be told, and of no others.
+// learn reads the frames of the calls that will be reported.
 func (r *reader) learn(stacks []stack) {
 	r.known = make(map[position]Frame)
 	for _, s := range stacks[:min(len(stacks), maxThreads)] {
@@ -46,7 +46,7 @@ func (r *reader) learn(stacks []stack) {
 	}
 }
 
-// frameAt keeps of the table of lines the one that runs: a process may have as many tables as calls.
+// frameAt keeps only the current line of a line table: a process may have as many tables as calls.
 func (r *reader) frameAt(at position) Frame {
 	co := r.codeAt(at.code)
 	if co == nil {
@@ -55,7 +55,7 @@ func (r *reader) frameAt(at position) Frame {
 	return Frame{Function: co.name, File: co.file, Line: co.line(at.instruction, r.minor)}
 }
 
-// codeAt is nil where there is no code object.
+// codeAt returns nil if there is no code object.
 func (r *reader) codeAt(at uint64) *code {
 	class, err := r.word(at + r.layout.class)
 	if err != nil || !r.isCode(class) {
@@ -78,7 +78,7 @@ func (r *reader) codeAt(at uint64) *code {
 	return co
 }
 
-// isCode reports whether a class is the one of code objects.
+// isCode reports whether a class is that of code objects.
 func (r *reader) isCode(class uint64) bool {
 	if r.class == 0 {
 		name, err := r.word(class + r.className)
@@ -90,7 +90,7 @@ func (r *reader) isCode(class uint64) bool {
 	return class == r.class
 }
 
-// bytesAt is what a pointer to bytes leads to; nil where it does not.
+// bytesAt is the bytes object that a pointer leads to, or nil.
 func (r *reader) bytesAt(pointer uint64) []byte {
 	at, err := r.word(pointer)
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *reader) bytesAt(pointer uint64) []byte {
 	return b
 }
 
-// stringAt is what a pointer to a string leads to; empty where it does not.
+// stringAt is the string that a pointer leads to, or empty.
 func (r *reader) stringAt(pointer uint64) string {
 	at, err := r.word(pointer)
 	if err != nil {
@@ -136,7 +136,8 @@ func (r *reader) stringAt(pointer uint64) string {
 	return decode(b, wide)
 }
 
-// decode is a text of characters of 1, 2 or 4 bytes. Halves of surrogates, which Python has for bytes that are no UTF-8, are replaced.
+// decode decodes characters of 1, 2 or 4 bytes. It replaces halves of surrogates, which Python uses
+// for bytes that are no UTF-8.
 func decode(b []byte, wide int) string {
 	var text strings.Builder
 	for ; len(b) >= wide; b = b[wide:] {

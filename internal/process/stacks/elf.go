@@ -11,24 +11,24 @@ import (
 const (
 	maxHeaders = 64   // program headers of a file
 	maxDynamic = 256  // entries of its dynamic section
-	maxChain   = 4096 // symbols with one hash, in which the one is looked for
+	maxChain   = 4096 // symbols with the same hash
 )
 
-// errNoSymbols is a file in which no symbol can be looked up.
+// errNoSymbols means that no symbol of a file can be looked up.
 var (
 	errNoSymbols = errors.New("it has no dynamic symbols")
 	errNoELF     = fmt.Errorf("%w: it is no 64-bit little-endian ELF file", errNoSymbols)
 )
 
-// image is an ELF file in a process's memory, as the loader has put it there.
+// image is an ELF file that the loader has mapped into a process.
 type image struct {
 	*memory
-	// bias is what must be added to the addresses in the file.
+	// bias must be added to addresses in the file.
 	bias                  uint64
 	symbols, names, table uint64
 }
 
-// imageAt reads the headers of a file whose beginning is mapped at base.
+// imageAt reads the headers of a file that is mapped at base.
 func imageAt(m *memory, base uint64) (*image, error) {
 	header, err := m.bytes(base, 64)
 	if err != nil {
@@ -65,7 +65,7 @@ func imageAt(m *memory, base uint64) (*image, error) {
 	return img, img.dynamic(dynamic+img.bias, base)
 }
 
-// dynamic reads where the symbols are. glibc has made the addresses those of the memory, musl leaves them as they are in the file.
+// dynamic finds the symbol tables. glibc relocates their addresses, musl does not.
 func (img *image) dynamic(at, base uint64) error {
 	for range maxDynamic {
 		tag, err := img.word(at)
@@ -94,7 +94,7 @@ func (img *image) dynamic(at, base uint64) error {
 		}
 		at += 16
 	}
-	return errNone // the loader has not brought it yet
+	return errNone // the loader has not mapped it yet
 }
 
 func hash(name string) uint32 {
@@ -105,9 +105,9 @@ func hash(name string) uint32 {
 	return h
 }
 
-// symbol is the address of what has a name.
+// symbol is the address of a symbol.
 func (img *image) symbol(name string) (uint64, error) {
-	var table [16]byte // buckets, the first symbol, words of the filter, its shift
+	var table [16]byte // buckets, first symbol, words of the filter, shift
 	if err := img.read(img.table, table[:]); err != nil {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (img *image) symbol(name string) (uint64, error) {
 	return 0, fmt.Errorf("it has no symbol %s", name)
 }
 
-// named is the address of a symbol, if it has that name and is defined.
+// named is the address of a symbol if it has that name and is defined.
 func (img *image) named(index uint32, name string) (uint64, bool) {
 	var b [24]byte
 	if img.read(img.symbols+24*uint64(index), b[:]) != nil || binary.LittleEndian.Uint16(b[6:]) == 0 {

@@ -6,24 +6,25 @@ import (
 	"fmt"
 )
 
-// MaxEncoded bounds a sample as [Encode] writes it, in bytes.
+// MaxEncoded bounds an encoded sample in bytes.
 const MaxEncoded = 64 << 10
 
-// compact is a Sample in which each text is written once.
+// compact is a Sample that holds each text once.
 type compact struct {
 	Sample
 	Threads []compactThread `json:"threads,omitempty"`
 	Texts   []string        `json:"texts,omitempty"`
 }
 
-// compactThread is a Thread whose frames are three numbers each: the function and the file, by their place in the texts, and the line.
+// compactThread is a Thread whose frames are three numbers each: the indices of function and file
+// among the texts, and the line.
 type compactThread struct {
 	Thread
 	Frames []int `json:"frames,omitempty"`
 }
 
-// Encode writes a sample as JSON of no more than [MaxEncoded] bytes. What does not fit is left out, the last threads first, then frames
-// from the middle of a stack, and the sample says that it was cut.
+// Encode writes a sample as JSON of at most [MaxEncoded] bytes. It drops what does not fit, first
+// the last threads and then frames in the middle of stacks, and sets Cut.
 func Encode(s Sample) ([]byte, error) {
 	s.Name, s.Role, s.Missing = clean(s.Name), clean(s.Role), clipText(s.Missing)
 	frames := maxFrames
@@ -39,13 +40,12 @@ func Encode(s Sample) ([]byte, error) {
 		case frames > 2:
 			frames /= 2
 		default:
-			return nil, fmt.Errorf("the stacks of process %d take %d bytes, of %d at most", s.PID, len(b), MaxEncoded)
+			return nil, fmt.Errorf("the stacks of process %d take %d bytes, of at most %d", s.PID, len(b), MaxEncoded)
 		}
 		s.Cut = true
 	}
 }
 
-// clipText bounds a sentence.
 func clipText(text string) string { return text[:min(len(text), 4*maxName)] }
 
 func encode(s Sample, frames int) ([]byte, error) {
@@ -77,7 +77,7 @@ func encode(s Sample, frames int) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Decode reads what [Encode] has written. It refuses what that would not write: more, or a text that is not there.
+// Decode reads what [Encode] wrote and refuses anything else.
 func Decode(b []byte) (Sample, error) {
 	s, err := decodeSample(b)
 	if err != nil {
@@ -88,7 +88,7 @@ func Decode(b []byte) (Sample, error) {
 
 func decodeSample(b []byte) (Sample, error) {
 	if len(b) > MaxEncoded {
-		return Sample{}, fmt.Errorf("they are %d bytes, of %d at most", len(b), MaxEncoded)
+		return Sample{}, fmt.Errorf("%d bytes, of at most %d", len(b), MaxEncoded)
 	}
 	var c compact
 	if err := json.Unmarshal(b, &c); err != nil {

@@ -67,7 +67,7 @@ func TestLargest(t *testing.T) {
 	}
 	calls := 0
 	for _, f := range got.Threads[0].Frames {
-		calls += f.stands()
+		calls += f.count()
 	}
 	if calls != maxFrames {
 		t.Errorf("its frames stand for %d calls, not %d", calls, maxFrames)
@@ -83,7 +83,7 @@ func TestDecode(t *testing.T) {
 		`{"threads":[{"frames":[1]}]}`: "1 numbers are no frames: each has 3, and there are 193 at most",
 		`{"threads":[{"frames":[0,0,1]}],"texts":[]}`:     "there is no text 0 or 0",
 		`{"threads":[{"frames":[0,-1,1]}],"texts":["a"]}`: "there is no text 0 or -1",
-		strings.Repeat(" ", MaxEncoded+1):                 "they are 65537 bytes, of 65536 at most",
+		strings.Repeat(" ", MaxEncoded+1):                 "65537 bytes, of at most 65536",
 	} {
 		if _, err := Decode([]byte(text)); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%.50s is read with %v, not %s", text, err, want)

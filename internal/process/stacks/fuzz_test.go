@@ -40,7 +40,7 @@ func record(tb testing.TB) (recordings []recording) {
 			}
 			return err
 		}
-		maps, err := large(fmt.Sprintf("/proc/%d/maps", pid))
+		maps, err := readLarge(fmt.Sprintf("/proc/%d/maps", pid))
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -12,41 +12,42 @@ const (
 	maxDepth        = 1 << 16 // frames of a thread
 	// attempts is how often a process is read until two readings agree.
 	attempts = 6
-	// tags are the bits of a pointer to an object that 3.14 uses for something else.
+	// tags are the bits of an object pointer that 3.14 uses otherwise.
 	tags = 7
 )
 
 var (
-	errNone = errors.New("its Python has not begun or has ended")
+	errNone = errors.New("its Python has not started or has ended")
 	errTorn = errors.New("its memory is not as Python leaves it")
 )
 
-// call is a frame as it lies in memory.
+// call is a frame in memory.
 type call struct {
 	at, code uint64
-	// instruction is an index or an address, by the version.
+	// instruction is an index or an address, depending on the version.
 	instruction uint64
 }
 
-// stack is a thread's, the innermost call first.
+// stack is the calls of a thread, the innermost first.
 type stack struct {
 	state          uint64
 	thread, native uint64
 	tid            int // the kernel's number of the thread on this node, or 0
 	gil, moves     bool
 	calls          []call
-	// depth is how many calls there were when the frames were read, of which calls are the outermost.
+	// depth is the number of calls when the frames were read; calls are the outermost of them.
 	depth int
 }
 
-// hidden reports whether a call is one of the middle of a stack, which is not told.
+// hidden reports whether a call is in the middle of a long stack and not reported.
 func (s stack) hidden(i int) bool {
-	outer := len(s.calls) - 1 - i // the calls that it is in
+	outer := len(s.calls) - 1 - i // calls outside of it
 	return outer >= maxFrames/2 && outer < s.depth-maxFrames/2
 }
 
-// steady are the stacks of a process as two readings in a row agree on them; of a thread of which they do not, the calls which they have
-// in common. The main thread is the first. The functions were read between the two, and so at a time when they were called.
+// steady returns the stacks on which two readings in a row agree, the main thread first. Of a
+// thread on which they do not agree, it returns the calls that both have. It reads the functions
+// between the two readings, so they were those called.
 func (r *reader) steady(runtime uint64) ([]stack, error) {
 	var before, common []stack
 	var err error
@@ -73,7 +74,7 @@ func (r *reader) steady(runtime uint64) ([]stack, error) {
 	return common, err
 }
 
-// shared are stacks with the calls that they had before and still have, from the outermost on.
+// shared returns stacks with the calls, from the outermost on, that did not change.
 func shared(before, now []stack) []stack {
 	known := make(map[uint64]stack, len(before))
 	for _, s := range before {
@@ -136,7 +137,7 @@ func (l layout) interpreterAt(m *memory, stacks []stack, at, runtime uint64) ([]
 			return nil, err
 		}
 		if owner != at {
-			return nil, fmt.Errorf("the thread at %#x is of no interpreter: %w", state, errTorn)
+			return nil, fmt.Errorf("the thread at %#x belongs to no interpreter: %w", state, errTorn)
 		}
 		stacks = append(stacks, l.stackAt(m, state, holder))
 		if state, err = m.word(state + l.nextThread); err != nil {
@@ -146,7 +147,7 @@ func (l layout) interpreterAt(m *memory, stacks []stack, at, runtime uint64) ([]
 	return nil, errTooMuch
 }
 
-// holderOf is the thread that holds the lock; 0 where none does, or none can be told.
+// holderOf is the thread that holds the interpreter lock, or 0.
 func (l layout) holderOf(m *memory, interpreter, runtime uint64) uint64 {
 	lock := runtime
 	if l.lockOfInterpreter {
@@ -166,7 +167,8 @@ func (l layout) holderOf(m *memory, interpreter, runtime uint64) uint64 {
 	return holder
 }
 
-// stackAt is a thread's. What cannot be followed ends it: it is for another reading to tell whether that was its end.
+// stackAt reads the stack of a thread. It ends where it cannot be followed; another reading tells
+// whether that was its end.
 func (l layout) stackAt(m *memory, state, holder uint64) stack {
 	s := stack{state: state, gil: state == holder}
 	s.thread, _ = m.word(state + l.thread) // 0 is none
@@ -191,7 +193,7 @@ func (l layout) stackAt(m *memory, state, holder uint64) stack {
 	return s
 }
 
-// callAt is a frame, whether it runs code, and the frame that called it.
+// callAt reads a frame, whether it runs code, and the frame that called it.
 func (l layout) callAt(m *memory, at uint64) (c call, runs bool, back uint64, err error) {
 	c.at = at
 	if back, err = m.word(at + l.back); err != nil {

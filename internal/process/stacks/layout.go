@@ -6,30 +6,32 @@ import (
 	"fmt"
 )
 
-// layout is where in CPython's structures the members are that a stack is read from, in bytes from the beginning of each.
+// layout is the offsets, in bytes, of the members of CPython's structures that lead to a stack.
 type layout struct {
 	major, minor int
-	// The runtime, and an interpreter.
+	// The runtime and an interpreter.
 	interpreters, nextInterpreter, threads uint64
-	// The lock: of the runtime, or of what an interpreter points to at lock.
+	// The interpreter lock: in the runtime, or in what an interpreter points to at lock.
 	lock, holder, locked uint64
 	lockOfInterpreter    bool
-	// A thread. Its frame is behind a pointer to a frame of C's, in which it is at cFrame; native is 0 where there is no such member.
+	// A thread. Its frame is behind a pointer to a C frame, which has it at cFrame. native is 0 if
+	// the thread does not have its kernel number.
 	nextThread, interpreter, frame, thread, native uint64
 	cFrames                                        bool
 	cFrame                                         uint64
-	// A frame. Owner is 0 where there is none; one of shim and above runs no code.
+	// A frame. owner is 0 if there is none; a frame whose owner is shim or above runs no code.
 	code, back, instruction, owner uint64
 	shim                           byte
-	// A code object. Instructions is 0 where a frame has an index of the instruction, not its address.
+	// A code object. instructions is 0 if a frame has the index of the instruction and not its
+	// address.
 	file, name, qualname, lines, firstLine, instructions uint64
-	// Objects, types, bytes and text: where the characters are, and where those are that are not ASCII.
+	// Objects, types, bytes and strings: where the characters are if they are ASCII, and if not.
 	class, className, size, data     uint64
 	state, length, ascii, characters uint64
 }
 
-// layouts were computed by a compiler from the headers of the versions that they are named after. Within a minor version they do not
-// change: what is in them is used by modules that were compiled for it.
+// layouts were computed by a compiler from the headers of each version. They do not change within a
+// minor version, because compiled modules depend on them.
 var layouts = map[int]layout{
 	9: {
 		major: 3, minor: 9, interpreters: 32, nextInterpreter: 0, threads: 8, holder: 360, locked: 368,
@@ -62,8 +64,8 @@ var layouts = map[int]layout{
 	},
 }
 
-// published are the places of the same in what CPython publishes at the beginning of its runtime since 3.13, counted in words from the one
-// that follows the version.
+// published are the offsets that CPython publishes at the beginning of its runtime since 3.13, in
+// words from the one that follows the version.
 type published struct {
 	interpreters, nextInterpreter, threads, lock, locks, locked, holder int
 	nextThread, interpreter, frame, thread, native                      int
@@ -92,15 +94,15 @@ var publications = map[int]published{
 const (
 	cookie    = "xdebugpy"
 	words     = 80      // of what is published
-	maxOffset = 1 << 20 // of any member
+	maxOffset = 1 << 20 // of a member
 )
 
 var errFreeThreaded = errors.New("it is a build without the GIL")
 
-// unknown is a version that this package cannot read.
+// unknown is the error for a version that this package cannot read.
 func unknown(minor int) error { return fmt.Errorf("the memory of Python 3.%d is not known", minor) }
 
-// layoutAt is that of a runtime: what it publishes, or what its version has.
+// layoutAt is the layout that a runtime publishes, or that its version has.
 func layoutAt(m *memory, runtime uint64, minor int) (layout, error) {
 	b, err := m.bytes(runtime, 16+8*words)
 	if err != nil {
@@ -110,7 +112,7 @@ func layoutAt(m *memory, runtime uint64, minor int) (layout, error) {
 		return publishedLayout(b[8:])
 	}
 	if _, ok := publications[minor]; ok {
-		return layout{}, errNone // the loader has not brought it yet
+		return layout{}, errNone // the loader has not mapped it yet
 	}
 	l, ok := layouts[minor]
 	if !ok {

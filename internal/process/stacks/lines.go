@@ -1,6 +1,6 @@
 package stacks
 
-// line is the one of an instruction; 0 where it is not known.
+// line is the line of an instruction; 0 if unknown.
 func (co *code) line(instruction uint64, minor int) int {
 	switch {
 	case minor >= 11:
@@ -10,14 +10,14 @@ func (co *code) line(instruction uint64, minor int) int {
 		}
 		return bounded(locations(co.lines, co.first, int(at)))
 	case int32(instruction) < 0:
-		return bounded(co.first) // it has not begun
+		return bounded(co.first) // it has not started
 	case minor == 10:
 		return bounded(ranges(co.lines, co.first, 2*int(int32(instruction))))
 	}
 	return bounded(increments(co.lines, co.first, int(int32(instruction))))
 }
 
-// bounded is a line that may be one.
+// bounded is a line number, or 0 if it cannot be one.
 func bounded(line int) int {
 	if line < 0 || line > 1<<30 {
 		return 0
@@ -25,7 +25,8 @@ func bounded(line int) int {
 	return line
 }
 
-// increments reads what Python has up to 3.9: how many bytes of instructions and how many lines it is from one entry to the next.
+// increments reads the table of Python up to 3.9: bytes of instructions and lines from one entry to
+// the next.
 func increments(table []byte, line, at int) int {
 	end := 0
 	for ; len(table) >= 2; table = table[2:] {
@@ -37,7 +38,8 @@ func increments(table []byte, line, at int) int {
 	return line
 }
 
-// ranges reads what 3.10 has: how many bytes have a line, and how far that is from the line before; -128 have none.
+// ranges reads the table of 3.10: the bytes that have a line, and its distance from the line
+// before; -128 means no line.
 func ranges(table []byte, line, at int) int {
 	end := 0
 	for ; len(table) >= 2; table = table[2:] {
@@ -55,16 +57,17 @@ func ranges(table []byte, line, at int) int {
 	return line
 }
 
-// The kinds of entries of a table of locations.
+// The kinds of entries in a location table.
 const (
-	firstOfLine = 10 // and 11 and 12: on the same line, the next and the one after it
+	firstOfLine = 10 // 11 and 12 too: the same line, the next, the one after it
 	noColumns   = 13
 	longEntry   = 14
 	noLocation  = 15
 )
 
-// locations reads what there is since 3.11. The first byte of an entry has the highest bit set, the kind, and how many instructions of two
-// bytes it is for, less one; what follows are columns, but for a number of lines in two kinds.
+// locations reads the table since 3.11. The first byte of an entry has the highest bit set, the
+// kind, and the number of two-byte instructions less one. Columns follow, or for two kinds a number
+// of lines.
 func locations(table []byte, line, at int) int {
 	end := 0
 	for len(table) > 0 {
@@ -90,7 +93,8 @@ func locations(table []byte, line, at int) int {
 	return 0
 }
 
-// signed is a number in groups of 6 bits, the lowest first, of which the seventh says that another one follows. Its lowest bit is the sign.
+// signed is a number in groups of 6 bits, the lowest first. The seventh bit says that another group
+// follows, and the lowest bit of the number is its sign.
 func signed(b []byte) int {
 	n := 0
 	for i, c := range b[:min(len(b), 6)] {

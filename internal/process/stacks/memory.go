@@ -15,35 +15,36 @@ import (
 
 const (
 	pageSize = 4096
-	// maxPages bounds what is kept of a process between two calls of forget: 16 MiB.
+	// maxPages bounds the pages kept between two calls of forget: 16 MiB.
 	maxPages = 4096
-	// maxBytes bounds what is asked of a process's memory in all, and so what is allocated for it: what leads in a circle ends there.
+	// maxBytes bounds all reads of a process's memory, which ends walks in a circle.
 	maxBytes = 16 << 20
-	// maxKept bounds the memory, in bytes, that waits for the next process.
+	// maxKept bounds the reused memory in bytes.
 	maxKept = 2 << 20
-	// maxRead bounds one read, in bytes.
+	// maxRead bounds one read in bytes.
 	maxRead = 64 << 10
 )
 
 var (
-	errTooMuch  = errors.New("there is too much to read in the process's memory")
-	errReplaced = errors.New("the program of the process has ended meanwhile")
+	errTooMuch  = errors.New("the process's memory has too much to read")
+	errReplaced = errors.New("the process's program has ended")
 )
 
-// memory is that of another process, page by page. What was read is remembered, so that neighbours cost nothing and agree.
+// memory caches the memory of another process page by page, so that repeated reads cost nothing and
+// agree.
 type memory struct {
-	// fetch fills a page from an address that is a multiple of its size.
+	// fetch fills the page at an address.
 	fetch func(addr uint64, page []byte) error
-	// over says why nobody waits for more any longer; nil while somebody does.
+	// over returns why reading should end, or nil.
 	over  func() error
-	pages map[uint64]int // the page at an address, by its place in slab
+	pages map[uint64]int // the place in slab of the page at an address
 	slab  []byte
 	left  int // of maxBytes
 }
 
 var memories = sync.Pool{New: func() any { return &memory{pages: make(map[uint64]int)} }}
 
-// borrow is a memory that release gives back. Nothing is read of it once ctx has ended.
+// borrow returns a memory that release gives back. It reads nothing once ctx has ended.
 func borrow(ctx context.Context, fetch func(addr uint64, page []byte) error) *memory {
 	m := memories.Get().(*memory)
 	m.fetch, m.over, m.left = fetch, ctx.Err, maxBytes
@@ -58,26 +59,27 @@ func (m *memory) release() {
 	memories.Put(m)
 }
 
-// forget has the next reads see the memory as it is then.
+// forget makes the next reads fetch pages again.
 func (m *memory) forget() {
 	clear(m.pages)
 	m.slab = m.slab[:0]
 }
 
-// opened is the memory of the program that a process ran when it was opened, and of no other: that of what it runs later (execve(2)), or
-// of a later process with its number, is not there. It is a descriptor.
-type opened int
+// openMemory is a descriptor of the memory of the program that a process ran when it was openMemory. It
+// does not give access to a later program (execve(2)) or a later process with the same number.
+type openMemory int
 
-// open opens the memory of what a process runs. The kernel refuses a process that this one may not look into (ptrace(2)).
-func open(pid int) (opened, error) {
+// open opens the memory of a process. The kernel refuses processes that this one may not trace
+// (ptrace(2)).
+func open(pid int) (openMemory, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/mem", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	return opened(fd), err
+	return openMemory(fd), err
 }
 
-func (o opened) close() { _ = unix.Close(int(o)) } // nothing was written
+func (o openMemory) close() { _ = unix.Close(int(o)) } // nothing was written
 
-// page fills one (proc_pid_mem(5)).
-func (o opened) page(addr uint64, page []byte) error {
+// page fills a page (proc_pid_mem(5)).
+func (o openMemory) page(addr uint64, page []byte) error {
 	n, err := unix.Pread(int(o), page, int64(addr))
 	switch {
 	case err == nil && n == 0:
@@ -88,7 +90,7 @@ func (o opened) page(addr uint64, page []byte) error {
 	return err
 }
 
-// page is the one at an address, until the next is read.
+// page is the page at an address, until the next call.
 func (m *memory) page(addr uint64) ([]byte, error) {
 	if at, ok := m.pages[addr]; ok {
 		return m.slab[at : at+pageSize], nil
@@ -106,7 +108,8 @@ func (m *memory) page(addr uint64) ([]byte, error) {
 	return m.slab[at:], nil
 }
 
-// spend refuses to read n bytes at an address where that is too much, or nobody waits for them. Once it is too much it remains so.
+// spend counts n bytes. It refuses further reads, for good, once the bound is exceeded or no caller
+// waits.
 func (m *memory) spend(addr uint64, n int) error {
 	if n < 0 || n > maxRead || addr < pageSize || addr+uint64(n) < addr {
 		return fmt.Errorf("%d bytes at %#x are no object: %w", n, addr, unix.EFAULT)
@@ -158,9 +161,9 @@ func (m *memory) half(addr uint64) (uint32, error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// text is the beginning of a string that ends with a zero.
+// text is the beginning of a zero-terminated string.
 func (m *memory) text(addr uint64, most int) string {
-	for n := most; n > 0; n /= 2 { // a page that follows may not be there
+	for n := most; n > 0; n /= 2 { // the next page may not be mapped
 		if b, err := m.bytes(addr, n); err == nil {
 			text, _, _ := bytes.Cut(b, []byte{0})
 			return string(text)

@@ -7,63 +7,62 @@ import (
 	"strings"
 )
 
-// MergeOptions are of a [Merge].
 type MergeOptions struct {
-	// Lines tells calls of a function apart by their line everywhere; without it that is done for the innermost one alone, and of others the
-	// line is there where all ranks have the same.
+	// Lines tells calls of a function apart by their line. Otherwise only the innermost calls are
+	// told apart, and other calls have a line if all ranks agree on it.
 	Lines bool
-	// Waits tells stacks apart by what the kernel says of the thread too.
+	// Waits also tells stacks apart by where the thread waits in the kernel.
 	Waits bool
 }
 
-// Tree is the stacks of all ranks.
+// Tree is the merged stacks of all ranks.
 type Tree struct {
-	// Ranks are those of which anything is in it, and Processes how many.
+	// Ranks are the ranks in the tree, and Processes their number of processes.
 	Ranks     Set `json:"ranks"`
 	Processes int `json:"processes"`
-	// Groups are threads that do the same job in different processes: the main ones first, then those of few ranks.
+	// Groups are threads with the same job in different processes: main threads first, then those
+	// of the fewest ranks.
 	Groups []Group `json:"groups"`
-	// Missing are the reasons why there is less than everything of some ranks.
+	// Missing are the reasons why the stacks of some ranks are incomplete.
 	Missing []Missing `json:"missing"`
 }
 
-// Group is threads of a role with the same entry.
+// Group is the threads of a role with the same entry function.
 type Group struct {
-	// Role is what their processes do; empty for the ranks themselves.
+	// Role is what the processes do; empty for the ranks themselves.
 	Role string `json:"role,omitempty"`
-	// Thread is MainThread, or the function that they have begun with.
-	Thread string `json:"thread"`
-	// Ranks are those of the threads, and Threads how many these are.
+	// Thread is MainThread, or the outermost function.
+	Thread  string  `json:"thread"`
 	Ranks   Set     `json:"ranks"`
 	Threads int     `json:"threads"`
 	Nodes   []*Node `json:"nodes"`
 }
 
-// Node is a call that some ranks have in common, with all that led to it.
+// Node is a call that some ranks share, with all calls that led to it.
 type Node struct {
 	Frame
-	// Ranks are those that have it, and Threads how many, which may be more: a rank may have several.
+	// Threads may exceed the number of ranks: a rank may have several.
 	Ranks   Set `json:"ranks"`
 	Threads int `json:"threads"`
-	// Wait is what the kernel says of a thread. Such a node has no Frame and nothing below it.
+	// Wait is where the threads wait in the kernel. Such a node has no Frame and no Nodes.
 	Wait string `json:"wait,omitempty"`
-	// GIL are the ranks whose thread holds the interpreter's lock, of those for which this is the innermost call, and Moves those of which
-	// the calls further in changed too fast to be read.
+	// GIL are the ranks whose thread is in this innermost call and holds the interpreter lock.
+	// Moves are those whose inner calls changed too fast to be read.
 	GIL   Set `json:"gil,omitempty"`
 	Moves Set `json:"moves,omitempty"`
-	// Nodes are the calls that it made, those of the fewest ranks first.
+	// Nodes are the calls made from here, those of the fewest ranks first.
 	Nodes []*Node `json:"nodes"`
 
 	below map[Frame]*Node
 }
 
-// Missing is a reason why something of some ranks is not there.
+// Missing is a reason why the stacks of some ranks are incomplete.
 type Missing struct {
 	Why   string `json:"why"`
 	Ranks Set    `json:"ranks"`
 }
 
-// Merge makes one tree of samples.
+// Merge makes a tree of samples.
 func Merge(samples []Sample, o MergeOptions) Tree {
 	samples = slices.Clone(samples)
 	slices.SortStableFunc(samples, func(a, b Sample) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -103,7 +102,8 @@ const (
 	mainEntry = "MainThread"
 )
 
-// entry is what tells a thread from the others of its process, but not from those that do the same elsewhere: names count up.
+// entry tells a thread from the others of its process, but not from its counterparts elsewhere:
+// thread names count up.
 func (t Thread) entry() string {
 	if t.Main {
 		return mainEntry
@@ -116,7 +116,7 @@ func (t Thread) entry() string {
 	return cmp.Or(t.Name, "a thread without a name")
 }
 
-// insert adds a thread's calls below n, which is the root of a group.
+// insert adds a thread's calls below n, the root of a group.
 func (n *Node) insert(s Sample, t Thread, o MergeOptions) {
 	n.count(s.Rank)
 	for i, f := range t.Frames {
@@ -177,13 +177,13 @@ func compareSets(a, b Set) int {
 	return cmp.Compare(a[0].First, b[0].First)
 }
 
-// compare puts the ranks before their helpers, and main threads before others.
+// compare puts ranks before their helpers, and main threads before others.
 func (g Group) compare(other Group) int {
 	return cmp.Or(order(g.Role == "", other.Role == ""), cmp.Compare(g.Role, other.Role),
 		order(g.Thread == mainEntry, other.Thread == mainEntry), compareSets(g.Ranks, other.Ranks), cmp.Compare(g.Thread, other.Thread))
 }
 
-// waits is what the kernel says of a thread; empty where it says nothing.
+// waits is where a thread waits in the kernel; empty if unknown.
 func (t Thread) waits() string {
 	words := map[string]string{"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "is stopped", "t": "is traced", "I": "is idle"}
 	parts := []string{cmp.Or(words[t.State], t.State)}
@@ -196,7 +196,7 @@ func (t Thread) waits() string {
 	return strings.TrimSpace(strings.Join(parts, " "))
 }
 
-// anywhere is a file without the place where its node keeps Python and its packages.
+// anywhere is a file without the node's own path to Python and its packages.
 func anywhere(file string) string {
 	for _, place := range []string{"/site-packages/", "/dist-packages/"} {
 		if at := strings.LastIndex(file, place); at >= 0 {
@@ -211,7 +211,7 @@ func anywhere(file string) string {
 	return file
 }
 
-// shortFile is a file as a person knows it: in a package, or with the directory that it is in.
+// shortFile is a file within its package, or with its directory.
 func shortFile(file string) string {
 	if short := anywhere(file); short != file {
 		return short

@@ -16,26 +16,27 @@ import (
 )
 
 const (
-	maxCandidates = 8 // files in which a Python is looked for
+	maxCandidates = 8 // files that may have a Python
 	maxVersion    = 32
 )
 
-// errNoPython is a process without a CPython.
+// errNoPython means that a process does not run CPython.
 var errNoPython = errors.New("the process runs no Python")
 
-// binary is a file that may have a Python in it.
+// binaries matches names of files that may have a Python.
 var binaries = lazyregexp.New(`^(lib)?python[0-9.]*[a-z]*(\.so[0-9.]*)?$`)
 
-// versioned is a path that names a version: of a library, of a program, or of a module.
+// versioned matches a path with a Python version: of a library, a program or a module.
 var versioned = lazyregexp.New(`python3\.([0-9]{1,2})|cpython-3([0-9]{1,2})-`)
 
-// candidate is where a file of a process begins in its memory, and whether it is called as Python's files are.
+// candidate is a mapped file that may have a Python. named says that it is named like one.
 type candidate struct {
 	base  uint64
 	named bool
 }
 
-// mapped are the files of a process in which its Python may be, the likeliest first, and which minor version their names tell, or 0.
+// mapped lists the candidates of a process, the likeliest first, and the minor version in their
+// names, or 0.
 func mapped(maps []byte, program string) (files []candidate, minor int) {
 	var rest []candidate
 	for line := range bytes.Lines(maps) {
@@ -74,9 +75,9 @@ type interpreter struct {
 	runtime uint64
 }
 
-// find is the Python of a process. Where it is one that cannot be read, its version is told, if that is known.
+// find finds the Python of a process. If it cannot be read, its version is returned if known.
 func find(pid int, m *memory) (in interpreter, version string, err error) {
-	maps, err := large(fmt.Sprintf("/proc/%d/maps", pid))
+	maps, err := readLarge(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return in, "", err
 	}
@@ -91,7 +92,7 @@ func find(pid int, m *memory) (in interpreter, version string, err error) {
 		switch {
 		case err == nil:
 			return in, fmt.Sprintf("%d.%d", in.major, in.minor), nil
-		case errors.Is(err, errNoSymbols) && !file.named: // such as a program that is linked statically
+		case errors.Is(err, errNoSymbols) && !file.named: // such as a statically linked program
 		case !errors.Is(err, errNoPython):
 			failure = err
 		}
@@ -121,10 +122,11 @@ func interpreterIn(m *memory, base uint64, minor int) (interpreter, int, error) 
 	return interpreter{l, runtime}, minor, err
 }
 
-// pthreadID is where glibc keeps the kernel's number of a thread in what pthread_self returns, by the machine.
+// pthreadID is where glibc keeps the kernel's thread number in what pthread_self returns, by
+// architecture.
 var pthreadID = map[string]uint64{"amd64": 720, "arm64": 208}
 
-// read is the stacks of a process's Python threads, the main one first.
+// read returns the Python threads of a process, the main one first.
 func (in interpreter) read(pid int, m *memory) (threads []Thread, cut bool, err error) {
 	r := &reader{memory: m, layout: in.layout, pid: pid}
 	stacks, err := r.steady(in.runtime)
@@ -144,7 +146,7 @@ func (in interpreter) read(pid int, m *memory) (threads []Thread, cut bool, err 
 	return threads, cut || len(stacks) > maxThreads, nil
 }
 
-// arrange tells the kernel's numbers of threads, and puts them in the order in which they are told: the main one first.
+// arrange sets the kernel's thread numbers and puts the main thread first.
 func (r *reader) arrange(stacks []stack) {
 	tids := entries(fmt.Sprintf("/proc/%d/task", r.pid))
 	inner := numbers(r.pid, tids)
@@ -156,7 +158,7 @@ func (r *reader) arrange(stacks []stack) {
 	})
 }
 
-// order puts what is so before what is not.
+// order puts true before false.
 func order(a, b bool) int {
 	switch {
 	case a == b:
@@ -167,7 +169,8 @@ func order(a, b bool) int {
 	return 1
 }
 
-// tid is the kernel's number of a thread on this node; 0 where it is not known. What Python remembers is wrong in a child of a fork.
+// tid is the kernel's number of a thread on this node, or 0. Python's own record is wrong in a
+// forked child.
 func (r *reader) tid(s stack, tids []int, inner map[int]int, alone bool) int {
 	known := []int{int(s.native)}
 	if at, ok := pthreadID[runtime.GOARCH]; ok && s.thread > 0 {
@@ -189,7 +192,7 @@ func (r *reader) tid(s stack, tids []int, inner map[int]int, alone bool) int {
 	return 0
 }
 
-// frames are those of a stack that are known, the outermost first, with one that stands for those that are not.
+// frames are the known frames of a stack, the outermost first, and one for all unknown ones.
 func (r *reader) frames(s stack) (frames []Frame, cut bool) {
 	left := 0
 	skip := func() {

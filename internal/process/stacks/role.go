@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// roles are what a process does that runs a function of a file.
+// roles are what a process does that runs a certain function.
 var roles = []struct{ function, file, role string }{
 	{"_worker_loop", "torch/utils/data/_utils/worker.py", "DataLoader worker"},
 	{"main", "multiprocessing/resource_tracker.py", "resource tracker"},
@@ -15,11 +15,12 @@ var roles = []struct{ function, file, role string }{
 	{"worker", "multiprocessing/pool.py", "pool worker"},
 }
 
-// other is a process of Python's that another one of Python's has begun, and whose stack does not tell what for.
+// other is the role of a Python process that another one started for an unknown purpose.
 const other = "child"
 
-// name gives those processes a role that have none and are not the rank itself, which is the first that runs Python.
-func name(samples []Sample, parents []int) {
+// setRoles gives a role to processes without one. The rank itself, its first process with Python,
+// has none.
+func setRoles(samples []Sample, parents []int) {
 	type process struct{ rank, pid int }
 	pythons := make(map[process]bool)
 	for _, s := range samples {

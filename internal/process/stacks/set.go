@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Range is ranks from one to another, both included.
+// Range is the ranks from First to Last, both included.
 type Range struct{ First, Last int }
 
-// Set is ranks, as ranges in order that do not touch. As text it is such as 0-36,38-511.
+// Set is a set of ranks: sorted ranges that do not touch. As text it is like 0-36,38-511.
 type Set []Range
 
-// add is the set with a rank that is not lower than its last one.
+// add adds a rank that is not below the others.
 func (s Set) add(rank int) Set {
 	if n := len(s); n > 0 {
 		switch last := &s[n-1]; {
@@ -26,7 +26,6 @@ func (s Set) add(rank int) Set {
 	return append(s, Range{rank, rank})
 }
 
-// Len is how many ranks there are.
 func (s Set) Len() (n int) {
 	for _, r := range s {
 		n += r.Last - r.First + 1
@@ -52,14 +51,14 @@ func (s Set) String() string {
 // MarshalText is String.
 func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Label is the set for people, in no more than that many bytes: r0-36,38-511, or r0-511 -r37 where few are missing of many, and how many
-// more there are where it is too long.
+// Label is the set for people in at most that many bytes: r0-36,38-511, or r0-511 -r37 if few are
+// missing. If it is too long, it counts the rest.
 func (s Set) Label(most int) string {
 	if len(s) == 0 {
 		return "no rank"
 	}
 	plain := "r" + s.String()
-	if but := s.but(); but != "" && len(but) < len(plain) {
+	if but := s.withGaps(); but != "" && len(but) < len(plain) {
 		plain = but
 	}
 	if len(plain) <= most {
@@ -68,8 +67,9 @@ func (s Set) Label(most int) string {
 	return s.beginning(most)
 }
 
-// but is a set as all ranks from its first to its last less some; empty where those are more than what is in it.
-func (s Set) but() string {
+// withGaps is a set as all ranks from its first to its last, less some. It is empty if more ranks
+// are missing than present.
+func (s Set) withGaps() string {
 	all := Range{s[0].First, s[len(s)-1].Last}
 	var gaps Set
 	for i := range len(s) - 1 {
@@ -81,7 +81,7 @@ func (s Set) but() string {
 	return "r" + all.String() + " -r" + gaps.String()
 }
 
-// beginning is as many of the ranges as fit, with the number of ranks that do not.
+// beginning is as many ranges as fit, with the number of other ranks.
 func (s Set) beginning(most int) string {
 	for n := len(s) - 1; n > 0; n-- {
 		if text := fmt.Sprintf("r%s and %d more", s[:n], s[n:].Len()); len(text) <= most {

@@ -1,15 +1,17 @@
-// Package stacks takes the Python stacks of ranks on their nodes ([Take]) and makes one tree of those of all ranks ([Merge]), in which a
-// rank that does something else than the others comes first.
+// Package stacks takes the Python stacks of ranks on their nodes ([Take]) and merges those of all
+// ranks into a tree ([Merge]) that shows unusual ranks first.
 //
-// The stacks are read out of the memory of the processes (proc_pid_mem(5)), as a debugger would, but nothing is stopped, nothing runs in
-// the process, and no file of its own is opened: where CPython's state is comes from the symbols that the loader has mapped, and how it lies
-// from what CPython 3.13 and 3.14 publish of themselves, or from what 3.9 to 3.12 have fixed. Everything that is read may be torn, for the
-// process runs meanwhile, or be a lie, for it is the process's own: each pointer is checked by what it leads to, each walk is made until
-// two in a row agree, and all of it has a bound. Of a thread that never stands still the outer frames are told, and that it moves.
+// It reads the stacks from the memory of the processes (proc_pid_mem(5)), as a debugger would, but
+// it stops nothing and runs nothing in the process, and opens none of its files. It finds CPython's
+// state through the symbols that the loader mapped, and its structures through what CPython 3.13
+// and 3.14 publish, or through the fixed layouts of 3.9 to 3.12. The process runs meanwhile and its
+// memory may lie, so each pointer is checked by what it leads to, each walk is repeated until two
+// in a row agree, and everything is bounded. For a thread that never stands still, it reports the
+// outer frames and that it moves.
 //
-// Where CPython cannot be read so, py-spy is asked if golaunch finds it in its own PATH, and the ranks are its own user's. What the kernel
-// knows of a process (its state, the system call and the place in the kernel where it waits) is told in any case, and so is what would have
-// told more.
+// If CPython cannot be read this way, it asks py-spy, if that is in golaunch's own PATH and the
+// ranks belong to golaunch's user. It always reports what the kernel knows of a process (its state,
+// its system call and where in the kernel it waits), and what would have shown more.
 package stacks
 
 import (
@@ -19,71 +21,75 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads that are told of a process, the main one first.
+	// maxThreads bounds the reported threads of a process, the main one first.
 	maxThreads = 64
-	// maxFrames bounds the frames that are told of a thread: half of them are its outermost, half its innermost.
+	// maxFrames bounds the reported frames of a thread: half of them the outermost, half the
+	// innermost.
 	maxFrames = 192
 	// maxName bounds names of functions and files, in bytes.
 	maxName = 256
 )
 
-// Process is one to look into.
 type Process struct {
 	PID, Rank int
-	// Role is what it does for the rank; empty for the process that is the rank, and for one whose role its stack shall tell.
+	// Role is what the process does for the rank; empty for the rank itself, and for one whose
+	// stack tells its role.
 	Role string
-	// Rights are those of the rank's user: a process that he may not look into himself is refused. Nil leaves it to the kernel what this
-	// process may read.
+	// Rights are those of the rank's user. A process that this user may not trace is refused. If
+	// nil, the kernel decides what this process may read.
 	Rights *safefile.Rights
 }
 
-// Sample is what was learnt of a process.
+// Sample is what was found out about a process.
 type Sample struct {
 	PID  int    `json:"pid"`
 	Rank int    `json:"rank"`
 	Role string `json:"role,omitempty"`
 	// Name is what the kernel calls it.
 	Name string `json:"name,omitempty"`
-	// Python is its version, such as 3.13; empty where it has none, or none that is known.
+	// Python is its version, such as 3.13; empty if none or unknown.
 	Python string `json:"python,omitempty"`
-	// Threads are those that run Python, the main one first; of a process without Python its first one, which has no frames.
+	// Threads are those that run Python, the main one first. A process without Python has its first
+	// thread, without frames.
 	Threads []Thread `json:"threads,omitempty"`
-	// Missing says why there is not more, and what would help; empty when nothing is missing.
+	// Missing says why the sample is incomplete and what would help; otherwise empty.
 	Missing string `json:"missing,omitempty"`
-	// Cut is set when threads or frames were left out because there are too many of them.
+	// Cut says that threads or frames were left out because there are too many.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Thread is one of a process.
 type Thread struct {
-	// TID is the kernel's number for it on the node; 0 when that is not known.
+	// TID is the kernel's thread number on the node; 0 if unknown.
 	TID  int    `json:"tid,omitempty"`
 	Main bool   `json:"main,omitempty"`
 	Name string `json:"name,omitempty"`
-	// State is the kernel's letter (R runs, S sleeps, D waits for a device, T is stopped), Call the system call that it is in, and Wait
-	// where in the kernel it waits. Each is empty where it is not known, or there is none.
+	// State is the kernel's letter (R runs, S sleeps, D waits for a device, T is stopped), Call the
+	// current system call, and Wait where in the kernel the thread waits. Each is empty if unknown
+	// or none.
 	State string `json:"state,omitempty"`
 	Call  string `json:"call,omitempty"`
 	Wait  string `json:"wait,omitempty"`
-	// GIL is set for the thread that holds the interpreter's lock.
+	// GIL says that the thread holds the interpreter lock.
 	GIL bool `json:"gil,omitempty"`
-	// Moves is set when the innermost frames changed faster than they could be read, and are left out.
+	// Moves says that the innermost frames changed faster than they could be read, and are left
+	// out.
 	Moves  bool    `json:"moves,omitempty"`
 	Frames []Frame `json:"frames,omitempty"` // the outermost first
 }
 
-// Frame is a call of a Python function. A frame without a file stands for as many as Line says, which were left out.
+// Frame is a call of a Python function. A frame without a file stands for Line frames that were
+// left out.
 type Frame struct {
 	Function string `json:"function,omitempty"`
 	File     string `json:"file,omitempty"`
-	// Line is the line that runs; 0 where it is not known.
+	// Line is the current line; 0 if unknown.
 	Line int `json:"line,omitempty"`
 }
 
 // leftOut is the function of a frame that stands for others.
 const leftOut = "..."
 
-// clean is a name that a program has chosen, as it may be shown.
+// clean makes a name that a program chose safe to show.
 func clean(name string) string {
 	if len(name) > maxName {
 		cut := maxName - len("…")
@@ -95,7 +101,7 @@ func clean(name string) string {
 	return visible(name)
 }
 
-// clipped leaves frames out of the middle, so that at most that many remain, with one that stands for the others.
+// clipped leaves frames out of the middle, with one that stands for them.
 func clipped(frames []Frame, most int) []Frame {
 	if len(frames) <= most {
 		return frames
@@ -103,15 +109,15 @@ func clipped(frames []Frame, most int) []Frame {
 	outer, inner := most/2, most-most/2
 	left := 0
 	for _, f := range frames[outer : len(frames)-inner] {
-		left += f.stands()
+		left += f.count()
 	}
 	kept := append(make([]Frame, 0, most+1), frames[:outer]...)
 	kept = append(kept, Frame{Function: leftOut, Line: left})
 	return append(kept, frames[len(frames)-inner:]...)
 }
 
-// stands is how many calls a frame is.
-func (f Frame) stands() int {
+// count is how many calls a frame stands for.
+func (f Frame) count() int {
 	if f.File == "" && f.Function == leftOut {
 		return f.Line
 	}

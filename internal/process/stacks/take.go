@@ -13,17 +13,17 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// maxProcesses bounds those of one Take.
+// maxProcesses bounds the processes of one Take.
 const maxProcesses = 8192
 
-// Options are of a [Take].
 type Options struct {
-	// Children adds the processes that the ones named have begun, such as those that load data.
+	// Children adds the child processes of the given ones, such as data loaders.
 	Children bool
 }
 
-// Take looks into processes, and returns what was learnt of each, in their order, those that they have begun behind them. It returns when
-// ctx ends at the latest: what was not learnt until then says so. A process is not stopped.
+// Take examines processes and returns a sample of each, in order, followed by those of their
+// children. It returns when ctx ends at the latest; samples say what is missing. It does not stop
+// any process.
 func Take(ctx context.Context, processes []Process, o Options) []Sample {
 	if o.Children {
 		processes = withChildren(processes)
@@ -66,11 +66,11 @@ func Take(ctx context.Context, processes []Process, o Options) []Sample {
 	mu.Lock()
 	defer mu.Unlock()
 	samples = slices.Clone(samples)
-	name(samples, parents)
+	setRoles(samples, parents)
 	return samples
 }
 
-// withChildren adds those of processes that are not among them yet.
+// withChildren adds the children that are not among the processes.
 func withChildren(processes []Process) []Process {
 	seen := make(map[int]bool, len(processes))
 	for _, p := range processes {
@@ -92,16 +92,17 @@ func withChildren(processes []Process) []Process {
 	return all
 }
 
-// readOne looks into a process when its turn comes.
+// readOne waits for a reader and examines a process.
 func readOne(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	why := func(err error) { tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0) }
-	if node.await(ctx, p, why) {
-		defer node.giveBack(p)
+	if nodeReaders.await(ctx, p, why) {
+		defer nodeReaders.giveBack(p)
 		look(ctx, p, tell)
 	}
 }
 
-// look tells what the kernel knows of a process, and then what its memory has: the kernel may keep who reads that waiting.
+// look reports what the kernel knows of a process before it reads its memory, because the kernel
+// may block that read.
 func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	s := Sample{PID: p.PID, Rank: p.Rank, Role: p.Role}
 	st, err := statusOf(p.PID)
@@ -121,7 +122,7 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	if s.Python = version; err != nil && !errors.Is(err, errNoPython) && !gone(err) && ctx.Err() == nil {
 		threads, cut, err = spied(ctx, p, err)
 	}
-	if err := same(p, st); err != nil { // of another process nothing may be told
+	if err := same(p, st); err != nil { // report nothing about another process
 		tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0)
 		return
 	}
@@ -133,7 +134,7 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	tell(s, st.parent)
 }
 
-// same refuses a process that is not the one that it was, or not permitted any more.
+// same refuses a process that has another program's number or is no longer permitted.
 func same(p Process, st status) error {
 	if now, err := statusOf(p.PID); err != nil || now.started != st.started {
 		return errGone
@@ -141,14 +142,14 @@ func same(p Process, st status) error {
 	return permit(p.PID, p.Rights)
 }
 
-// python is the Python of a process.
+// python reads the Python stacks of a process.
 func python(ctx context.Context, p Process) (threads []Thread, version string, cut bool, err error) {
 	memory, err := open(p.PID)
 	if err != nil {
 		return nil, "", false, err
 	}
 	defer memory.close()
-	if err := permit(p.PID, p.Rights); err != nil { // the program may be another one than before
+	if err := permit(p.PID, p.Rights); err != nil { // the program may have changed
 		return nil, "", false, err
 	}
 	m := borrow(ctx, memory.page)
@@ -161,7 +162,7 @@ func python(ctx context.Context, p Process) (threads []Thread, version string, c
 	return threads, version, cut, err
 }
 
-// missing says what an error keeps from being told, and what a person can do.
+// missing says what an error prevents, and what a person can do.
 func missing(err error, r *safefile.Rights) string {
 	switch {
 	case gone(err):

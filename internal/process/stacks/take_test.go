@@ -185,10 +185,10 @@ func TestDeep(t *testing.T) {
 			s := until(t, Process{PID: p.Process.Pid}, rests(2))
 			calls := 0
 			for _, f := range s.Threads[1].Frames {
-				calls += f.stands()
+				calls += f.count()
 			}
 			// _bootstrap, _bootstrap_inner, run, lambda, 301 of recurse, and two of wait
-			if frames := s.Threads[1].Frames; !s.Cut || len(frames) != maxFrames+1 || calls != 4+301+2 || frames[0].stands() != 1 {
+			if frames := s.Threads[1].Frames; !s.Cut || len(frames) != maxFrames+1 || calls != 4+301+2 || frames[0].count() != 1 {
 				t.Errorf("%d frames stand for %d calls (cut: %v)", len(frames), calls, s.Cut)
 			}
 		})
@@ -347,7 +347,7 @@ func TestStranger(t *testing.T) {
 	p := start(t, pythons(t)[0], "testdata/program.py")
 	other := &safefile.Rights{UID: uint32(os.Geteuid()) + 1, GID: 1}
 	s := Take(t.Context(), []Process{{PID: p.Process.Pid, Rights: other}}, Options{})[0]
-	if s.Missing != errStranger.Error() || s.Threads != nil {
+	if s.Missing != errNotPermitted.Error() || s.Threads != nil {
 		t.Errorf("the sample is %+v", s)
 	}
 	me := &safefile.Rights{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
@@ -393,14 +393,14 @@ func TestProtected(t *testing.T) {
 				}
 				return
 			}
-			if s.Missing != errStranger.Error() || s.Threads != nil || s.Name != "" {
+			if s.Missing != errNotPermitted.Error() || s.Threads != nil || s.Name != "" {
 				t.Errorf("the sample is %+v", s)
 			}
 		})
 	}
 }
 
-// TestReplaced has a process that runs another program after its memory was opened.
+// TestReplaced has a process that runs another program after its memory was openMemory.
 func TestReplaced(t *testing.T) {
 	c := exec.Command("sh", "-c", "read line; exec cat")
 	in, err := c.StdinPipe()
@@ -421,7 +421,7 @@ func TestReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.close()
-	maps, err := large(fmt.Sprintf("/proc/%d/maps", c.Process.Pid))
+	maps, err := readLarge(fmt.Sprintf("/proc/%d/maps", c.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,9 +483,9 @@ func TestMissing(t *testing.T) {
 		unix.ESRCH:                                "the process has ended",
 		&os.PathError{Err: unix.EACCES}:           "run the agent as root, or as the rank's user",
 		fmt.Errorf("%w; %w", unix.EPERM, errNone): "run the agent as root, or as the rank's user",
-		errReplaced:                               "the program of the process has ended meanwhile",
+		errReplaced:                               "the process's program has ended",
 		fmt.Errorf("at 7: %w", context.Canceled):  "its memory could not be read in time",
-		errNone:                                   "its Python has not begun or has ended",
+		errNone:                                   "its Python has not started or has ended",
 		errFreeThreaded:                           "it is a build without the GIL; install py-spy on this node",
 		unknown(15):                               "the memory of Python 3.15 is not known; install py-spy on this node",
 	} {

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// narrowest is the width below which no line is written, in characters.
+	// narrowest is the least width of a line, in characters.
 	narrowest = 40
-	// maxIndent bounds how far a line begins from the left.
+	// maxIndent bounds the indentation of a line.
 	maxIndent = 24
-	// maxLines bounds what is written of a tree.
+	// maxLines bounds the lines of a tree.
 	maxLines = 20000
 )
 
-// printer writes lines of a bounded width.
 type printer struct {
 	w     io.Writer
 	width int
@@ -26,8 +25,8 @@ type printer struct {
 	err   error
 }
 
-// Text writes the tree for a terminal of that many columns. A stack goes down on one edge, the outermost call first, and parts where ranks
-// do, those of the fewest ranks first.
+// Text writes the tree for a terminal with that many columns. A stack goes down on one edge, the
+// outermost call first, and forks where ranks differ, those of the fewest ranks first.
 func (t Tree) Text(w io.Writer, width int) error {
 	p := &printer{w: w, width: max(width, narrowest)}
 	for _, m := range t.Missing {
@@ -44,7 +43,7 @@ func (t Tree) Text(w io.Writer, width int) error {
 		if g.Role != "" {
 			title = g.Role + ", " + title
 		}
-		p.line(0, title+", "+g.Ranks.Label(p.width/2)+many(g.Ranks, g.Threads))
+		p.line(0, title+", "+g.Ranks.Label(p.width/2)+threadCount(g.Ranks, g.Threads))
 		p.nodes(g.Nodes, g.Ranks, 1)
 	}
 	if p.lines > maxLines {
@@ -54,7 +53,8 @@ func (t Tree) Text(w io.Writer, width int) error {
 	return p.err
 }
 
-// nodes writes what was called from a node of some ranks. Where they part, or some stay behind, each part begins with its ranks.
+// nodes writes the calls made from a node of some ranks. If they differ, or some ranks stay behind,
+// each branch begins with its ranks.
 func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
 	for _, n := range nodes {
 		if p.err != nil || p.lines > maxLines {
@@ -62,7 +62,7 @@ func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
 		}
 		in := indent
 		if len(nodes) > 1 || !slices.Equal(n.Ranks, ranks) {
-			p.line(in, n.Ranks.Label(p.width/2)+many(n.Ranks, n.Threads))
+			p.line(in, n.Ranks.Label(p.width/2)+threadCount(n.Ranks, n.Threads))
 			in++
 		}
 		p.line(in, n.describe())
@@ -72,8 +72,8 @@ func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
 	}
 }
 
-// many says how many threads there are, where a rank has several.
-func many(ranks Set, threads int) string {
+// threadCount says how many threads there are if a rank has several.
+func threadCount(ranks Set, threads int) string {
 	if threads == ranks.Len() {
 		return ""
 	}
@@ -95,7 +95,7 @@ func (n *Node) describe() string {
 	return n.Function + "  " + shortFile(n.File)
 }
 
-// mark says what holds of all ranks of a node, or of some.
+// mark writes what holds for all ranks of a node, or for some.
 func (p *printer) mark(indent int, some, all Set, what string) {
 	switch {
 	case len(some) == 0:
@@ -106,7 +106,7 @@ func (p *printer) mark(indent int, some, all Set, what string) {
 	}
 }
 
-// line writes one of no more than the width.
+// line writes a line cut to the width.
 func (p *printer) line(indent int, text string) {
 	if p.lines++; p.err != nil || p.lines > maxLines {
 		return
@@ -118,7 +118,7 @@ func (p *printer) line(indent int, text string) {
 	_, p.err = fmt.Fprintln(p.w, strings.TrimRight(text, " "))
 }
 
-// visible is a text without what could move a cursor, or turn the direction of writing.
+// visible replaces what could move a cursor or change the direction of text.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -18,33 +18,34 @@ import (
 )
 
 const (
-	maxTasks    = 4096    // threads of a process that the kernel is asked for
-	maxChildren = 64      // processes of a rank that are followed
-	maxFile     = 8 << 20 // of /proc, in bytes
+	maxTasks    = 4096    // threads of a process
+	maxChildren = 64      // processes of a rank
+	maxFile     = 8 << 20 // of a file in /proc, in bytes
 )
 
 var (
-	errGone     = errors.New("the process has ended")
-	errStranger = errors.New("the process is not of the rank's user and group, or is one that he may not look into (ptrace(2))")
+	errGone         = errors.New("the process has ended")
+	errNotPermitted = errors.New("the process does not belong to the rank's user and group, or that user may not trace it (ptrace(2))")
 )
 
-// status is what /proc/PID/stat says of a process.
+// status is what /proc/PID/stat says.
 type status struct {
 	name, state string
 	parent      int
-	// started tells the process from a later one with its number.
+	// started tells the process from a later one with the same number.
 	started string
 }
 
 func statusOf(pid int) (status, error) {
-	st, err := parseStatus(small("/proc/" + strconv.Itoa(pid) + "/stat"))
+	st, err := parseStatus(readSmall("/proc/" + strconv.Itoa(pid) + "/stat"))
 	if err == nil && (st.state == "Z" || st.state == "X") {
 		err = errGone
 	}
 	return st, err
 }
 
-// parseStatus reads "PID (NAME) STATE PPID ...", where NAME may have any character in it; the 22nd is when the process has started.
+// parseStatus reads "PID (NAME) STATE PPID ...". NAME may have any character; field 22 is the start
+// time.
 func parseStatus(line string) (status, error) {
 	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if from < 0 || to < from {
@@ -61,9 +62,9 @@ func parseStatus(line string) (status, error) {
 	return status{name: clean(line[from+1 : to]), state: fields[0], parent: parent, started: fields[19]}, nil
 }
 
-// permit refuses a process that the rank's user may not look into himself, as the kernel would refuse him (ptrace(2)): one with another user
-// or group among its own, or one that the kernel protects, such as what has gained rights with its program. Of such a one the files in
-// /proc/PID are root's; the directory itself is not.
+// permit refuses a process that the rank's user may not trace (ptrace(2)): one with a different user
+// or group among its ids, or one that the kernel protects, such as a set-uid program. Files in
+// /proc/PID of a protected process belong to root; the directory does not.
 func permit(pid int, r *safefile.Rights) error {
 	if r == nil {
 		return nil
@@ -73,15 +74,15 @@ func permit(pid int, r *safefile.Rights) error {
 	if err := unix.Stat(dir+"/mem", &mem); err != nil {
 		return errGone
 	}
-	text := small(dir + "/status")
-	if mem.Uid != r.UID || mem.Gid != r.GID || !only(field(text, "Uid"), r.UID) || !only(field(text, "Gid"), r.GID) {
-		return errStranger
+	text := readSmall(dir + "/status")
+	if mem.Uid != r.UID || mem.Gid != r.GID || !allEqual(field(text, "Uid"), r.UID) || !allEqual(field(text, "Gid"), r.GID) {
+		return errNotPermitted
 	}
 	return nil
 }
 
-// only reports whether there are numbers, and all are the same one.
-func only(text string, number uint32) bool {
+// allEqual reports whether text has numbers, all equal to number.
+func allEqual(text string, number uint32) bool {
 	numbers := strings.Fields(text)
 	other := func(n string) bool { return n != strconv.FormatUint(uint64(number), 10) }
 	return len(numbers) > 0 && !slices.ContainsFunc(numbers, other)
@@ -97,8 +98,8 @@ func field(text, name string) string {
 	return ""
 }
 
-// small is a small file of /proc; empty where it may not be read.
-func small(path string) string {
+// readSmall reads a small file of /proc; it is empty if it may not be read.
+func readSmall(path string) string {
 	var buf [4096]byte
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -112,8 +113,8 @@ func small(path string) string {
 	return string(bytes.TrimSpace(buf[:n]))
 }
 
-// large is a file of /proc of any length up to a bound.
-func large(path string) ([]byte, error) {
+// readLarge reads a file of /proc of at most maxFile bytes.
+func readLarge(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func large(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// entries are the numbers that a directory of /proc has.
+// entries are the numbers in a directory of /proc.
 func entries(dir string) (numbers []int) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -141,10 +142,10 @@ func entries(dir string) (numbers []int) {
 	return numbers
 }
 
-// children are the processes that a process has begun.
+// children are the direct children of a process.
 func children(pid int) (pids []int) {
 	for _, tid := range entries(fmt.Sprintf("/proc/%d/task", pid)) {
-		for child := range strings.FieldsSeq(small(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))) {
+		for child := range strings.FieldsSeq(readSmall(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))) {
 			if n, err := strconv.Atoi(child); err == nil && len(pids) < maxChildren {
 				pids = append(pids, n)
 			}
@@ -157,7 +158,7 @@ func children(pid int) (pids []int) {
 func task(pid, tid int) Thread {
 	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	t := Thread{TID: tid, Main: tid == pid}
-	st, err := parseStatus(small(dir + "stat"))
+	st, err := parseStatus(readSmall(dir + "stat"))
 	if err != nil {
 		return t
 	}
@@ -165,14 +166,14 @@ func task(pid, tid int) Thread {
 	if st.state == "R" {
 		return t
 	}
-	t.Call = callName(small(dir + "syscall"))
-	if wait := small(dir + "wchan"); wait != "0" {
+	t.Call = callName(readSmall(dir + "syscall"))
+	if wait := readSmall(dir + "wchan"); wait != "0" {
 		t.Wait = clean(wait)
 	}
 	return t
 }
 
-// callName is the name of the system call that a thread is in, as /proc has it: a number and its arguments.
+// callName is the name of a thread's system call; /proc has its number and arguments.
 func callName(text string) string {
 	number, _, _ := strings.Cut(text, " ")
 	n, err := strconv.Atoi(number)
@@ -194,15 +195,15 @@ var systemCalls = map[int]string{
 	unix.SYS_STATX: "stat", unix.SYS_GETDENTS64: "getdents", unix.SYS_SEMTIMEDOP: "semop", unix.SYS_RESTART_SYSCALL: "a call that goes on",
 }
 
-// numbers translates the kernel's numbers of threads as the process knows them to those of this process's: in a PID namespace they differ.
-// It is nil where they do not.
+// numbers translates the kernel's thread numbers in the process's PID namespace to those in this
+// one. It is nil if they are the same.
 func numbers(pid int, tids []int) map[int]int {
-	if len(strings.Fields(field(small(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
+	if len(strings.Fields(field(readSmall(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
 		return nil
 	}
 	inner := make(map[int]int, len(tids))
 	for _, tid := range tids {
-		known := strings.Fields(field(small(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)), "NSpid"))
+		known := strings.Fields(field(readSmall(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)), "NSpid"))
 		if len(known) == 0 {
 			continue
 		}
@@ -213,7 +214,7 @@ func numbers(pid int, tids []int) map[int]int {
 	return inner
 }
 
-// gone reports whether an error means that a process is no more.
+// gone reports whether an error means that the process has ended.
 func gone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errGone)
 }

@@ -11,7 +11,7 @@ import (
 
 // TestTurns has readers that never come back: no process has two, and each user is left with his own.
 func TestTurns(t *testing.T) {
-	d := newTurns()
+	d := newReaderSlots()
 	of := func(user uint32, pid int) Process { return Process{PID: pid, Rights: &safefile.Rights{UID: user}} }
 	for pid := range readers {
 		p := of(uint32(pid/readersOfUser), pid)
@@ -34,15 +34,15 @@ func TestTurns(t *testing.T) {
 	for pid := range readers {
 		d.giveBack(of(uint32(pid/readersOfUser), pid))
 	}
-	if len(d.read) > 0 || len(d.ofUser) > 0 {
-		t.Errorf("%v and %v remain", d.read, d.ofUser)
+	if len(d.reading) > 0 || len(d.ofUser) > 0 {
+		t.Errorf("%v and %v remain", d.reading, d.ofUser)
 	}
 }
 
 // TestHeld waits for a process whose memory is being read.
 func TestHeld(t *testing.T) {
 	p := Process{PID: os.Getpid(), Rank: 3}
-	d := newTurns()
+	d := newReaderSlots()
 	ctx, cancel := context.WithCancel(t.Context())
 	if !d.await(ctx, p, func(err error) { t.Error(err) }) {
 		t.Fatal("there is no reader")
@@ -62,10 +62,10 @@ func TestHeld(t *testing.T) {
 // TestTakeHeld has a process whose memory somebody still waits for: the others are read all the same.
 func TestTakeHeld(t *testing.T) {
 	held := Process{PID: os.Getpid()}
-	if _, why := node.take(held); why != nil {
+	if _, why := nodeReaders.take(held); why != nil {
 		t.Fatal(why)
 	}
-	defer node.giveBack(held)
+	defer nodeReaders.giveBack(held)
 	p := start(t, pythons(t)[0], "testdata/program.py")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

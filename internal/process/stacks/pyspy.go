@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// maxSpies bounds the py-spys that run at a time on this node: each takes about a tenth of a second of a processor.
+	// maxSpies bounds the concurrent py-spys on this node. Each takes about a tenth of a second of
+	// a CPU.
 	maxSpies = 2
-	// spyLimit is how long one may take.
+	// spyLimit bounds the run time of one.
 	spyLimit = 10 * time.Second
-	// maxSpied bounds what one prints, in bytes.
+	// maxSpied bounds the output of one, in bytes.
 	maxSpied = 8 << 20
 )
 
 var spyTurns = make(chan struct{}, maxSpies)
 
-// spied asks py-spy, because of an error, which is returned where there is none.
+// spied runs py-spy because of an error, which it returns if there is no py-spy.
 func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error) {
 	path := spy(p)
 	if path == "" {
@@ -40,7 +41,7 @@ func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error
 	case spyTurns <- struct{}{}:
 		defer func() { <-spyTurns }()
 	case <-ctx.Done():
-		return nil, false, errors.New("other ranks took all the time that there was for py-spy")
+		return nil, false, errors.New("other ranks used up the time for py-spy")
 	}
 	out, err := runSpy(ctx, path, p.PID)
 	if err != nil {
@@ -49,8 +50,9 @@ func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error
 	return parseSpy(out, p.PID)
 }
 
-// spy is the path of py-spy: the one that is in golaunch's own PATH, for what a job has put elsewhere would run outside of the job. For
-// another user's ranks there is none: as that user it would be his process, outside of the job, and as root it would trust their memory.
+// spy is the path of py-spy in golaunch's own PATH: one that a job installed elsewhere would run
+// outside of the job. Ranks of another user have none: as that user it would be a process outside
+// of the job, and as root it would trust their memory.
 func spy(p Process) string {
 	path, err := exec.LookPath("py-spy")
 	if err != nil || p.Rights != nil {
@@ -59,7 +61,8 @@ func spy(p Process) string {
 	return path
 }
 
-// runSpy is what it prints. It does not stop the process, and is killed, with what it has begun, when ctx ends.
+// runSpy returns the output of py-spy. It does not stop the process. It is killed with its children
+// when ctx ends.
 func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, "dump", "--nonblocking", "--json", "--pid", strconv.Itoa(pid))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
@@ -73,14 +76,14 @@ func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
 		return nil, err
 	}
 	awaitEnd(cmd.Process.Pid)
-	_ = kill() // what it has left behind, while the number of its group is still its own
+	_ = kill() // its children, while the number of its group is still its own
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("%w: %s", cmp.Or(context.Cause(ctx), err), lastLine(complaint.Bytes()))
 	}
 	return out.Bytes(), nil
 }
 
-// awaitEnd waits until a child has ended, and leaves its number to it.
+// awaitEnd waits until a child has ended, without reaping it.
 func awaitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -103,7 +106,7 @@ func lastLine(text []byte) string {
 	return clean(string(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
-// spiedThread is a thread as py-spy tells of it.
+// spiedThread is a thread in py-spy's output.
 type spiedThread struct {
 	Name   string `json:"thread_name"`
 	TID    int    `json:"os_thread_id"`
@@ -118,7 +121,7 @@ type spiedThread struct {
 func parseSpy(text []byte, pid int) (threads []Thread, cut bool, err error) {
 	var told []spiedThread
 	if err := json.Unmarshal(text, &told); err != nil {
-		return nil, false, fmt.Errorf("read what py-spy says: %w", err)
+		return nil, false, fmt.Errorf("read the output of py-spy: %w", err)
 	}
 	slices.SortStableFunc(told, func(a, b spiedThread) int {
 		return cmp.Or(order(a.TID == pid, b.TID == pid), cmp.Compare(a.TID, b.TID))
