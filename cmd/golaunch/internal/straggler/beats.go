@@ -5,43 +5,47 @@ import (
 	"time"
 )
 
-// beat is the newest heartbeat of a rank: a step, and when it was written by the node's clock, in seconds.
+// beat is the newest heartbeat of a rank: its step, and its time by the node's clock in seconds.
 type beat struct {
 	step int64
 	at   float64
-	// stops counts the times in a row that it took far too long for its steps.
+	// stops counts the heartbeats in a row that took far too long.
 	stops uint8
 }
 
-// maxStops is how often in a row steps may take far longer than the job's before that is what they take.
+// maxStops is how many far longer steps in a row become the normal step.
 const maxStops = 8
 
-// beats are the heartbeats of all ranks.
+// beats holds the heartbeats of all ranks.
 type beats struct {
 	last  []beat
 	epoch time.Time
-	// moved says that a rank has made a step in the open slot, and still for how long none has; steps counts slots with one.
+	// moved is true if a rank made a step in the open slot. still is how long none has. steps
+	// counts slots with one.
 	moved bool
 	still time.Duration
 	steps int
-	// recent are the median step times of the newest slots in seconds, and step is the median of these; 0 while none is known.
+	// recent holds the median step times of the newest slots in seconds. step is their median; 0
+	// while unknown.
 	recent [16]float32
 	slots  int
 	step   float64
 	coupling
 }
 
-// coupling is whether ranks wait for each other in every step. If they do, one that was late in a step is no later in the next, and
-// else as likely later as not: back is the part of the time in which ranks that are late or early come back to the others.
+// coupling tells whether ranks wait for each other in every step. If they do, a rank that was late
+// in one step is no later in the next; otherwise it is later as often as not. back is the part of
+// late or early ranks that come back to the others.
 type coupling struct {
 	back float64
 	n    int
-	// late is where each rank was, when it had made step.
+	// late is each rank's lateness at its step.
 	late []float32
 	step []int64
 }
 
-// Of ranks that wait for each other and have noise three in four come back, else two. That is known after enough times.
+// Of ranks that wait for each other, with noise, three in four come back; of others two in four.
+// This is known after enough observations.
 const (
 	comesBack = 0.62
 	enough    = 200
@@ -51,7 +55,7 @@ func (c *coupling) tight() bool { return c.n >= enough && c.back > comesBack }
 
 func (c *coupling) loose() bool { return c.n >= enough && c.back <= comesBack }
 
-// take takes where ranks are now, and what is usual.
+// take takes the ranks' lateness now, and what is usual.
 func (c *coupling) take(now, usual []float32, last []beat) {
 	if c.late == nil {
 		c.late, c.step = make([]float32, len(now)), make([]int64, len(now))
@@ -99,12 +103,13 @@ func (w *Watch) takeBeat(s Sample) {
 	w.sense[Pace].put(s.Rank, took/float64(made), len(w.odd))
 }
 
-// standing says that no rank has made a step for so long that the job does something else.
+// standing reports whether no rank has made a step for so long that the job must be doing something
+// else.
 func (b *beats) standing(w *Watch) bool {
 	return b.step > 0 && b.still > max(pauseSlots*w.width, time.Duration(2.5*b.step*float64(time.Second)))
 }
 
-// starting says that the job has heartbeats, but few yet.
+// starting reports whether the job has heartbeats, but only a few yet.
 func (b *beats) starting() bool { return b.last != nil && b.steps < warm/2 }
 
 // closeBeats ends a slot of heartbeats.
@@ -144,14 +149,15 @@ func (b *beats) time(center float64) {
 	b.step = float64(median(newest[:n]))
 }
 
-// widen makes slots as long as a third of a step, in powers of two of the shortest. What was in them is forgotten.
+// widen makes slots as long as a third of a step, in powers of two of the shortest. It drops what
+// was in them.
 func (w *Watch) widen() {
 	least := w.every()
 	width := least
 	for width < 64*least && float64(width) < w.beats.step/3*float64(time.Second) {
 		width *= 2
 	}
-	// A step time near a limit must not switch to and fro.
+	// A step time near a limit must not switch the width to and fro.
 	if width == w.width || width < w.width && w.beats.step > 1.3*w.width.Seconds() {
 		return
 	}
@@ -161,8 +167,8 @@ func (w *Watch) widen() {
 	}
 }
 
-// closeLate ends a slot of lateness: of each node's ranks, relative to the median of the node, as a part of a step. Where one rank has
-// come further, the steps between are taken to be as long as all.
+// closeLate ends a slot of lateness: of each node's ranks, relative to the node's median, in steps.
+// Where one rank is steps ahead, each of these counts as a full step.
 func (w *Watch) closeLate() {
 	b, s := &w.beats, &w.sense[Late]
 	for _, ranks := range w.homes {
@@ -194,7 +200,7 @@ func (w *Watch) closeLate() {
 	}
 }
 
-// phase is when a heartbeat came or would have come for a step, in steps.
+// phase is when a heartbeat came, or would have come, for a step. It counts in steps.
 func (b *beats) phase(l beat, step int64) float32 {
 	return float32((l.at - float64(l.step-step)*b.step) / b.step)
 }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A GPU without kernels draws about idleWatts of its limit, and one that waits in NCCL waitWatts (NVIDIA/nccl#2428 has 118 of 400 W),
-// which is corrected when all wait. The usual share of time that ranks compute is taken to be usualShare: it scales all
-// alike, but for hosts that are late.
+// A GPU without kernels draws about idleWatts of its limit, and one that waits in NCCL about
+// waitWatts (NVIDIA/nccl#2428 has 118 of 400 W), which is corrected when all wait. Ranks are
+// assumed to compute for usualShare of the time; this scales all alike, except for late hosts.
 const (
 	idleWatts  = 0.15
 	waitWatts  = 0.30
 	usualShare = 0.8
 )
 
-// What counts as a job that works: power of its GPUs, or CPUs of its ranks, for warm slots. All wait when the median rank works less
-// than asleep of the usual for as many slots as pauseSlots.
+// A job works if its GPUs draw warmPower, or its ranks use warmCPU, for warm slots. It pauses if
+// the median rank works less than asleep of the usual for pauseSlots slots.
 const (
 	warmPower  = 0.36
 	warmCPU    = 0.2
@@ -25,22 +25,25 @@ const (
 	leastShare = 0.01
 )
 
-// power is how watts become the share of time in which a rank does not wait.
+// power converts watts to the share of time in which a rank does not wait.
 type power struct {
-	// use and draw are sums of the open slot by rank, over count samples; gpus says that power was ever told.
+	// use and draw hold the open slot by rank. gpus is true once power was reported.
 	draw, use sense
 	gpus      bool
-	// took is when the newest sample of each rank came.
+	// took is the time of each rank's newest sample.
 	took []time.Time
-	// wait and compute are the power of a GPU that waits or computes, as parts of the limit, after tuned slots.
+	// wait and compute are what a GPU draws that waits or computes, as parts of the limit, learned
+	// in tuned slots.
 	wait, compute float64
 	tuned         int
-	// warm counts slots in which the job has worked, and paused those in a row in which all wait.
+	// warm counts slots in which the job worked, and paused those in a row in which all wait.
 	warm, paused int
-	// stood says that the job made no steps in the slot before, and idles that most GPUs do, which are used the usual part of the time else.
+	// stood is true if the job made no step in the last slot. idles is true if most GPUs idle.
+	// usual is their usual use.
 	stood, idles bool
 	usual        float64
-	// recent are the newest medians of the share, and dip counts the slots since it fell below low of these.
+	// recent holds the newest medians of the share. dip counts the slots since the share fell below
+	// low, the lowest of these.
 	recent  [20]float32
 	at, dip int
 	low     float32
@@ -71,7 +74,8 @@ func (w *Watch) takeBusy(now time.Time, s Sample) {
 	}
 }
 
-// closeBusy ends a slot of the busy share. Slots in which all wait, or no step is made, tell nothing of who is slow.
+// closeBusy ends a slot of the busy share. Slots in which all wait, or no step is made, do not show
+// who is slow.
 func (w *Watch) closeBusy() {
 	s := &w.sense[Busy]
 	if w.power.gpus {
@@ -87,8 +91,8 @@ func (w *Watch) closeBusy() {
 	s.push(center, w.quiet())
 }
 
-// shares turns power and utilization of the open slot to shares of time, and puts these. A GPU whose host is late idles; that is its own
-// time, not waiting.
+// shares converts power and utilization of the open slot to shares of time. A GPU whose host is
+// late idles; that is the rank's own time, not waiting.
 func (w *Watch) shares(s *sense) {
 	p := &w.power
 	draw, use := p.draw.collect(), p.use.collect()
@@ -110,7 +114,7 @@ func (w *Watch) shares(s *sense) {
 	}
 }
 
-// calibrate learns what GPUs draw that compute and wait, from the median of all.
+// calibrate learns from the median what GPUs draw when they compute and wait.
 func (p *power) calibrate(draw, use float64, quiet bool) {
 	if p.wait == 0 {
 		p.wait, p.compute = waitWatts, 1
@@ -128,7 +132,7 @@ func (p *power) calibrate(draw, use float64, quiet bool) {
 	p.compute = max(p.compute, p.wait+0.05)
 }
 
-// warmed says whether the job has worked for a while, so that start and compilation are over.
+// warmed reports whether the job has worked for a while, so that start and compilation are over.
 func (w *Watch) warmed(center float64) bool {
 	p := &w.power
 	if p.warm >= warm {
@@ -144,8 +148,8 @@ func (w *Watch) warmed(center float64) bool {
 	return false
 }
 
-// pauses says whether the job pauses: nearly all wait, and have for some slots, of which those are forgotten that were taken, with the
-// one in which it began.
+// pauses reports whether nearly all ranks wait, and have for some slots. It drops the slots of the
+// pause that were taken before it was known.
 func (w *Watch) pauses(s *sense, center float64) bool {
 	p := &w.power
 	if s.learned < warm || center > asleep*s.level {
@@ -159,7 +163,7 @@ func (w *Watch) pauses(s *sense, center float64) bool {
 	return p.paused >= pauseSlots
 }
 
-// stands says whether the job makes no steps; slots in which it already made none are forgotten.
+// stands reports whether the job makes no steps. It drops the slots in which it already made none.
 func (w *Watch) stands(s *sense) bool {
 	p, stood := &w.power, w.power.stood
 	if p.stood = w.beats.standing(w); p.stood && !stood {
@@ -168,13 +172,15 @@ func (w *Watch) stands(s *sense) bool {
 	return p.stood || p.idles
 }
 
-// dipped is the part of the lowest median share of late below which one hiccup holds up all, and maxDip for how many slots at most.
+// A share below dipped times the lowest recent median is a hiccup that delays all ranks, for at
+// most maxDip slots.
 const (
 	dipped = 0.75
 	maxDip = 6
 )
 
-// dips says whether all wait for once, as for a hiccup of one rank. If it happens again soon, it is what the job does.
+// dips reports whether all ranks wait once, as for a hiccup of one. If that repeats soon, it is
+// normal for the job.
 func (p *power) dips(center float64) bool {
 	low := float32(math.Inf(1))
 	for _, c := range p.recent[:min(p.at, len(p.recent))] {

@@ -1,6 +1,6 @@
 package straggler
 
-// measure fills full, excess and limit from the ring.
+// measure computes full, excess and limit from the ring.
 func (s *sense) measure() {
 	if !s.knows() {
 		return
@@ -12,7 +12,8 @@ func (s *sense) measure() {
 	s.bound()
 }
 
-// bound sets limit by how much ranks differ from the median rank of their node, where nodes have enough of them, or of the job.
+// bound sets the limit by how much ranks differ from the median rank of their node, if it has
+// enough ranks, or of the job.
 func (s *sense) bound() {
 	s.limit = s.floor
 	s.scratch = s.scratch[:0]
@@ -26,7 +27,7 @@ func (s *sense) bound() {
 	}
 }
 
-// gather finds what the ranks of each node have in common: by how much the median one sticks out.
+// gather computes by how much the median rank of each node sticks out.
 func (s *sense) gather() {
 	if s.common == nil {
 		s.common = make([]float32, len(s.homes))
@@ -39,7 +40,7 @@ func (s *sense) gather() {
 	}
 }
 
-// shared is what a rank has in common with its node; 0 where the node has too few to tell.
+// shared is the excess that a rank shares with its node; 0 if the node has too few ranks to tell.
 func (s *sense) shared(r int) float32 {
 	n := s.node[r]
 	if len(s.homes[n]) < leastHome || len(s.homes) < 2 || !known(s.common[n]) {
@@ -48,7 +49,8 @@ func (s *sense) shared(r int) float32 {
 	return s.common[n]
 }
 
-// beginning is by how much a rank stuck out when what is usual was learned, and does: from its peers, and from its node unless that did.
+// beginning is by how much a rank stuck out when what is usual was learned, and still does: from
+// all ranks, and from its node unless the node did.
 func (s *sense) beginning(r int, middle float32) float64 {
 	over := float64(s.usual[r]/middle*min(1, 1+s.full[r], 1+s.excess[r])) - 1
 	home := s.homes[s.node[r]]
@@ -63,13 +65,15 @@ func (s *sense) beginning(r int, middle float32) float64 {
 	return min(over, float64(s.usual[r]/common)-1)
 }
 
-// leastHome is how many ranks a node must have to tell one that sticks out from all.
+// leastHome is how many ranks a node needs to tell one rank that sticks out from all.
 const leastHome = 4
 
-// shape is how much a slot counts: less at both ends of the window, so that it hardly matters how many steps begin in it.
+// shape is the weight of a slot. It is less at both ends of the window, so that it matters little
+// how many steps begin in it.
 func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
 
-// of is how much longer than usual a rank takes: without the drop neighbouring slots that stick out most, and in all.
+// of is how much longer than usual a rank takes: without the drop neighbouring slots that stick out
+// most, and in all.
 func (s *sense) of(r int) (excess, full float32) {
 	var mine, theirs [maxWindow]float32
 	u, got, first := s.usual[r], 0, s.slots%s.window
@@ -91,7 +95,7 @@ func (s *sense) of(r int) (excess, full float32) {
 	return s.trimmed(mine[:s.window], theirs[:s.window]), sum/all - 1
 }
 
-// trimmed is by how much mine are more than theirs without the drop neighbours where they are most.
+// trimmed is by how much mine exceed theirs without the drop neighbours where they exceed most.
 func (s *sense) trimmed(mine, theirs []float32) float32 {
 	from := s.peak(mine, theirs)
 	var a, b float32
@@ -106,7 +110,7 @@ func (s *sense) trimmed(mine, theirs []float32) float32 {
 	return a/b - 1
 }
 
-// peak is where the drop neighbours begin in which mine are most more than theirs.
+// peak is the first of the drop neighbours in which mine exceed theirs most.
 func (s *sense) peak(mine, theirs []float32) (from int) {
 	var sum, best float32
 	for i := range mine {
@@ -123,7 +127,7 @@ func (s *sense) peak(mine, theirs []float32) (from int) {
 
 const maxWindow = 40
 
-// began is how many slots ago a rank began to stick out, as far as the ring goes back.
+// began is how many slots ago a rank began to stick out, as far as the ring reaches.
 func (s *sense) began(r int) int {
 	half, far := s.full[r]/2, 0
 	for ago := 1; ago <= min(s.window, s.slots); ago++ {

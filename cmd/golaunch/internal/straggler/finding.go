@@ -9,33 +9,38 @@ import (
 	"time"
 )
 
-// Finding is that ranks of a node are slow.
+// Finding is a slow node, or slow ranks of one.
 type Finding struct {
 	Node  string
 	Ranks []int
-	// Whole says that it is the node rather than its ranks: three quarters of them are slow, and there are other nodes.
+	// Whole is true if the node is slow rather than some ranks: three quarters of its ranks are
+	// slow, and there are other nodes.
 	Whole bool
-	// Slower is how much longer than the median of its peers it takes for its part of a step, relative to how it was before: 0.12 is 12 %.
-	// Of several ranks it is the slowest; of a node, the median. By power it is right to about a quarter of it.
+	// Slower is how much longer than the median it takes for its part of a step, relative to its
+	// past: 0.12 is 12 %. Of several ranks it is the slowest; of a node, the median. By power it is
+	// right to about a quarter.
 	Slower float64
-	// Since is when it began, to some seconds, and Start says that this was when the job did.
+	// Since is when it began, within some seconds. Start is true if the job was slow from its
+	// beginning.
 	Since time.Time
 	Start bool
-	// Cost is the part of its time that the job would save if this alone were as fast as the others; NaN if that is not known, as where
-	// ranks do not wait for each other. It is at most Slower/(1+Slower).
+	// Cost is the part of its time that the job would save if this alone were as fast as the
+	// others; NaN if unknown, as when ranks do not wait for each other. It is at most
+	// Slower/(1+Slower).
 	Cost float64
-	// Signals say so, the most exact first.
+	// Signals are those that show it, the most exact first.
 	Signals []Signal
-	// Confidence is from 0 to 1: half for one signal that is just enough, more if it is plain or others agree, at most 0.6 for what was
-	// so from the beginning. It orders findings; it is no probability.
+	// Confidence is from 0 to 1: half for one signal that just suffices, more if it is plain or
+	// others agree, at most 0.6 if the job was slow from its beginning. It orders findings; it is
+	// no probability.
 	Confidence float64
 }
 
-// Worth is the least Cost of a finding that is worth telling where samples come only every 5 s: those are about as precise as from samples of
-// every second, and cheaper ones are not.
+// Worth is the least Cost of a finding worth reporting where samples come only every 5 s. Those
+// findings are about as precise as with samples of every second; cheaper ones are not.
 const Worth = 0.02
 
-// Sentence says it to people.
+// Sentence describes the finding to people.
 func (f Finding) Sentence(now time.Time) string {
 	who := f.Node
 	if !f.Whole {
@@ -69,7 +74,7 @@ func (f Finding) lasting(now time.Time) string {
 	}
 }
 
-// rankSet writes ranks in order such as r0,r8-15.
+// rankSet formats sorted ranks as r0,r8-15.
 func rankSet(ranks []int) string {
 	var parts []string
 	for i := 0; i < len(ranks); {
@@ -85,16 +90,16 @@ func rankSet(ranks []int) string {
 	return strings.Join(parts, ",")
 }
 
-// order is that of the signals in a finding, the most exact first.
+// order lists the signals, the most exact first.
 var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
-// beside is the part of the slowest rank's slowness that another must have to be named: who waits long for one does not show what it
-// would take by itself.
+// beside is the part of the slowest rank's slowness that another rank needs to be named too: how
+// long a rank waits for another does not show what it would take by itself.
 const beside = 0.4
 
-// report makes findings of the ranks that stick out, one for each node.
+// report makes one finding for each node with ranks that stick out.
 func (w *Watch) report(slump float64) {
-	// Who works while others wait is why the job is slower, rather than a GPU that draws less.
+	// A rank that works while others wait explains a slower job, rather than a GPU that draws less.
 	worst, explained := 0.0, false
 	for r, e := range w.odd {
 		if e.on() {
@@ -115,7 +120,7 @@ func (w *Watch) report(slump float64) {
 		}
 	}
 	slices.SortStableFunc(w.findings, func(a, b Finding) int { return cmp.Compare(b.Slower, a.Slower) })
-	// What waits for the worst would wait for the next one without it.
+	// The job would wait for the next straggler without the worst.
 	for i := range w.findings {
 		f := &w.findings[i]
 		switch {
@@ -170,8 +175,8 @@ func (w *Watch) slower(r int, slump float64) float64 {
 	return 0
 }
 
-// excessOf is by how much a rank sticks out, with its longest stretch unless that is what makes it; 0 where that is not known now, as in
-// a pause.
+// excessOf is by how much a rank sticks out, including its longest stretch unless that alone makes
+// it; 0 if unknown now, as in a pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
 		return sure(float64(w.sense[Busy].full[r]))
@@ -180,7 +185,7 @@ func (w *Watch) excessOf(s Signal, r int) float64 {
 	return max(0, sure(min(b, max(1.5*a, a+0.02))))
 }
 
-// sure is a value, or 0 if it is not known.
+// sure returns v, or 0 if unknown.
 func sure(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0

@@ -7,11 +7,12 @@ import (
 
 // episode is a stretch of time in which a rank sticks out.
 type episode struct {
-	// by are the signals that say so, as bits; hot and cool count the slots in which one does or none.
+	// by are the signals that show it, as bits. hot and cool count the slots in which one does or
+	// none.
 	by        uint16
 	hot, cool uint8
 	since     time.Time
-	// start says that it began with the job.
+	// start is true if it began with the job.
 	start bool
 }
 
@@ -19,8 +20,9 @@ func (e episode) on() bool { return e.hot >= confirmed }
 
 func (e episode) has(s Signal) bool { return e.by>>s&1 != 0 }
 
-// A rank is named when it has stuck out for some slots in a row, and no longer when it has not for confirm: a dim GPU is seen at the edges
-// of a pause too, and where there are no heartbeats an evaluation may look like a slow rank.
+// A rank is named when it has stuck out for some slots in a row, and no longer when it has not for
+// confirm slots. A dim GPU needs more, since it also shows at the edges of a pause, and so does a
+// job without heartbeats, where an evaluation may look like a slow rank.
 const (
 	confirm      = 2
 	confirmDim   = 8
@@ -28,7 +30,7 @@ const (
 	confirmed    = 100
 )
 
-// needs is for how many slots a rank must stick out by these signals until it is named.
+// needs is how many slots a rank must stick out by these signals until it is named.
 func (w *Watch) needs(by uint16) uint8 {
 	switch {
 	case by == 1<<Dim:
@@ -39,23 +41,25 @@ func (w *Watch) needs(by uint16) uint8 {
 	return confirm
 }
 
-// crowded is how many slots more ranks may stick out than can be stragglers until what is usual is learned anew.
+// crowded is for how many slots too many ranks may stick out until what is usual is learned anew.
 const crowded = 60
 
-// persists is the part of what makes a rank stick out that must be there without its longest stretch.
+// persists is the part of a rank's excess that must remain without its longest stretch.
 const persists = 0.7
 
-// harmless is how much longer than usual a step takes where nobody can be slow who matters; more must stick out then.
+// harmless is a step time, relative to the usual one, below which a straggler would hardly matter.
+// Ranks must then stick out more.
 const harmless = 1.01
 
-// slump is how much slower the job must have become for a rank that draws less power to be the reason, and kept is how much of its own
-// share of time one must have that the others wait for: it cannot have lost any.
+// slump is how much slower the job must be for a rank that draws less power to be the reason. kept
+// is how much of its own share of time a rank must keep if the others wait for it: it cannot have
+// lost any.
 const (
 	slump = 0.04
 	kept  = 0.96
 )
 
-// judge decides who is slow.
+// judge finds the stragglers.
 func (w *Watch) judge() {
 	for i := range w.sense {
 		if s := &w.sense[i]; s.Signal != Late && s.Signal != Pace || s.Signal == Late && w.beats.tight() || s.Signal == Pace && w.beats.loose() {
@@ -85,7 +89,8 @@ func (w *Watch) judge() {
 	w.report(slower)
 }
 
-// gather finds the nodes whose ranks stick out together: what they have in common has less noise than each.
+// gather finds the nodes whose ranks stick out together: their common part has less noise than each
+// rank.
 func (w *Watch) gather() {
 	clear(w.together)
 	if len(w.homes) < 2 {
@@ -116,10 +121,10 @@ func (w *Watch) gatherBy(s *sense) {
 	}
 }
 
-// quiet says that nobody sticks out.
+// quiet reports whether no rank sticks out.
 func (w *Watch) quiet() bool { return len(w.findings) == 0 && w.crowd == 0 }
 
-// disperse names nobody, and when it lasts takes it for the way the job is now.
+// disperse names no rank. After a while it takes the present for normal.
 func (w *Watch) disperse() {
 	if w.crowd++; w.crowd < crowded {
 		return
@@ -131,7 +136,8 @@ func (w *Watch) disperse() {
 	}
 }
 
-// slump is by how much the steps of the job, or the waits in them, have become longer; NaN if that is not known.
+// slump is by how much the steps of the job, or the waits in them, have become longer; NaN if
+// unknown.
 func (w *Watch) slump() float64 {
 	if j := w.sense[Pace].current(); j == j {
 		return j - 1
@@ -159,7 +165,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 	return by
 }
 
-// sticks says whether a rank sticks out by a signal. Once it does, half as much is enough.
+// sticks reports whether a rank sticks out by a signal. Once it does, half as much suffices.
 func (w *Watch) sticks(s *sense, r int) bool {
 	need := s.limit
 	if !s.compared {
@@ -182,7 +188,8 @@ func (w *Watch) sticks(s *sense, r int) bool {
 	return s.Signal != Busy || float64(1+s.full[r])*s.current() >= kept
 }
 
-// dims says whether a rank's GPU draws less than usual since the job is slower, which no busy rank explains.
+// dims reports whether a rank's GPU draws less than usual since the job became slower, without a
+// busy rank to explain that.
 func (w *Watch) dims(r int, slower float64) bool {
 	s, need := &w.sense[Busy], 2.0
 	if w.odd[r].on() && w.odd[r].has(Dim) {
@@ -194,7 +201,7 @@ func (w *Watch) dims(r int, slower float64) bool {
 	return w.power.gpus && w.sense[Pace].knows() && s.knows() && slower >= min(need, 1)*slump && float64(s.full[r]) <= -need*s.limit
 }
 
-// follow takes by which signals a rank sticks out in a slot.
+// follow notes the signals by which a rank sticks out in a slot.
 func (w *Watch) follow(r int, by uint16) {
 	e := &w.odd[r]
 	if by == 0 {
@@ -225,7 +232,7 @@ func (w *Watch) onset(r int, by uint16) time.Time {
 	return w.now
 }
 
-// compare finds, once what is usual is well known, who sticks out from the beginning.
+// compare finds the ranks that stick out from the beginning, once what is usual is well known.
 func (w *Watch) compare(s *sense) {
 	if s.slots == 1 && s.begun.IsZero() {
 		s.begun = w.now

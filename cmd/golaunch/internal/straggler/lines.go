@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// A slot of lines is linesSlot samples long, so that it hardly matters when in it they were taken, and wants leastLines of the median rank.
+// A slot of lines is linesSlot samples long, so that their exact times matter little. The median
+// rank must write leastLines in it.
 const (
 	linesSlot  = 10
 	leastLines = 8
 )
 
-// lines are how many each rank has written, now and when the slot began.
+// lines counts the lines of each rank, now and when the slot began.
 type lines struct {
 	now, before []float64
 	began       time.Time

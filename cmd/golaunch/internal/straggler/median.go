@@ -5,10 +5,12 @@ import (
 	"slices"
 )
 
-// maxDraw is how many ranks a median is taken of. Its error is then a thirtieth of the spread of the ranks.
+// maxDraw is how many ranks a median is taken of. Its error is then a thirtieth of the spread of
+// the ranks.
 const maxDraw = 1023
 
-// stride is by how many places ranks follow each other of which a median is taken, so that it meets all places on nodes of 2, 4 or 8.
+// stride is the step between the ranks of a median, chosen to meet all places on nodes of 2, 4 or
+// 8.
 func stride(n int) int {
 	if n <= maxDraw {
 		return 1
@@ -16,7 +18,7 @@ func stride(n int) int {
 	return (n/maxDraw + 1) | 1
 }
 
-// draw is at most maxDraw known values of these ranks, spread evenly. It reuses into.
+// draw returns at most maxDraw known values of ranks, spread evenly. It reuses into.
 func draw(ranks []int, value []float32, into []float32) []float32 {
 	into = into[:0]
 	for i, step := 0, stride(len(ranks)); i < len(ranks); i += step {
@@ -27,7 +29,8 @@ func draw(ranks []int, value []float32, into []float32) []float32 {
 	return into
 }
 
-// median is the lower one, so that of two ranks the one that does less is the measure; NaN of nothing. It sorts.
+// median returns the lower median; NaN of nothing. Of two ranks, the one that does less is the
+// measure. It sorts.
 func median(values []float32) float32 {
 	if len(values) == 0 {
 		return nan
@@ -36,8 +39,7 @@ func median(values []float32) float32 {
 	return values[(len(values)-1)/2]
 }
 
-// spread is the standard deviation that most values would have if they were normal, by their median distance from a center. It
-// changes them.
+// spread estimates the standard deviation from the median distance to a center. It changes values.
 func spread(values []float32, center float32) float64 {
 	for i, v := range values {
 		values[i] = max(v-center, center-v)
@@ -45,7 +47,7 @@ func spread(values []float32, center float32) float64 {
 	return 1.4826 * float64(median(values))
 }
 
-// beyond is how many standard deviations no one of n normal values is away in a day of slots.
+// beyond is how many standard deviations none of n normal values exceeds in a day of slots.
 func beyond(n int) float64 { return math.Sqrt(2*math.Log(float64(max(n, 2)))) + 2.5 }
 
 var nan = float32(math.NaN())

@@ -5,73 +5,76 @@ import (
 	"time"
 )
 
-// sense follows one signal of all ranks. Each value is a duration in any unit, so that what a rank takes longer than its peers is a
-// ratio; values come in slots, of time or of rounds.
+// sense follows one signal of all ranks. Each value is a duration in any unit, so that a rank's
+// excess over the others is a ratio. Values come in slots of time.
 type sense struct {
 	Signal
 	scheme
-	// ranks are all ranks, homes are the ranks by node, and node the node of each rank.
+	// ranks are all ranks, homes the ranks by node, and node the node of each rank.
 	ranks []int
 	homes [][]int
 	node  []int
-	// odd are the watch's: what is usual of a rank that sticks out stays.
+	// odd are the watch's. What is usual of a rank does not change while it sticks out.
 	odd []episode
-	// sum has the values of the slot that is open, each with its weight, and next and nextWeight those of the slot after that; last is
-	// the newest of a rank, and age is how many slots ago it came.
+	// sum has the weighted values of the open slot, and next those of the slot after it. last is
+	// the newest value of a rank, which came age slots ago.
 	sum, weight, next, nextWeight, last []float32
 	age                                 []uint16
-	// ring has the newest slots: window values for each rank, and middle those of the median.
+	// ring has window values for each rank, and middle those of the median: the newest slots.
 	ring, middle []float32
 	slots        int
-	// usual is a rank's value as a multiple of the median in the past, after seen slots.
+	// usual is a rank's past value as a multiple of the median, learned in seen slots.
 	usual []float32
 	seen  []uint16
-	// level is the median value of all in the past, after learned slots.
+	// level is the past median of all, learned in learned slots.
 	level   float64
 	learned int
-	// full is how much longer than usual each rank takes, and excess is without its longest stretch; limit is what sticks out.
+	// full is how much longer than usual each rank takes; excess is the same without its longest
+	// stretch; limit is from where it sticks out.
 	excess, full []float32
 	limit        float64
 	// common is by how much the median rank of each node sticks out.
 	common []float32
-	// begun is when the first slot ended, and compared says that those were found who stuck out from the beginning.
+	// begun is when the first slot ended. compared is true once the ranks were found that stick out
+	// from the beginning.
 	begun    time.Time
 	compared bool
 	scratch  []float32
 }
 
-// scheme is how a signal is judged.
+// scheme says how a signal is judged.
 type scheme struct {
-	// window slots are looked at, without the drop neighbours that stick out most.
+	// The last window slots count, without the drop neighbours that stick out most.
 	window, drop int
-	// taper is in how many slots at both ends a value comes to count in full.
+	// taper is in how many slots at both ends a value gains its full weight.
 	taper int
-	// learn slots make known what is usual, which then follows slowly.
+	// learn is how many slots tell what is usual, which then follows slowly.
 	learn int
 	// floor is the smallest excess that counts.
 	floor float64
 	// start is the smallest excess that counts from the beginning.
 	start float64
-	// keep is for how many slots a value stays good.
+	// keep is for how many slots a value stays valid.
 	keep uint16
 }
 
-// memory is how many slots what is usual of a rank remembers, and levelMemory of the job.
+// memory is how many slots determine what is usual of a rank, and levelMemory of the job.
 const (
 	memory      = 1800
 	levelMemory = 300
 )
 
-// early is how many slots are taken as they come; after that, jolt bounds how far one slot moves what is usual, as a part of the median.
+// The first early slots count fully. After that, one slot moves what is usual by at most jolt of
+// the median.
 const (
 	early = 10
 	jolt  = 0.15
 )
 
-// knows says whether the signal is known for long enough to find somebody.
+// knows reports whether the signal was observed long enough to find stragglers.
 func (s *sense) knows() bool { return s.learned > s.learn && s.slots >= s.window }
 
-// put gives the open slot a value of a rank.
+// put adds a value of a rank to the open slot.
 func (s *sense) put(rank int, v float64, of int) {
 	if s.ring == nil {
 		s.grow(of)
@@ -80,8 +83,8 @@ func (s *sense) put(rank int, v float64, of int) {
 	s.weight[rank]++
 }
 
-// lay spreads a value of a rank that holds for a stretch of time over the slot that is open and the next one. The slot ends after
-// open seconds of the stretch, which may be less than none.
+// lay spreads a value of a rank over the open slot and the next. The value holds for stretch
+// seconds, and the slot ends after open of them, which may be negative.
 func (s *sense) lay(rank int, v, stretch, open float64, of int) {
 	if s.ring == nil {
 		s.grow(of)
@@ -104,7 +107,8 @@ func (s *sense) grow(n int) {
 	}
 }
 
-// collect turns what came in the open slot to one value for each rank, in last, and opens the next. It returns the median of all.
+// collect turns the open slot into one value for each rank, in last, and opens the next slot. It
+// returns the median of all.
 func (s *sense) collect() float64 {
 	for r, weight := range s.weight {
 		switch {
@@ -132,8 +136,8 @@ func (s *sense) center() float64 {
 	return float64(median(s.scratch))
 }
 
-// push adds the slot that was collected to the ring, learns from it, and measures all. What is usual of the job stays while somebody
-// sticks out.
+// push adds the collected slot to the ring, learns from it, and measures. What is usual of the job
+// does not change while a rank sticks out.
 func (s *sense) push(center float64, quiet bool) {
 	at := s.slots % s.window
 	for _, r := range s.ranks {
@@ -151,8 +155,8 @@ func (s *sense) push(center float64, quiet bool) {
 	s.measure()
 }
 
-// typical is the median of the ranks' values, each relative to what is usual of the rank; NaN of fewer than two. It is in the measure
-// of the median rank, or what is usual of all would drift.
+// typical is the median of the ranks' values, each relative to what is usual of the rank; NaN of
+// fewer than two. It is scaled to the median rank, or what is usual of all would drift.
 func (s *sense) typical() float32 {
 	s.scratch = draw(s.ranks, s.usual, s.scratch)
 	measure := median(s.scratch)
@@ -168,7 +172,8 @@ func (s *sense) typical() float32 {
 	return median(s.scratch) * measure
 }
 
-// smooth is a rank's mean of the newest slots, so that ranks are not compared by where in a step their agents look.
+// smooth is a rank's mean of the newest slots, so that the time at which agents sample a step does
+// not matter.
 func (s *sense) smooth(r int) float32 {
 	var sum, n float32
 	for ago := range min(s.taper, s.slots+1) {
@@ -194,18 +199,19 @@ func (s *sense) adapt(r int, m float32) {
 	by := v/m - s.usual[r]
 	n := float32(s.seen[r])
 	if s.seen[r] > early {
-		// What came first is forgotten: the job was hardly steady.
+		// The first slots are forgotten: the job was hardly steady.
 		n = max(n-float32(max(s.learn-early, 0)), early)
 		by = min(max(by, -jolt), jolt)
 	}
-	// What sticks out by half may be about to: while little is known it would soon be usual.
+	// A rank that sticks out by half the limit may be about to be a straggler. While little is
+	// known, its excess would soon be usual.
 	if int(s.seen[r]) > s.learn && s.seen[r] < memory/6 && float64(max(s.full[r], -s.full[r])) > s.limit/2 {
 		return
 	}
 	s.usual[r] += by / n
 }
 
-// current is the median value of the newest slots as a multiple of the past; NaN if that is not known.
+// current is the median of the newest slots relative to the past; NaN if unknown.
 func (s *sense) current() float64 {
 	if !s.knows() || s.level <= 0 {
 		return math.NaN()
@@ -230,7 +236,7 @@ func (s *sense) relearn() {
 	clear(s.seen)
 }
 
-// undo forgets the newest slots: they stay, but are not known.
+// undo marks the newest slots as unknown.
 func (s *sense) undo(slots int) {
 	for ago := 1; ago <= min(slots, s.slots, s.window); ago++ {
 		for r := range s.last {

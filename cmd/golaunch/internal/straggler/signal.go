@@ -1,23 +1,25 @@
 package straggler
 
-// Signal is what tells that a rank is slow.
+// Signal is what shows that a rank is slow.
 type Signal int
 
 // The signals.
 const (
-	// Busy is the part of time in which a rank does not wait for others, by its GPU's power or its CPU time.
+	// Busy is the part of time in which a rank does not wait for others, by its GPU's power or its
+	// CPU time.
 	Busy Signal = iota
 	// Late is how long after the other ranks of its node it writes its heartbeat of a step.
 	Late
-	// Pace is how long its steps take, and Cadence its lines of output, where ranks do not wait for each other.
+	// Pace is the time of a rank's steps, and Cadence that of its lines, where ranks do not wait
+	// for each other.
 	Pace
 	Cadence
 	signals
-	// Dim is the GPU of a rank that draws less power than usual since the job has become slower.
+	// Dim is a GPU that draws less power than usual since the job became slower.
 	Dim Signal = signals
 )
 
-// String says in some words how the signal shows that a rank is slow.
+// String says how the signal shows that a rank is slow.
 func (s Signal) String() string {
 	return [...]string{
 		Busy:    "it works while others wait",
@@ -28,7 +30,7 @@ func (s Signal) String() string {
 	}[s]
 }
 
-// schemes were chosen by the worlds of the tests.
+// schemes were tuned with the simulated jobs of the tests.
 var schemes = [signals]scheme{
 	Busy:    {window: 11, drop: 3, taper: 3, learn: 30, floor: 0.06, start: 0.25, keep: 6},
 	Late:    {window: 11, drop: 3, taper: 3, learn: 30, floor: 0.06, start: 0.1, keep: 6},

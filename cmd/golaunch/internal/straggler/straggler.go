@@ -1,43 +1,41 @@
-// Package straggler tells which ranks of a job are slow, rather than waiting for others, and what they cost.
+// Package straggler finds the ranks of a job that are slow, rather than waiting for others.
 //
-// In a synchronous job every rank is as slow as the slowest: all end their steps at the same time, and those who wait spin. So the time
-// of a step says nothing of who is slow. What does is what a rank does of its own in a step, against its own past and its peers. A
-// [Watch] is told what agents see of any program, without a change of its code, and says nothing where it is not told enough:
+// In a synchronous job every rank is as slow as the slowest: all ranks end their steps at the same
+// time, and those that wait spin. So step times do not show the slow rank. What does is a rank's
+// own work in a step, compared with its past and with the other ranks. A [Watch] is told what
+// agents see of any program. It needs no change of the program, and names no rank if it knows too
+// little. Its signals are:
 //
-//   - [Busy] needs the power of the GPUs, and their utilization for a rank whose GPU idles while the host is late. A rank that waits in
-//     NCCL draws about a third of what one draws that computes; the one that all wait for draws on. A GPU that has become slow because
-//     it is hot draws less, and is known by [Dim]: the job has become slower by the same time. Ranks without GPUs have their CPU time,
-//     if they sleep while they wait. CPU time of ranks with GPUs says nothing, since who waits spins.
-//   - [Late] needs heartbeats that are written before the collective which ends a step. Only ranks of one node are compared, so that
-//     clocks need not agree.
-//   - [Arrival] needs barriers at a store in nearly every step. It is all on one clock.
-//   - [Behind] needs the counts of collectives of NCCL's RAS service. A look every few seconds finds only what is slower by a third or
-//     more, after minutes.
-//   - [Pace] and [Cadence] need ranks that do not wait for each other, with heartbeats or with lines of output.
+//   - [Busy] needs the power of the GPUs, and their utilization for a rank whose GPU idles while
+//     its host is late. A rank that waits in NCCL draws about a third of the power of one that
+//     computes; the rank that all wait for keeps drawing. A GPU that is slow because it is hot
+//     draws less, and is known by [Dim]: the job has become slower by the same time. Ranks without
+//     GPUs are judged by their CPU time, if they sleep while they wait. CPU time of ranks with GPUs
+//     says nothing, since a waiting rank spins.
+//   - [Late] needs heartbeats that are written before the collective that ends a step. It compares
+//     only ranks of one node, so that clocks need not agree.
+//   - [Pace] and [Cadence] need ranks that do not wait for each other, with heartbeats or with
+//     lines of output.
 //
-// golaunch itself has what agents sample for all of them but two, and never asks for these. Programs meet at the store when they start
-// and make groups, but not in their steps: no backend of torch does, so that there is no order of arrival that would tell who is slow.
-// And NCCL's RAS service is asked only about a job in trouble: each look has all ranks of the job answer through one of them, and some
-// versions of NCCL have crashed when asked. Who has barriers in every step, or counts of collectives that cost nothing, calls
-// [Watch.Arrive] and [Watch.Look].
+// A slow link makes all ranks wait alike, so none is named. testdata/signals records the precision
+// of each signal in simulated data, tensor and pipeline parallel jobs.
 //
-// Arrivals and counts name all who compute together with the slow one, as its tensor parallel group; where power is known too, it
-// tells them apart. A slow link makes everybody wait alike: nobody is named. testdata/signals has how precise each is, in worlds of
-// data, tensor and pipeline parallel jobs.
+// A rank is compared with its own past, relative to the other ranks, from when the job became
+// steady: pipeline stages are unequal by design, GPUs of one kind differ in power by some percent,
+// and clocks differ. The watch learns this in about a minute of steady steps, and names no rank
+// meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s, and
+// within ten steps if they take longer; without heartbeats within 30 s, and then a longer
+// evaluation may look like a slow rank. A rank that was slow from the beginning is named only if it
+// is the only one, or its node is, if it sticks out by a quarter, and if it is neither the first nor
+// the last, where pipelines have more work. Changes of some percent in an hour count as normal.
 //
-// A rank is compared with what it was itself, relative to its peers, when the job had become steady: pipeline stages are unequal by
-// design, GPUs of one kind differ in power by some percent, and clocks are set apart. Nobody is named in about a minute of steady steps,
-// in which that is learned. What comes new after it is found within 15 s where steps are not longer than 2 s, and within ten steps where
-// they are; without heartbeats within 30 s, and an evaluation that lasts longer may then look like a slow rank. What was so from the
-// beginning is only named where it is one rank or one node, sticks out by a quarter, and is neither the first nor the last, which
-// pipelines make heavier; where peers are known, these are not spared. Changes of some percent in an hour are taken to be normal.
+// The watch ignores what lasts less than about three in ten seconds, and times in which nearly all
+// ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank delays all by
+// far, it does not judge the others. If more than half of the ranks stick out, or more than a
+// quarter on several nodes, they are no stragglers, and after a minute this is the new normal. Of
+// two equal stragglers neither costs anything alone.
 //
-// What lasts less than about three of ten seconds is not named; nor is a time in which nearly all wait or make no steps, for a
-// checkpoint or an evaluation. Where one holds up all by far, others are not judged. What makes more than half of the ranks stick out, or
-// more than a quarter on several nodes, is no straggler, and is usual after a minute. Of two equal stragglers neither costs anything
-// alone.
-//
-// All is arithmetic on what is told: no clock is read. A tick costs O(ranks), and a rank has a bounded memory.
+// The package reads no clock. A tick takes O(ranks) time, and each rank has bounded memory.
 package straggler
 
 import (
@@ -48,54 +46,56 @@ import (
 	"time"
 )
 
-// Place is where the ranks of a job are.
+// Place is where the ranks of a job run.
 type Place struct {
-	// Names are the nodes', and Node is the index in Names of each rank's.
+	// Names are the names of the nodes. Node is the index in Names of each rank's node.
 	Names []string
 	Node  []int
-	// Every is how often agents take samples; a second if it is 0. All takes as many times longer.
+	// Every is the interval of samples; a second if 0. All delays grow with it.
 	Every time.Duration
 }
 
-// Sample is what an agent saw of a rank. What is not known is NaN, or zero for a time.
+// Sample is what an agent saw of a rank. Unknown values are NaN, or the zero time.
 type Sample struct {
 	Rank int
-	// Power is the mean since the sample before, as a part of the limit, 0 to 1, and Use the part of time in which any kernel ran.
+	// Power is the mean since the last sample as a part of the limit, 0 to 1. Use is the part of
+	// the time in which a kernel ran.
 	Power, Use float64
-	// CPU is how many CPUs the rank used.
+	// CPU is the number of CPUs in use.
 	CPU float64
-	// Step is the newest of its heartbeat, which was written at Beat by the clock of its node.
+	// Step is that of the newest heartbeat, written at Beat by the node's clock.
 	Step int64
 	Beat time.Time
-	// Lines counts those of its output so far.
+	// Lines counts the lines of output so far.
 	Lines float64
 }
 
-// Nothing is a sample in which nothing is known.
+// Nothing returns a sample in which all is unknown.
 func Nothing(rank int) Sample {
 	return Sample{Rank: rank, Power: math.NaN(), Use: math.NaN(), CPU: math.NaN(), Lines: math.NaN()}
 }
 
-// Watch decides from samples who is slow. One goroutine owns it.
+// Watch finds stragglers in samples. One goroutine owns it.
 type Watch struct {
 	place Place
 	homes [][]int // ranks by node
-	// width is how long a slot takes: at least a second, and half a step.
+	// width is the length of a slot: at least a second, and about a third of a step.
 	width    time.Duration
 	now, end time.Time
 	sense    [signals]sense
 	power    power
 	beats    beats
 	lines    lines
-	// odd are the stretches of time in which ranks stick out, by rank, and crowd for how many slots too many have.
+	// odd holds the stretches of time in which ranks stick out, by rank. crowd counts the slots in
+	// which too many do.
 	odd      []episode
 	crowd    int
 	findings []Finding
-	// together are the signals by which nodes stick out as a whole, as bits.
+	// together has the signals by which each node sticks out as a whole, as bits.
 	together []uint16
 }
 
-// New watches a job. It fails if a rank is nowhere.
+// New watches a job. It fails if a rank has no node.
 func New(p Place) (*Watch, error) {
 	n := len(p.Node)
 	w := &Watch{place: p, odd: make([]episode, n), homes: make([][]int, len(p.Names))}
@@ -116,7 +116,7 @@ func New(p Place) (*Watch, error) {
 	return w, nil
 }
 
-// Take takes a sample that came at a time by the clock that Tick is told. One of a rank that does not exist is ignored.
+// Take takes a sample, with its time by the clock of Tick. It ignores ranks that do not exist.
 func (w *Watch) Take(now time.Time, s Sample) {
 	if s.Rank < 0 || s.Rank >= len(w.odd) {
 		return
@@ -130,7 +130,7 @@ func (w *Watch) Take(now time.Time, s Sample) {
 // maxCPUs is more than a node has.
 const maxCPUs = 1 << 16
 
-// sane is a value that may be measured, or NaN.
+// sane returns a possible value, or NaN.
 func sane(v, most float64) float64 {
 	if v >= 0 && v <= most {
 		return v
@@ -138,10 +138,10 @@ func sane(v, most float64) float64 {
 	return math.NaN()
 }
 
-// Tick ends the slots of time that are over. It wants to be called about every second.
+// Tick ends the slots whose time is over. Call it about every second.
 func (w *Watch) Tick(now time.Time) {
 	w.now = now
-	// A slot ends when the samples that reach into it have come.
+	// A slot ends when the samples that reach into it have arrived.
 	over := now.Add(-w.every())
 	if w.end.IsZero() || over.Sub(w.end) > maxGap*w.width {
 		w.end = now.Add(w.width)
@@ -154,24 +154,25 @@ func (w *Watch) Tick(now time.Time) {
 	w.judge()
 }
 
-// every is how often samples are taken.
+// every is the interval of samples.
 func (w *Watch) every() time.Duration { return cmp.Or(w.place.Every, time.Second) }
 
-// maxGap is how many slots without a tick are made up for.
+// maxGap is how many missed slots are made up for.
 const maxGap = 8
 
-// close ends a slot of all signals that go by time.
+// close ends a slot of all signals.
 func (w *Watch) close() {
 	w.closeBeats()
 	w.closeBusy()
 	w.closeLines()
 }
 
-// Findings are who is slow now, the dearest first. They are not to be changed.
+// Findings returns the stragglers, the costliest first. The caller must not change them.
 func (w *Watch) Findings() []Finding { return w.findings }
 
-// clears says that nobody is slow where a signal has nobody stick out. That those who wait for each other beat and write alike says
-// nothing: heartbeats may come after the collective that all wait in.
+// clears reports whether a signal proves that no rank is slow when none sticks out. Equal
+// heartbeats and lines of ranks that wait for each other prove nothing: heartbeats may come after
+// the collective that all wait in.
 func (w *Watch) clears(s Signal) bool {
 	switch s {
 	case Late:
@@ -182,7 +183,8 @@ func (w *Watch) clears(s Signal) bool {
 	return true
 }
 
-// Ratio is how many times longer than the median the worst straggler takes: 1 when nobody is slow, NaN when nothing can be said.
+// Ratio is how many times longer than the median the worst straggler takes: 1 without stragglers,
+// NaN if unknown.
 func (w *Watch) Ratio() float64 {
 	if len(w.findings) == 0 && !slices.ContainsFunc(w.sense[:], func(s sense) bool { return s.knows() && w.clears(s.Signal) }) {
 		return math.NaN()
