@@ -15,19 +15,22 @@ import (
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
-// childName is the argv[0] of a helper that tests one GPU. The only argument is a child.
+// childName is the argv[0] of the helper process that tests one GPU. Its argument is a child in
+// JSON.
 const childName = "golaunch-allreduce"
 
-// child is what the process of a GPU is told.
+// child is the input of the process of a GPU.
 type child struct {
 	Library         string
 	GPU, Rank, Size int
-	// Make says that it makes the communicator's ID, which all get on their standard input.
+	// Make is true if the process makes the communicator's ID. All processes read it from standard
+	// input.
 	Make  bool
 	Limit time.Duration
 }
 
-// report is what it says on file helper.First, in JSON: at the beginning of each stage, and at the end, which is Done.
+// report is what the process writes to file helper.First, in JSON: at the beginning of each stage,
+// and at the end, which is Done.
 type report struct {
 	Stage, ID string
 	Figures
@@ -54,14 +57,15 @@ func init() {
 	os.Exit(0)
 }
 
-// worker is the child at work. Its parent is gone when a report cannot be written, and then the time limit ends it.
+// worker is the child at work. If it cannot write a report its parent is gone, and the time limit
+// ends it.
 type worker struct {
 	child
 	report
 	out *json.Encoder
 }
 
-// say begins a stage. What fails in it has the code, if that is not empty.
+// say begins a stage. Failures in the stage have the code, if it is not empty.
 func (w *worker) say(stage string) {
 	w.Stage = stage
 	_ = w.out.Encode(w.report)
@@ -103,7 +107,7 @@ func (w *worker) work() error {
 	return errors.Join(c.Close(), d.Close())
 }
 
-// meet makes the communicator's ID if that is its task, and gets the one that all have.
+// meet returns the communicator's ID, which one of the children makes.
 func (w *worker) meet(l *dl.Library) (id dl.UniqueID, err error) {
 	if w.Make {
 		w.say("making a communicator")
@@ -123,7 +127,8 @@ func (w *worker) meet(l *dl.Library) (id dl.UniqueID, err error) {
 	return id, nil
 }
 
-// pythons is the libnccl of PyTorch in the active Python environment, which a job's ranks load too; empty when there is none.
+// pythons finds the libnccl of PyTorch in the active Python environment, which a job's ranks load
+// too; empty if there is none.
 func pythons() string {
 	for _, env := range []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")} {
 		found, _ := filepath.Glob(filepath.Join(env, "lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2")) // the pattern is good

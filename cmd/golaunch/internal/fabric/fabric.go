@@ -1,9 +1,12 @@
-// Package fabric checks how the nodes of a job communicate: inside each node and between pairs of them, in the rounds of
-// [pairtests.Contest], until each is proven good or the bad one is named.
+// Package fabric tests how the nodes of a job communicate: inside each node and between pairs of
+// them, in the rounds of [pairtests.Contest], until each node is proven good or the bad one is
+// named.
 //
-// It runs as a job's ranks: the golaunch command, with a verb that its help does not show, is one. Local rank 0 of each node tests for its node, and rank 0 leads the rounds too; they meet at the job's store. With GPUs
-// a test is an all-reduce over NCCL, with a short-lived process for each GPU, since a wedged library cannot be cancelled; without, it
-// is TCP between the addresses of the nodes. What [Read] makes of their standard output is the report.
+// The test runs as a job. Each rank is golaunch with a hidden verb. Local rank 0 of each node tests
+// for its node, and rank 0 also leads the rounds; they meet at the job's store. With GPUs a test is
+// an all-reduce over NCCL, with a short-lived process for each GPU, since a wedged library cannot
+// be cancelled. Without GPUs it is TCP between the nodes' addresses. [Read] makes the report from
+// the ranks' output.
 package fabric
 
 import (
@@ -19,17 +22,20 @@ import (
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 )
 
-// Options are what a user can say of the check.
+// Options are the user's choices.
 type Options struct {
-	// Library is the libnccl to load; when empty that of the active Python environment, or else the loader's choice.
+	// Library is the libnccl to load. If empty, it is that of the active Python environment, or
+	// else the loader's choice.
 	Library string
-	// Limit bounds each test; 2 s for TCP and 20 s for NCCL when 0. CUDA and NCCL take seconds to begin with eight GPUs.
+	// Limit bounds each test; if 0 it is 2 s for TCP and 20 s for NCCL. With eight GPUs, CUDA and
+	// NCCL take seconds to start.
 	Limit time.Duration
-	// Simulated says that all nodes are one machine: their figures tell nothing of each other.
+	// Simulated is true if all nodes are one machine, whose figures cannot be compared.
 	Simulated bool
 }
 
-// Command is the command of the job's ranks, for whichever place the agent's executable, which has to be golaunch, has on a node.
+// Command is the command of the job's ranks. On each node it is the executable of the agent, which
+// must be golaunch.
 func Command(o Options) []string {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -38,7 +44,7 @@ func Command(o Options) []string {
 	return []string{"/proc/self/exe", internalverbs.Fabric, string(text)}
 }
 
-// Rank is the whole life of a rank, with the options that Command has as its argument.
+// Rank runs a rank, with the options in Command's argument.
 func Rank(text string) error {
 	var o Options
 	err := json.Unmarshal([]byte(text), &o)
@@ -51,7 +57,7 @@ func Rank(text string) error {
 	return nil
 }
 
-// Kind is what a check is made of.
+// Kind is how nodes are tested.
 type Kind string
 
 const (
@@ -60,36 +66,40 @@ const (
 	TCP  Kind = "tcp"
 )
 
-// Figures are what a test measured. Bandwidth is in GB/s: NCCL's bus bandwidth, or that of four TCP streams in the slower direction;
-// 0 when it was not measured. Latency is that of an all-reduce of 8 bytes, or the median round trip of 8 bytes.
+// Figures are measurements; 0 is not measured. Bandwidth is in GB/s: NCCL's bus bandwidth, or that
+// of four TCP streams in the slower direction. Latency is that of an all-reduce of 8 bytes, or the
+// median round trip of 8 bytes.
 type Figures struct {
 	Latency   time.Duration
 	Bandwidth float64
 }
 
-// Node is what the check found of one node.
+// Node is the result for one node.
 type Node struct {
 	Name  string
 	State pairtests.State
-	// Code is of the [health.Warnable] that a node has which is not good; Why says what happened, and With which node.
+	// Code is that of the [health.Warnable] of a bad node. Why says what happened, and With which
+	// other node.
 	Code, Why, With string
 	Inside, Between Figures
-	// Library is the version of the libnccl that its ranks load, and File where that is.
+	// Library is the version of the libnccl that the node's ranks load, and File its path.
 	Library, File string
 }
 
-// Path is two nodes that fail together, though each works with others.
+// Path is two nodes that fail together, although each works with others.
 type Path struct{ A, B, Why string }
 
-// Report is what the check found.
+// Report is the result of the test.
 type Report struct {
 	Kind  Kind
 	Nodes []Node
 	Paths []Path
-	// Tests and Rounds are how many there were, and Took is how long, from the first order to the last result.
+	// Tests and Rounds count what was done. Took is the time from the first order to the last
+	// result.
 	Tests, Rounds int
 	Took          time.Duration
-	// Ill says that at least one finding is an error. It is all that there is where Led is false: another process of the job has the rest.
+	// Ill is true if at least one finding is an error. If Led is false, Ill is all that is known:
+	// another process of the job has the rest.
 	Ill, Led bool
 }
 
@@ -100,7 +110,7 @@ type message struct {
 	End  *Report `json:",omitempty"`
 }
 
-// ErrNoReport says that the ranks ended before they had a report.
+// ErrNoReport is the error if the ranks ended without a report.
 var ErrNoReport = errors.New("the check of the fabric did not come to its end")
 
 // Read reads the report from the output of the ranks.
@@ -126,7 +136,7 @@ func Read(output io.Reader) (Report, error) {
 	}
 }
 
-// write prints the report as [Read] wants it: in lines that no log cuts in two, whatever the number of nodes.
+// write prints the report for [Read], in lines that no log splits, however many nodes there are.
 func (r Report) write(w io.Writer) error {
 	out := json.NewEncoder(w)
 	var errs []error

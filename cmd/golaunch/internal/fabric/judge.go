@@ -50,7 +50,7 @@ func (l *leader) found(i int, v pairtests.Verdict) Node {
 	return n
 }
 
-// Findings are what is wrong, errors first, with one for all nodes that have the same.
+// Findings returns what is wrong, errors first. Nodes with the same problem share one.
 func (r Report) Findings() (findings []health.Finding) {
 	type kind struct{ code, text string }
 	alike := map[kind][]string{}
@@ -87,7 +87,7 @@ func (r Report) Findings() (findings []health.Finding) {
 	return findings
 }
 
-// skew compares the libnccl of the nodes that have loaded one.
+// skew compares the versions of libnccl on the nodes that loaded one.
 func (r Report) skew() []health.Finding {
 	libraries := map[string]health.Versions{}
 	for _, n := range r.Nodes {
@@ -98,10 +98,10 @@ func (r Report) skew() []health.Finding {
 	return health.Skew(libraries)
 }
 
-// shownReasons bounds the failures that one finding tells.
+// shownReasons bounds the failures in one finding.
 const shownReasons = 4
 
-// reasons are the failures of nodes, each once.
+// reasons lists the failures of nodes, each once.
 func reasons(of []Node) string {
 	var all []string
 	for _, n := range of {
@@ -115,7 +115,7 @@ func reasons(of []Node) string {
 	return strings.Join(all, "; ")
 }
 
-// either names the suspects, of which no two have worked together, with their failures.
+// either names suspects of which no pair has worked together, with their failures.
 func either(suspects []Node) string {
 	names := make([]string, len(suspects))
 	for i, n := range suspects {

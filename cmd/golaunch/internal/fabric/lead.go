@@ -14,10 +14,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// slowPart is the part of the usual bandwidth below which a node is slow: a link that was trained at half its rate is.
+// A node is slow below slowPart of the usual bandwidth: a link trained at half its rate is.
 const slowPart = 0.5
 
-// leader gives orders round by round. It is for one goroutine.
+// leader runs the rounds. One goroutine uses it.
 type leader struct {
 	node
 	nodes   []hello
@@ -28,7 +28,7 @@ type leader struct {
 	report  Report
 }
 
-// lead leads the check, prints the report and sends all nodes home.
+// lead runs the test, prints the report, and ends all nodes.
 func lead(ctx context.Context, n node) error {
 	store, err := tcpstore.Dial(ctx, n.master, restLimit)
 	if err != nil {
@@ -74,7 +74,7 @@ func lead(ctx context.Context, n node) error {
 	return nil
 }
 
-// errSilent makes the job end those ranks that do not end by themselves.
+// errSilent is the error of ranks that do not end by themselves. The job then ends them.
 var errSilent = errors.New("rank 0 fails on purpose, as a node that does not answer would not end either")
 
 // greet waits for all nodes to say hello.
@@ -97,14 +97,14 @@ func (l *leader) greet(ctx context.Context) error {
 	return err
 }
 
-// silence counts a node out that has not answered.
+// silence takes a node out that has not answered.
 func (l *leader) silence(node int, why string) {
 	l.silent[node] = true
 	l.own[node] = outcome{Err: why, Code: "fabric-silent"}
 	l.contest.Done = append(l.contest.Done, pairtests.Result{Test: pairtests.Test{A: node, B: node}, Err: why})
 }
 
-// collect waits for keys, and returns the values of those that come in time; nil for the others.
+// collect waits for keys and returns their values; nil for those that come too late.
 func (l *leader) collect(ctx context.Context, keys []string, limit time.Duration) ([][]byte, error) {
 	all, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -131,7 +131,7 @@ func (l *leader) order(ctx context.Context, node int, o order) error {
 	return err
 }
 
-// round has all tests done at once, and takes down what came of them.
+// round runs all tests of a round at once and notes their results.
 func (l *leader) round(ctx context.Context, tests []pairtests.Test) error {
 	var keys []string
 	var asked []pairtests.Test
@@ -169,7 +169,7 @@ func sides(t pairtests.Test) []int {
 	return []int{t.A, t.B}
 }
 
-// orders is what a node is told of a test.
+// orders are what a node must do for a test.
 func (l *leader) orders(t pairtests.Test, node int) order {
 	o := order{Test: fmt.Sprintf("%d-%d", t.A, t.B), First: node == t.A, Size: l.nodes[node].GPUs, Limit: l.Limit}
 	if !t.Alone() {
@@ -181,7 +181,7 @@ func (l *leader) orders(t pairtests.Test, node int) order {
 	return o
 }
 
-// take makes one result of what the nodes of a test found. Figures are the worse of the two.
+// take merges what the nodes of a test found into one result. Figures are the worse of the two.
 func (l *leader) take(t pairtests.Test, values [][]byte) error {
 	r := pairtests.Result{Test: t}
 	silent, echo := false, ""

@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 )
 
-// farewell is how long a killed process may take to die; one that is in the driver's hands may never.
+// farewell is how long to wait for a killed process. One that is stuck in the driver may never die.
 const farewell = time.Second
 
 // reduce is this node's part of an all-reduce: a process for each of its GPUs.
@@ -82,7 +82,8 @@ func (n *node) spread(ctx context.Context, o order, made <-chan meeting, pipes [
 	return nil
 }
 
-// combine makes one outcome of the reports of all GPUs: the worst figures, and the first failure that is not the end of the others.
+// combine merges the reports of all GPUs: the worst figures, and the first failure that did not
+// follow from another.
 func combine(reports []report, err error) (out outcome) {
 	for _, r := range reports {
 		out.Library, out.File = max(out.Library, r.Library), max(out.File, r.File)
@@ -104,7 +105,8 @@ func combine(reports []report, err error) (out outcome) {
 	return out
 }
 
-// start runs the child. Its run returns the last report, and passes on the ID that the child makes; in takes the ID.
+// start starts the child. Its run returns the last report, and passes on the ID that the child
+// makes; in takes the ID.
 func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in io.WriteCloser, err error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -120,7 +122,8 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", string(text))
 	cmd.Args[0] = childName
-	// NCCL may be told to talk (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return before it is done.
+	// NCCL may print (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return
+	// before it is done.
 	cmd.Env = append(helper.Env(), "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2
@@ -170,7 +173,8 @@ func attend(ctx context.Context, cmd *exec.Cmd, reports *os.File, dying *head, i
 	return last
 }
 
-// head keeps the beginning of what a dying process says: a crash of Go has the reason there, and a dump of all goroutines behind it.
+// head keeps the beginning of a dying process's output: a crash of Go has its reason there, before
+// a dump of all goroutines.
 type head struct{ text []byte }
 
 func (h *head) Write(p []byte) (int, error) {

@@ -29,36 +29,37 @@ const (
 	restLimit = 10 * time.Minute
 )
 
-// hello is what a node says of itself at first.
+// hello is a node's first message.
 type hello struct {
 	Name string
 	GPUs int
 }
 
-// order is what a node is told to do next: a test, or to end.
+// order tells a node what to do next: a test, or to end.
 type order struct {
 	// Test is the name of the test, which both of its nodes have, and Peer the other node; empty for a test alone.
 	Test, Peer string
-	// First is one of the two: it listens, or makes the communicator, of Size ranks of which its own begin at Base.
+	// First is true for one of the two nodes: it listens, or makes the communicator. That has Size
+	// ranks, of which this node's begin at Base.
 	First      bool
 	Base, Size int
 	Limit      time.Duration
 	End        *Report
 }
 
-// outcome is what a node found in a test. Code is of the Warnable when a failure is this node's own. Echo says that its only failure
-// is the other node's.
+// outcome is a node's result of a test. Code is that of the Warnable if the failure is this node's
+// own. Echo is true if only the other node failed.
 type outcome struct {
 	Figures
 	Err, Code string
 	Echo      bool
-	// Blocked says that Err is of a port that this node does not reach, with both nodes in it.
+	// Blocked is true if this node does not reach a port of the other. Err names both nodes.
 	Blocked bool
 	// Library and File are the version of libnccl and where it is.
 	Library, File string
 }
 
-// node is one node's part. It is for one goroutine.
+// node is one node's part of the test. One goroutine uses it.
 type node struct {
 	Options
 	info rankenv.Info
@@ -70,7 +71,7 @@ type node struct {
 	store  *tcpstore.Client
 }
 
-// rank is the whole life of a rank.
+// rank runs a rank.
 func rank(o Options) error {
 	info, err := rankenv.Current()
 	if err != nil || info.LocalRank > 0 {
@@ -98,7 +99,7 @@ func rank(o Options) error {
 	return parts.Wait()
 }
 
-// locate finds the store, and the address of this node: that on the route to the store.
+// locate finds the store, and this node's address on the route to it.
 func (n *node) locate(ctx context.Context) error {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", n.info.MasterAddr)
 	if err != nil {
@@ -115,7 +116,7 @@ func (n *node) locate(ctx context.Context) error {
 	return nil
 }
 
-// follow says hello and does what it is told until the end.
+// follow sends the hello and obeys orders until the end.
 func (n *node) follow(ctx context.Context) error {
 	if err := put(ctx, n.store, helloKey(n.info.NodeRank), hello{n.info.NodeName, n.info.LocalWorldSize}); err != nil {
 		return err
@@ -141,10 +142,11 @@ func (n *node) follow(ctx context.Context) error {
 	}
 }
 
-// errEcho ends a test in which the other node has failed.
+// errEcho is the cause when the other node of a test has failed.
 var errEcho = errors.New("the other node failed")
 
-// test does its part of a test within its limit. A failure ends the other node's part too, which might wait for ever.
+// test runs a test within its limit. A failure ends the other node's part too, which might wait for
+// ever.
 func (n *node) test(ctx context.Context, o order) (out outcome) {
 	limited, stop := context.WithTimeoutCause(ctx, o.Limit, fmt.Errorf("no answer within %v", o.Limit))
 	defer stop()
@@ -186,7 +188,8 @@ func (n *node) probeAndStream(limited, ctx context.Context, o order) (out outcom
 	return n.stream(ctx, o)
 }
 
-// reduceAndProbe is a test over NCCL, which may have a network of its own: that a port is not reached explains a failure, and is none.
+// reduceAndProbe is a test over NCCL. NCCL may use a network of its own, so a port that is not
+// reached explains a failure but is none.
 func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcome) {
 	if o.Peer == "" {
 		return n.reduce(ctx, o)
@@ -207,7 +210,8 @@ func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcom
 	return out
 }
 
-// await waits for a key for as long as a test goes on, on a connection of its own: others need theirs meanwhile.
+// await waits for a key while a test runs, on its own connection, since others are needed
+// meanwhile.
 func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	store, err := tcpstore.Dial(ctx, n.master, restLimit)
 	if err != nil {
@@ -217,7 +221,7 @@ func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	return store.Get(ctx, key)
 }
 
-// meet waits for the other node of a test to say, by a key, where it is.
+// meet waits for the other node's address, which is a key.
 func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err error) {
 	text, err := n.await(ctx, key)
 	if err == nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
-// probe has the nodes of a test reach a port of each other's, both of them at once, and says which way does not lead there. It is over
-// when this node has reached the other one, and was reached; limited bounds the former, which the failure of the other node does not end.
+// probe lets the nodes of a test connect to a port of each other, both at once, and reports the
+// direction that fails. It ends when this node has reached the other and was reached. limited
+// bounds the former, which the other node's failure does not end.
 func (n *node) probe(limited, ctx context.Context, o order, within ports.Range) error {
 	s, err := n.listen(ctx, within)
 	if err != nil {
@@ -47,7 +48,7 @@ func (n *node) probe(limited, ctx context.Context, o order, within ports.Range) 
 	}
 }
 
-// awaitProbe calls reached when the other node of a test has come, until ctx ends.
+// awaitProbe calls reached when the other node has connected, until ctx ends.
 func (s *server) awaitProbe(ctx context.Context, reached func()) {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var guests sync.WaitGroup

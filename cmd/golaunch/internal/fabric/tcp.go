@@ -35,7 +35,7 @@ const (
 	chunk = 256 << 10
 )
 
-// What a connection is for, said after the token.
+// The purpose of a connection, sent after the token.
 const (
 	forTrips = 't'
 	forUp    = 'u' // the dialer writes
@@ -84,7 +84,8 @@ func (n *node) stream(ctx context.Context, o order) (out outcome) {
 	return out
 }
 
-// alone makes round trips to this node's own address. How many bytes its memory moves is not asked: they meet no network.
+// alone makes round trips to this node's own address. It measures no bandwidth, since the bytes
+// would cross no network.
 func (n *node) alone(ctx context.Context, s *server) (f Figures, err error) {
 	var serving errgroup.Group
 	serving.Go(func() error {
@@ -189,7 +190,7 @@ func (n *node) dial(ctx context.Context, peer string, m meeting, streams int) (f
 	return f, nil
 }
 
-// cause prefers the reason why a context has ended to what that broke.
+// cause returns the reason why ctx ended, if it did, rather than the error that followed.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -197,7 +198,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// blockedError says that a node does not reach a port of another one, where that listens.
+// blockedError is the error of a node that does not reach a listening port of another.
 type blockedError struct {
 	from, to string
 	addr     netip.Addr
@@ -282,7 +283,7 @@ func (n *node) parallel(ctx context.Context, peer string, m meeting, direction b
 	return bandwidth, err
 }
 
-// flood writes until the reader has had enough and closes the connection, or the test ends it.
+// flood writes until the reader closes the connection, or the test ends it.
 func flood(conn net.Conn) {
 	buf := make([]byte, chunk)
 	for err := error(nil); err == nil; {
@@ -290,7 +291,7 @@ func flood(conn net.Conn) {
 	}
 }
 
-// count reads for the time of a window from the first byte on, and returns the rate in bytes per second.
+// count reads for a window from the first byte on, and returns the rate in bytes per second.
 func count(conn net.Conn) (rate float64, err error) {
 	buf := make([]byte, chunk)
 	if _, err := conn.Read(buf); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// States of nodes; each is in the first of these that fits, but for ready, which fits where none does.
+// States of nodes. A node is in the first that applies, or else ready.
 const (
 	missing     = "missing"
 	drained     = "drained"
@@ -34,7 +34,7 @@ func (n *node) state() string {
 	return ready
 }
 
-// shunned says that all jobs pass the node over.
+// shunned reports whether all jobs pass the node over.
 func (n *node) shunned() bool {
 	for _, x := range n.Excluded {
 		if x.Job == "" {
@@ -44,7 +44,7 @@ func (n *node) shunned() bool {
 	return false
 }
 
-// used counts the GPUs that jobs and reservations hold; one may hold what another has reserved.
+// used counts the GPUs that jobs and reservations hold. One job may hold what a reservation holds.
 func (n *node) used() int {
 	held := map[int]bool{}
 	for _, h := range n.Holds {
@@ -69,7 +69,7 @@ func (s sheet) sources(all []source) []source {
 	return all
 }
 
-// cluster shows nodes, GPUs and jobs by their states. Where no source is known there are none to count.
+// cluster shows nodes, GPUs and jobs by state. Without a known source there is nothing to count.
 func (s sheet) cluster(all *seen) {
 	if !all.known {
 		return
@@ -94,7 +94,7 @@ func (s sheet) cluster(all *seen) {
 	s.each(jobs, phases, all.phases)
 }
 
-// each shows how many there are in each state, also where there are none.
+// each shows the number in each state, also 0.
 func (s sheet) each(f *family, states []string, counts map[string]int, labels ...string) {
 	for _, state := range states {
 		s.set(f, float64(counts[state]), append(slices.Clip(labels), state)...)
@@ -118,7 +118,7 @@ func (s sheet) nodes(all *seen) {
 	}
 }
 
-// measured shows what a node does, if that was measured lately.
+// measured shows what a node does, if it was measured lately.
 func (s sheet) measured(n *node) {
 	if len(n.Samples) == 0 {
 		return
@@ -161,7 +161,7 @@ func (s sheet) rank(j *job, r *view.Rank, t *tally, once bool) {
 	}
 }
 
-// seconds is a time as Prometheus has it.
+// seconds formats a time for Prometheus.
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 func truth(is bool) float64 {
@@ -171,7 +171,7 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// positive is a number that is not known when it is 0.
+// positive returns a number, or NaN for 0, which stands for unknown.
 func positive(n int) float64 {
 	if n == 0 {
 		return math.NaN()

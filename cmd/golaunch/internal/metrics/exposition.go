@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// sheet is what one scrape shows: for each family, its series in text.
+// sheet holds the series of one scrape by family.
 type sheet map[*family][]series
 
 // series is one value, with the labels as the text format has them, ordered by their names.
@@ -69,7 +69,7 @@ func (s sheet) write(to io.Writer) error {
 	return w.Flush()
 }
 
-// maxScrapes bounds those that are under way at a time; others are told to come later.
+// maxScrapes bounds the concurrent scrapes. Others are told to come later.
 const maxScrapes = 4
 
 // Handler serves the metrics.

@@ -11,25 +11,27 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// seen is what all sources that answer have together, each thing once.
+// seen merges all sources that answer.
 type seen struct {
 	jobs  []*job
 	nodes []*node
-	// phases counts all jobs, also those that are not among jobs.
+	// phases counts all jobs, including those that jobs leaves out.
 	phases map[string]int
 	// leading and silent count the coordinators of clusters that have several.
 	leading, silent int
-	// known says that a source has answered lately, and blind that one does not, so that what is not seen may be there all the same.
+	// known is true if a source has answered lately. blind is true if one does not answer, so that
+	// more may exist than is seen.
 	known, blind bool
 }
 
-// job is a job as its metrics have it.
+// job is a job with what its metrics need.
 type job struct {
 	*view.Job
 	id string
 	// at is the time of what is known.
 	at time.Time
-	// mine are the ranks on nodes that the job has now, and fresh those of them that run and were measured lately.
+	// mine are the ranks on the job's present nodes. fresh are those of them that run and were
+	// measured lately.
 	mine, fresh []*view.Rank
 }
 
@@ -41,8 +43,8 @@ type node struct {
 	at   time.Time
 }
 
-// gather brings together what sources have. Of two jobs or nodes with one name, as a machine has where several jobs run on their own, the
-// one counts that is not over, and is newer.
+// gather merges sources. Of two jobs or nodes with one name, as on a machine where several jobs
+// have their own coordinators, the one that is not over, or is newer, counts.
 func gather(sources []source) *seen {
 	all := &seen{phases: map[string]int{}}
 	jobs, nodes := map[string]*job{}, map[string]*node{}
@@ -76,7 +78,7 @@ func gather(sources []source) *seen {
 	return all
 }
 
-// shown are the jobs that have metrics: those that are not over, and the last that are.
+// shown returns the jobs with metrics: those that are not over, and the last ones that are.
 func shown(jobs map[string]*job) []*job {
 	open, over := []*job{}, []*job{}
 	for _, j := range jobs {

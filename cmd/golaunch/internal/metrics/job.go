@@ -60,8 +60,8 @@ func (s sheet) starts(j *job) {
 	}
 }
 
-// startTimes are how long the phases of the newest starts took, as far as the newest moments tell. They are no histogram: moments are
-// forgotten, and what was counted once must stay.
+// startTimes is how long the phases of the newest starts took, as far as the newest moments tell.
+// It is no histogram, since moments are forgotten and counts must stay.
 func startTimes(j launcher.JobStatus) map[string]time.Duration {
 	took := map[string]time.Duration{}
 	var began, failed time.Time
@@ -91,7 +91,7 @@ func startTimes(j launcher.JobStatus) map[string]time.Duration {
 	return took
 }
 
-// earlier is the time that was noted, or now.
+// earlier returns the noted time, or now.
 func earlier(noted, now time.Time) time.Time {
 	if noted.IsZero() {
 		return now
@@ -122,7 +122,8 @@ func (s sheet) live(j *job) {
 	s.set(gpuTemperature, most(of(func(u launcher.Usage) float64 { return u.GPUTemperature })), j.id)
 }
 
-// progress shows how far a job has come, and for how long nothing was heard. Silence grows also where nothing is measured any more.
+// progress shows how far a job has come, and how long it has been silent. Silence grows even when
+// nothing is measured.
 func (s sheet) progress(j *job) {
 	s.set(step, j.Progress.Step, j.id)
 	s.set(stepTarget, j.Progress.Total, j.id)
@@ -148,7 +149,7 @@ func (s sheet) progress(j *job) {
 	s.set(outputAge, writes, j.id)
 }
 
-// either chooses of two values that may not be known.
+// either returns the known one of two values.
 func either(a, b float64, choose func(a, b float64) float64) float64 {
 	switch {
 	case math.IsNaN(a):
@@ -159,10 +160,10 @@ func either(a, b float64, choose func(a, b float64) float64) float64 {
 	return choose(a, b)
 }
 
-// hour has the ledger's hours as seconds.
+// hour converts the ledger's hours to seconds.
 const hour = 3600
 
-// sums shows what only grows.
+// sums shows counters.
 func (s sheet) sums(j *job, t *tally, once bool) {
 	of := t.jobs[j.id]
 	for cause, n := range startsOf(j) {
@@ -190,7 +191,7 @@ func (s sheet) sums(j *job, t *tally, once bool) {
 	s.set(gpuXids, of.xids.value(), j.id)
 }
 
-// ledger is what the time of a job went into; nil when that is not known.
+// ledger is where the time of a job went; nil if unknown.
 func (j *job) ledger() *report.Goodput {
 	if j.Goodput == nil && j.Result != nil {
 		return j.Result.Goodput
@@ -198,7 +199,7 @@ func (j *job) ledger() *report.Goodput {
 	return j.Goodput
 }
 
-// startsOf counts the attempts of a job by why each was started.
+// startsOf counts the attempts of a job by the reason of their start.
 func startsOf(j *job) map[string]float64 {
 	g := j.ledger()
 	switch {
@@ -218,7 +219,7 @@ func startsOf(j *job) map[string]float64 {
 	return n
 }
 
-// costs adds up by cause what nodes have cost.
+// costs adds up what nodes have cost, by cause.
 func costs(g *report.Goodput, value func(report.Cost) float64) map[string]float64 {
 	all := map[string]float64{}
 	for _, c := range g.Costs {

@@ -1,8 +1,9 @@
-// Package metrics shows what is seen of a cluster and its jobs to Prometheus.
+// Package metrics exports a cluster and its jobs to Prometheus.
 //
-// A [Collector] turns the newest [view.State] into metrics at each scrape. Without being asked for more ([Level]) it has none of a rank, a
-// process or an attempt, so that a cluster of any size stays a few dozen series a job. What is not known is absent, never 0: a watcher that
-// no coordinator answers shows golaunch_up 0, the time of what it last heard, and soon no jobs at all.
+// A [Collector] turns the newest [view.State] into metrics at each scrape. By default ([Level])
+// there are none of a rank, a process or an attempt, so that any cluster has only a few dozen
+// series a job. Unknown values are absent, never 0: if no coordinator answers, golaunch_up is 0,
+// the time of the last answer stays, and soon all jobs are gone.
 package metrics
 
 import (
@@ -20,10 +21,10 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Level says how much is told apart.
+// Level is how much the metrics tell apart.
 type Level string
 
-// Each level has all of those before it.
+// Each level includes those before it.
 const (
 	// Jobs has a few dozen series for each job, and some for the cluster.
 	Jobs Level = "job"
@@ -53,7 +54,8 @@ type Model interface{ State() *view.State }
 const (
 	// MaxOver bounds the jobs that are over, the newest, and MaxOpen those that are not, the oldest.
 	MaxOver, MaxOpen = 20, 2000
-	// Stale is how long something that was heard stands for what is. After it a rank is silent, and a source that does not answer is left out.
+	// Stale is how long an old value stands for the present. After it a rank is silent, and a
+	// source that does not answer is left out.
 	Stale = 30 * time.Second
 )
 
@@ -62,7 +64,8 @@ type Collector struct {
 	// States are read at each scrape: one for each source.
 	States func() []*view.State
 	Level  Level
-	// Once says that there is no second scrape: the counters that the Collector itself adds up from one to the next are then left out.
+	// Once is true if there is no second scrape. Counters that the Collector sums from one scrape
+	// to the next are then left out.
 	Once bool
 
 	mu    sync.Mutex
@@ -87,8 +90,8 @@ func Handler(m Model, level Level) http.Handler { return New(level, m).Handler()
 // Write writes the metrics in Prometheus' text format.
 func (c *Collector) Write(w io.Writer) error { return c.collect().write(w) }
 
-// WriteFile replaces a file for node-exporter's textfile collector, which sees the old one or the new one and never a part. Everybody may
-// read it.
+// WriteFile replaces a file for node-exporter's textfile collector, which sees the old or the new
+// one, never a part. All users may read it.
 func (c *Collector) WriteFile(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
@@ -104,7 +107,7 @@ func (c *Collector) WriteFile(path string) error {
 	return err
 }
 
-// collect has what is known now.
+// collect returns what is known now.
 func (c *Collector) collect() sheet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +130,7 @@ func (c *Collector) collect() sheet {
 	return s
 }
 
-// source is a State and how much of it counts.
+// source is a State, and how much of it counts.
 type source struct {
 	*view.State
 	name string
@@ -136,7 +139,8 @@ type source struct {
 	up   bool
 }
 
-// look reads the states, and notes when each source answered. What is not known of a source that does not answer is taken to be old.
+// look reads the states, and notes when each source answered. What a source without an answer has
+// said is old.
 func (c *Collector) look() (all []source) {
 	if c.told == nil {
 		c.told = map[string]time.Time{}
@@ -162,13 +166,13 @@ func (c *Collector) look() (all []source) {
 	return all
 }
 
-// known says that a source answered lately.
+// known reports whether a source answered lately.
 func (s source) known() bool { return s.At.Sub(s.told) <= Stale }
 
 // maxName and maxText bound the bytes of a label's value.
 const maxName, maxText = 128, 200
 
-// clean is a label's value for what a user may have made up: no control characters, valid UTF-8, and not long.
+// clean makes text of users a valid label value: UTF-8, without control characters, and not long.
 func clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {

@@ -7,41 +7,44 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// tally adds up, from one scrape to the next, what starts at 0 again with each attempt of a rank. What is older than the tally counts from
-// when it is first seen: rate() then takes an exporter that was started again for what it is, and counts nothing twice.
+// tally sums, from scrape to scrape, counters that start at 0 with each attempt of a rank. What
+// happened before the tally counts from its first scrape, so that rate() treats a restarted
+// exporter as one and counts nothing twice.
 type tally struct {
 	began time.Time
 	jobs  map[string]*sums
 }
 
-// sums are those of a job.
+// sums are the counters of a job.
 type sums struct {
 	submitted time.Time
-	// attempt is the newest that there was when the job was first seen, and young says that the job is younger than the tally.
+	// attempt is the newest when the job was first seen. young is true if the job is younger than
+	// the tally.
 	attempt      int
 	young        bool
 	lines, bytes count
 	steps        advance
 	xids         count
-	// gpus are the errors of each GPU: they are not an attempt's.
+	// gpus are the errors of each GPU, which outlast attempts.
 	gpus   map[string]*advance
 	ranks  map[int]*counts
 	floors map[string]float64
 }
 
-// counts are those of a rank in all its attempts.
+// counts are the counters of a rank over all attempts.
 type counts struct {
 	attempt, pid int
 	lines, bytes count
 }
 
-// count is a counter that may start again at 0. The zero count has never been seen.
+// count is a counter that may restart at 0. The zero count was never seen.
 type count struct {
 	was, sum float64
 	seen     bool
 }
 
-// add takes what is counted now, and returns what has come. Anew says that it has started at 0 since it was last seen.
+// add adds a new reading and returns the increase. Anew is true if the counter restarted since the
+// last one.
 func (c *count) add(now float64, anew bool) float64 {
 	if math.IsNaN(now) {
 		return 0
@@ -57,7 +60,7 @@ func (c *count) add(now float64, anew bool) float64 {
 	return more
 }
 
-// value is the sum; NaN when nothing was ever seen.
+// value is the sum; NaN if nothing was seen.
 func (c *count) value() float64 {
 	if !c.seen {
 		return math.NaN()
@@ -65,7 +68,7 @@ func (c *count) value() float64 {
 	return c.sum
 }
 
-// advance adds up how far something has come that may be set back, and goes on from there.
+// advance sums progress that may be set back.
 type advance struct{ count }
 
 func (a *advance) add(now float64) float64 {
@@ -75,7 +78,7 @@ func (a *advance) add(now float64) float64 {
 	return a.count.add(now, false)
 }
 
-// take looks at all jobs. What is forgotten is gone: a source that does not answer may still have it.
+// take updates all jobs. It keeps what a source without an answer may still have.
 func (t *tally) take(all *seen) {
 	if t.jobs == nil {
 		t.jobs = map[string]*sums{}
@@ -129,18 +132,18 @@ func (s *sums) rank(r *view.Rank) {
 	s.xids.more(s.gpus[r.GPU].add(r.Now.Xids), r.Now.Xids)
 }
 
-// more adds what one of those has counted whose sum this is.
+// more adds the increase of one of the summed counters.
 func (c *count) more(n, now float64) {
 	c.sum, c.seen = c.sum+n, c.seen || !math.IsNaN(now)
 }
 
-// floor is a value that does not fall, whatever is corrected later.
+// floor is a value that does not fall when it is corrected later.
 func (s *sums) floor(of string, now float64) float64 {
 	s.floors[of] = max(s.floors[of], now)
 	return s.floors[of]
 }
 
-// lines are those of a rank.
+// lines are the output lines of a rank.
 func (t *tally) lines(j *job, r *view.Rank) float64 {
 	of := t.jobs[j.id].ranks[r.Rank]
 	if of == nil {
