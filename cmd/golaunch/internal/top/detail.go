@@ -43,7 +43,7 @@ func factsOf(r *Rank) [][2]string {
 	}
 }
 
-// outputOf is what a rank has written: one that has written nothing has been silent since it began.
+// outputOf describes a rank's output. A rank without output has been silent since its start.
 func outputOf(r *Rank) string {
 	u := &r.Now
 	if u.LogBytes == 0 {
@@ -63,7 +63,7 @@ func gpuOf(r *Rank) string {
 
 func (s *screen) eventCount() int { return max(1, len(s.moments())) }
 
-// moments are what was decided about the job that is shown or chosen, or about one attempt of it.
+// moments are the decisions about the job that is shown or selected, or about one attempt of it.
 func (s *screen) moments() []launcher.Moment {
 	j, attempt := s.job(), s.chosen().attempt-1
 	switch {
@@ -75,7 +75,7 @@ func (s *screen) moments() []launcher.Moment {
 	return slices.DeleteFunc(slices.Clone(j.History), func(m launcher.Moment) bool { return m.Attempt != attempt })
 }
 
-// events is what was decided about the job that is shown or chosen, the newest at the end.
+// events lists the decisions about the job that is shown or selected, the newest last.
 func (s *screen) events(l *look, height int) (string, []string) {
 	all := s.moments()
 	if len(all) == 0 {

@@ -9,8 +9,8 @@ import (
 // leastWidth and leastHeight are the smallest screen that has room for anything.
 const leastWidth, leastHeight = 12, 4
 
-// frame is the screen as text: as many lines as it is high, none of them wider than it. It depends on the screen alone. Of a picture that is
-// old, only the line that says so stands out.
+// frame is the screen as text: as many lines as it is high, none wider than it. It depends only on
+// the screen. If the picture is old, only the line that says so stands out.
 func (s *screen) frame() string {
 	if s.width < leastWidth || s.height < leastHeight {
 		return cut("make it larger", s.width, "")
@@ -77,7 +77,8 @@ func (s *screen) layout() (heights [panes]int) {
 	return heights
 }
 
-// share gives what the heat map leaves free to the events, where nobody has asked for one of them.
+// share gives the events the room that the heat map does not need, unless the user chose one of
+// them.
 func (s *screen) share(heights *[panes]int) {
 	const least = 3
 	if heat := s.heatLines(); s.lower == tablePane && heights[heatPane]-heat >= least {
@@ -96,7 +97,7 @@ func (s *screen) heatLines() int {
 	return 1
 }
 
-// tall has all panes. What has little to show leaves its room to the others.
+// tall shows all panes. A pane with little to show leaves its room to the others.
 func (s *screen) tall(wanted int) (heights [panes]int) {
 	body, heat := s.body(), s.heatLines()
 	heights[eventPane], heights[logPane] = min(s.eventCount()+1, body/5), 2
@@ -114,7 +115,8 @@ func (s *screen) tall(wanted int) (heights [panes]int) {
 	return heights
 }
 
-// below is the pane under the table where there is room for one: what somebody has chosen, or else the events while there is no heat.
+// below is the pane under the table if there is room for one: the user's choice, or the heat map,
+// or the events while there is no heat.
 func (s *screen) below() pane {
 	if s.lower == tablePane {
 		if s.here().attempts {

@@ -10,14 +10,14 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 )
 
-// piece is a part of a line, which goes when the line becomes narrow: the lowest first.
+// piece is a part of a line. As the line gets narrower, the piece with the lowest keep goes first.
 type piece struct {
 	text string
 	role role
 	keep int
 }
 
-// pieces is a line of what fits of them.
+// pieces joins the pieces that fit.
 func (l *look) pieces(all []piece, width int) string {
 	for len(all) > 1 && piecesWidth(all) > width {
 		least := 0
@@ -46,7 +46,7 @@ func piecesWidth(all []piece) int {
 	return n
 }
 
-// header says where one is, how far it is, and what is wrong.
+// header shows the place, its progress, and what is wrong.
 func (s *screen) header(l *look) []string {
 	lines := []string{s.crumbs(l)}
 	if s.height >= 8 {
@@ -55,7 +55,7 @@ func (s *screen) header(l *look) []string {
 	return append(lines, s.trouble(l)...)
 }
 
-// crumbs is the way from all jobs to what is shown, and on the right the time.
+// crumbs is the path from all jobs to what is shown, with the time on the right.
 func (s *screen) crumbs(l *look) string {
 	at := s.here()
 	way := "golaunch top"
@@ -85,7 +85,7 @@ func (s *screen) crumbs(l *look) string {
 	return l.paint(title, way) + strings.Repeat(" ", max(0, s.width-width(way)-width(right))) + l.paint(dim, right)
 }
 
-// summary is the second line: of a job how far it is, else how many of what there are.
+// summary is the second line: a job's progress, or how many jobs and nodes there are.
 func (s *screen) summary() []piece {
 	if j := s.picture.Job(s.here().job); j != nil {
 		return s.jobSummary(j)
@@ -146,7 +146,7 @@ func stateRole(j *Job) role {
 	return note
 }
 
-// progress says whether a job goes on: the step, the pace, and how old the newest heartbeat is.
+// progress shows whether a job goes on: the step, the pace, and the age of the newest heartbeat.
 func (s *screen) progress(j *Job) []piece {
 	if !units.Known(j.Progress.Step) {
 		all := []piece{{"no heartbeats", dim, 2}}
@@ -182,7 +182,8 @@ func beatRole(j *Job) role {
 	return good
 }
 
-// trouble is what is wrong: with the picture, with what is shown, or with the worst of it. It has a second line where there is room.
+// trouble is what is wrong with the picture, with what is shown, or with the worst of it. It takes
+// two lines if there is room.
 func (s *screen) trouble(l *look) []string {
 	level, why := s.complaint()
 	lines := wrap(clean(why), s.width-2, 1+btoi(s.height >= 20), l.ellipsis)
@@ -210,7 +211,7 @@ func (s *screen) complaint() (Level, string) {
 	return Bad, "the picture is " + units.Span(s.clock.Sub(s.fresh)) + " old: " + why
 }
 
-// worst is what is worst of what is shown.
+// worst is the worst alert of what is shown.
 func (s *screen) worst() (Level, string) {
 	p, at := s.picture, s.here()
 	switch r, j, n := p.rank(at.job, at.rank), p.Job(at.job), p.Node(at.node); {
@@ -228,7 +229,7 @@ func (s *screen) worst() (Level, string) {
 	return Fine, ""
 }
 
-// footer has the filter while it is written, and else the keys.
+// footer shows the filter while the user types it, and otherwise the keys.
 func (s *screen) footer(l *look) string {
 	if s.typing {
 		return l.paint(title, cut("/"+clean(s.find)+"_", s.width, l.ellipsis)) + l.paint(dim, cut("  enter: keep, esc: none", max(0, s.width-width(s.find)-4), ""))

@@ -12,16 +12,17 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// measure is what the heat map can show.
+// measure is a quantity that the heat map can show.
 type measure struct {
 	name string
 	of   func(*launcher.Usage) float64
-	// scale is from where to where the colours go, as far as the job's norms tell.
+	// scale is the range of the colours, by the job's norms.
 	scale func(alert.Norms) (low, high float64)
 	show  func(float64) string
 }
 
-// measures begin with the one that tells most of a job that trains: a rank that does not end a step becomes hotter while it lasts.
+// measures lists all, the most telling about training first: a rank that does not end a step gets
+// hotter.
 var measures = []measure{
 	{"time of a step", paceOf, func(n alert.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
 	{"GPU use", useOf, func(alert.Norms) (float64, float64) { return 0, 1 }, units.Percent},
@@ -31,7 +32,7 @@ var measures = []measure{
 	{"memory", memoryOf, func(n alert.Norms) (float64, float64) { return 0, n.Memory }, units.Size},
 }
 
-// measured is the measure that is chosen, or the next one of which anything is known.
+// measured is the selected measure, or the next one with known values.
 func (s *screen) measured(ranks []*Rank) (measure, bool) {
 	for i := range measures {
 		m := measures[(s.measure+i)%len(measures)]
@@ -43,7 +44,7 @@ func (s *screen) measured(ranks []*Rank) (measure, bool) {
 	return measure{}, false
 }
 
-// heatRanks are those of the heat map: of what is shown, or in a list of jobs or nodes, of what is chosen there.
+// heatRanks are the ranks of the heat map: of what is shown, or of the selected job or node.
 func (s *screen) heatRanks() []*Rank {
 	at := s.here()
 	switch {
@@ -55,8 +56,8 @@ func (s *screen) heatRanks() []*Rank {
 	return s.picture.ranks(at)
 }
 
-// heat is a line for each rank, the worst first, and a column for each span of time, the newest on the right; of one rank it is a line for
-// each measure.
+// heat has a line for each rank, the worst first, and a column for each span of time, the newest on
+// the right. For a single rank it has a line for each measure.
 func (s *screen) heat(l *look, height int) (string, []string) {
 	ranks := s.heatRanks()
 	if s.here().rank >= 0 && len(ranks) == 1 {
@@ -89,7 +90,7 @@ func (s *screen) norms(r *Rank) alert.Norms {
 	return alert.Norms{}
 }
 
-// heatOfRank has all that is known of a rank.
+// heatOfRank shows all measures of a rank.
 func (s *screen) heatOfRank(l *look, r *Rank) (string, []string) {
 	const label = 21
 	w := s.timespan([]*Rank{r}, max(1, s.width-label-9))
@@ -109,7 +110,7 @@ func (s *screen) heatOfRank(l *look, r *Rank) (string, []string) {
 	return "this rank, " + w.String(), lines
 }
 
-// timespan is the time that a heat map shows, in cells, until an end.
+// timespan is the time that a heat map covers, in cells, until an end.
 type timespan struct {
 	end time.Time
 	all time.Duration
@@ -123,10 +124,10 @@ func (w timespan) at(cell int) time.Time {
 	return w.end.Add(-w.all * time.Duration(w.n-cell) / time.Duration(w.n))
 }
 
-// everySample is how far apart samples are at most, while all goes well.
+// everySample is the greatest distance of samples in normal operation.
 const everySample = 5 * time.Second
 
-// timespan is as short as has all samples, in steps that are good to read.
+// timespan covers all samples, in steps that are easy to read.
 func (s *screen) timespan(ranks []*Rank, cells int) timespan {
 	now := s.picture.State.At
 	oldest := now
@@ -144,7 +145,7 @@ func (s *screen) timespan(ranks []*Rank, cells int) timespan {
 	return timespan{now, all, cells}
 }
 
-// strip is a measure of a rank over time. What is not known is empty.
+// strip is a measure of a rank over time. Unknown cells are empty.
 func (l *look) strip(r *Rank, m measure, low, high float64, w timespan) string {
 	var b strings.Builder
 	was, run := -2, ""
@@ -171,7 +172,7 @@ func (l *look) strip(r *Rank, m measure, low, high float64, w timespan) string {
 	return b.String()
 }
 
-// value is the mean of what was measured in a cell; of none, the last before it that is not too old.
+// value is the mean of the samples in a cell, or the last value before it if that is not too old.
 func (w timespan) value(samples []launcher.Sample, m measure, cell int) float64 {
 	from, to := w.at(cell), w.at(cell+1)
 	end, _ := slices.BinarySearchFunc(samples, to, func(s launcher.Sample, t time.Time) int { return btoi(s.At.After(t))*2 - 1 })

@@ -21,7 +21,7 @@ const (
 // far is further than any list is long.
 const far = 1 << 30
 
-// press does what a key is for. Keys are named as by bubbletea: "j", "pgdown", "ctrl+c".
+// press handles a key. Keys have bubbletea's names: "j", "pgdown", "ctrl+c".
 func (s *screen) press(key string) want {
 	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals tell esc and another key so, if they come at once
 		s.press("esc")
@@ -43,7 +43,7 @@ func (s *screen) press(key string) want {
 	return s.pressMain(key)
 }
 
-// motion does what the keys of raytop, k9s, less and vi do.
+// motion handles movement, with the keys of raytop, k9s, less and vi.
 func (s *screen) motion(key string) bool {
 	switch key {
 	case "j", "down":
@@ -68,7 +68,8 @@ func (s *screen) motion(key string) bool {
 	return true
 }
 
-// pressOver is for keys while an overlay is there: any closes it, and those that ask for something do so then; s and d ask again.
+// pressOver handles keys over an overlay. Any key closes it. A key that asks for something does so
+// then; s and d ask again.
 func (s *screen) pressOver(key string) want {
 	was := s.over
 	s.over = noOverlay
@@ -115,7 +116,7 @@ func (s *screen) pressMain(key string) want {
 	return nothing
 }
 
-// ask is for the keys that ask the cluster for something.
+// ask handles the keys that ask the cluster for something.
 func (s *screen) ask(key string) want {
 	switch key {
 	case "l":
@@ -142,7 +143,7 @@ func (s *screen) next(by pane) {
 // maxFind bounds a filter, in bytes.
 const maxFind = 100
 
-// write is for keys while a filter is written.
+// write handles keys while the user types a filter.
 func (s *screen) write(key string) {
 	switch r := []rune(key); {
 	case key == "enter":

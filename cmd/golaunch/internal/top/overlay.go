@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// probe is how fast nodes answer, as far as they have.
+// probe holds how fast nodes answer, as far as they have.
 type probe struct {
 	name  string
 	pongs []launcher.Pong

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// place is what a screen is about: all jobs or all nodes, a job, a node, or a rank.
+// place is the subject of a screen: all jobs or all nodes, a job, a node, or a rank.
 type place struct {
 	job, node string
 	// rank is one of the job's, or noRank.
 	rank int
-	// other has the other kind of rows: nodes instead of jobs, ranks instead of nodes.
+	// other shows the other kind of rows: nodes instead of jobs, ranks instead of nodes.
 	other bool
-	// attempts is about those of the job: of all, or of one, which is counted from 1.
+	// attempts shows those of the job. attempt is one of them, counted from 1, or 0 for all.
 	attempts bool
 	attempt  int
 }
@@ -24,7 +24,7 @@ const noRank = -1
 // everything is the place that has all jobs.
 var everything = place{rank: noRank}
 
-// kind is what the rows of a screen are.
+// kind is the kind of a screen's rows.
 type kind int
 
 const (
@@ -35,7 +35,7 @@ const (
 	facts
 )
 
-// rows says what a place shows. A job on one node shows its ranks.
+// rows returns the kind of rows of a place. A job on one node shows its ranks.
 func (p *Picture) rows(at place) kind {
 	switch {
 	case at.rank >= 0:
@@ -55,7 +55,7 @@ func (p *Picture) rows(at place) kind {
 	return rankRows
 }
 
-// ranks are those of a place, the worst first.
+// ranks returns the ranks of a place, the worst first.
 func (p *Picture) ranks(at place) []*Rank {
 	j := p.Job(at.job)
 	switch {
@@ -94,20 +94,20 @@ func (p *Picture) nodesOf(at place) []*Node {
 	return p.Nodes
 }
 
-// list is the table of a place: its rows are made when they are seen.
+// list is the table of a place. Its rows are made when they are visible.
 type list struct {
 	name    string
 	columns []column
 	n       int
 	at      func(i int) place
 	row     func(i int) row
-	// words are what a filter looks at.
+	// words is the text that a filter searches.
 	words func(i int) string
 	// ranks are those of the rows, if these are ranks.
 	ranks []*Rank
 }
 
-// list makes the table of a place, with those rows in which a text is found.
+// list makes the table of a place, with the rows that contain a text.
 func (p *Picture) list(at place, find string) list {
 	var l list
 	switch p.rows(at) {
@@ -149,7 +149,7 @@ func (l list) only(find string) list {
 	return l
 }
 
-// find is where a list has what was chosen before; else the nearest to where that was.
+// find returns the index of a place, or the nearest to where it was.
 func (l list) find(at place, before int) int {
 	for i := range l.n {
 		if l.at(i) == at {

@@ -11,11 +11,11 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// mostRanks bounds the ranks that Print has of a job, and mostNodes the nodes.
+// Print shows at most mostRanks ranks of a job, and mostNodes nodes.
 const mostRanks, mostNodes = 20, 20
 
-// Settled waits until all nodes of a model that is Ready have said what they measure of all ranks, or that they do not, or until ctx ends. The
-// nodes of jobs that are over are not asked.
+// Settled waits until all nodes of a model that is Ready have reported all ranks, or that they
+// cannot, or until ctx ends. It does not wait for nodes of finished jobs.
 func Settled(ctx context.Context, m *view.Model) {
 	for {
 		changed := m.Changed()
@@ -44,8 +44,8 @@ func settled(s *view.State) bool {
 	return silent || !slices.ContainsFunc(s.Jobs, func(j *view.Job) bool { return j.Phase == "running" && len(j.Ranks) < j.JobStatus.Ranks })
 }
 
-// Print writes a picture once, as plain text: the jobs, or one job with its worst nodes and ranks. Width is that of a terminal, in columns;
-// where it is 0, nothing is cut.
+// Print writes a picture as plain text: the jobs, or one job with its worst nodes and ranks. Width
+// is in columns; 0 cuts nothing.
 func Print(w io.Writer, p *Picture, job string, width int) error {
 	const unlimited = 1000
 	cutting := width > 0
@@ -97,7 +97,7 @@ func (s *screen) whole(l *look, at place, most int) []string {
 	return lines
 }
 
-// silentNodes are those that do not answer, whichever job has them.
+// silentNodes lists the nodes that do not answer, of all jobs.
 func (s *screen) silentNodes(l *look) (lines []string) {
 	for _, n := range s.picture.Nodes {
 		if n.Silent > 0 {

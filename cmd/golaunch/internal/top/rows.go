@@ -139,7 +139,7 @@ func nodeRow(n *Node) row {
 	}}
 }
 
-// positive is a number as it is shown, if there is one.
+// positive formats a number above 0.
 func positive(v float64, show func(float64) string) string {
 	if !(v >= 0) {
 		return units.Unknown
@@ -170,7 +170,7 @@ func rankColumns(at place, ranks []*Rank) []column {
 	return columns
 }
 
-// name is how a rank is called at a place.
+// name is a rank's name at a place.
 func nameOf(r *Rank, at place) string {
 	if at.job == "" {
 		return fmt.Sprintf("%d %s", r.Rank.Rank, r.Job)
@@ -193,7 +193,7 @@ func pid(n int) string {
 	return fmt.Sprint(n)
 }
 
-// attempt is one start of a job's ranks, as far as its history tells.
+// attempt is one start of a job's ranks, as its history records it.
 type attempt struct {
 	number       int
 	began, ended time.Time
@@ -256,7 +256,7 @@ func (a attempt) row(now time.Time) row {
 	return row{a.level, false, []string{fmt.Sprint(a.number), began, units.Span(now.Sub(a.began)), a.why}}
 }
 
-// silence is the age of a rank's last line; one that has written nothing has none.
+// silence is the age of a rank's last line; unknown without output.
 func silence(u *launcher.Usage) string {
 	if u.LogBytes == 0 {
 		return units.Unknown

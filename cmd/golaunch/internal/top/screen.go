@@ -17,7 +17,7 @@ const (
 	panes
 )
 
-// overlay is what stands over the panes.
+// overlay is a text over the panes.
 type overlay int
 
 const (
@@ -30,17 +30,17 @@ const (
 // spot is a place and the row that is chosen there.
 type spot struct {
 	at place
-	// chosen is the row, once somebody has moved; before, it is the worst, whichever that is.
+	// chosen is the selected row once the user has moved; before, it is the worst row.
 	chosen place
 	moved  bool
 	index  int
 	top    int
 }
 
-// screen is all that a frame depends on. It is changed by press and show, and read by frame.
+// screen is all that a frame depends on. press and show change it; frame reads it.
 type screen struct {
 	picture *Picture
-	// clock is the time now, and fresh when the picture was up to date.
+	// clock is the time now, and fresh when the picture was last up to date.
 	clock, fresh  time.Time
 	width, height int
 	ascii         bool
@@ -48,10 +48,11 @@ type screen struct {
 	theme         int
 	zone          *time.Location
 
-	// trail are the spots from the first to the one that is shown.
+	// trail holds the spots from the first to the one that is shown.
 	trail []spot
 	rows  list
-	// focus is the pane that keys are for, and lower the one that somebody wants to see under the table; tablePane while nobody has said.
+	// focus is the pane that gets the keys. lower is the pane that the user wants below the table;
+	// tablePane for no choice.
 	focus, lower pane
 	find         string
 	typing       bool
@@ -60,7 +61,8 @@ type screen struct {
 	eventsUp     int
 
 	log *tailing
-	// logTop is the number of the first line that is shown; the newest are shown when it is negative.
+	// logTop is the number of the first line that is shown; if negative, the newest lines are
+	// shown.
 	logTop int
 
 	over    overlay
@@ -76,15 +78,15 @@ func newScreen(start place, themes []Theme) *screen {
 	}
 }
 
-// staleAfter is how long a picture is taken for the newest.
+// staleAfter is how long a picture counts as current.
 const staleAfter = 4 * time.Second
 
-// stale says that the picture is old: its source does not answer.
+// stale reports whether the picture is old because its source does not answer.
 func (s *screen) stale() bool {
 	return s.picture.State.Trouble != "" || s.clock.Sub(s.fresh) > staleAfter
 }
 
-// show takes a new picture. What was chosen stays chosen.
+// show takes a new picture. The selection stays.
 func (s *screen) show(p *Picture) {
 	s.picture = p
 	if p.State.Trouble == "" {
@@ -98,7 +100,7 @@ func (s *screen) spot() *spot { return &s.trail[len(s.trail)-1] }
 // here is the place that is shown.
 func (s *screen) here() place { return s.spot().at }
 
-// settle makes the list anew, and finds the chosen row in it.
+// settle rebuilds the list and finds the selected row in it.
 func (s *screen) settle() {
 	spot := s.spot()
 	s.rows = s.picture.list(spot.at, s.find)
@@ -109,7 +111,7 @@ func (s *screen) settle() {
 	}
 }
 
-// chosen is the place of the row that is chosen; the one that is shown where there is none.
+// chosen is the place of the selected row; without rows, the place that is shown.
 func (s *screen) chosen() place {
 	if i := s.spot().index; i < s.rows.n {
 		return s.rows.at(i)
@@ -117,10 +119,10 @@ func (s *screen) chosen() place {
 	return s.here()
 }
 
-// job is the one that is shown or chosen; nil if there is none.
+// job is the one that is shown or selected; nil if there is none.
 func (s *screen) job() *Job { return s.picture.Job(s.chosen().job) }
 
-// enter goes to what is chosen.
+// enter opens what is selected.
 func (s *screen) enter() {
 	to := s.chosen()
 	switch j := s.job(); {
@@ -138,7 +140,7 @@ func (s *screen) enter() {
 	}
 }
 
-// attempts shows those of the job that is shown or chosen.
+// attempts shows the attempts of the job that is shown or selected.
 func (s *screen) attempts() {
 	if j := s.job(); j != nil && !s.here().attempts {
 		s.open(place{job: j.ID, rank: noRank, attempts: true})
@@ -152,7 +154,7 @@ func (s *screen) open(to place) {
 	s.settle()
 }
 
-// back goes to where one came from.
+// back returns to the previous place.
 func (s *screen) back() {
 	switch {
 	case s.find != "":
@@ -177,7 +179,7 @@ func (s *screen) turn() {
 	s.settle()
 }
 
-// move goes some rows down, or up when negative.
+// move selects the row by rows further down, or up if negative.
 func (s *screen) move(by int) {
 	spot := s.spot()
 	if s.rows.n == 0 {
@@ -187,7 +189,7 @@ func (s *screen) move(by int) {
 	spot.moved, spot.chosen = spot.index > 0, s.rows.at(spot.index)
 }
 
-// scroll moves in what has the focus.
+// scroll moves in the pane with the focus.
 func (s *screen) scroll(by int) {
 	switch {
 	case s.over != noOverlay:
@@ -203,7 +205,7 @@ func (s *screen) scroll(by int) {
 	}
 }
 
-// scrollLog keeps the place while lines come, and follows again at the end.
+// scrollLog holds the position while lines arrive, and follows again at the end.
 func (s *screen) scrollLog(by int) {
 	first, end := s.log.first, s.log.first+len(s.log.lines)
 	page := s.page() - 1
@@ -215,7 +217,7 @@ func (s *screen) scrollLog(by int) {
 	}
 }
 
-// page is how many rows one sees of what has the focus.
+// page is how many rows of the pane with the focus are visible.
 func (s *screen) page() int {
 	if s.over != noOverlay {
 		return max(1, s.body()-1)

@@ -2,11 +2,11 @@ package top
 
 import "strings"
 
-// Look is what a terminal can show, as its variables say.
+// Look is what a terminal can show, by its variables.
 type Look struct {
-	// Dumb is no terminal to draw on: it has a TERM that says so, or none.
+	// Dumb is true if TERM is missing, or says that the terminal cannot draw.
 	Dumb bool
-	// Plain has no colours (NO_COLOR), and ASCII no other characters (the locale).
+	// Plain has no colours (NO_COLOR). ASCII has only ASCII characters (the locale).
 	Plain, ASCII bool
 }
 
@@ -28,7 +28,8 @@ func Surroundings(environ []string) Look {
 	return l
 }
 
-// themes are those that a terminal can show. Where no locale is given, as in many containers, it is taken for one that knows UTF-8.
+// themes are those that a terminal can show. Without a locale, as in many containers, it is assumed
+// to know UTF-8.
 func (l Look) themes() []Theme {
 	all := Themes()
 	if l.Plain {

@@ -2,16 +2,16 @@ package top
 
 import "strings"
 
-// column is a part of a table. One whose width is 0 takes what is left; of it there is one, the last.
+// column is a column of a table. The last has width 0 and takes the remaining room.
 type column struct {
 	head  string
 	width int
 	right bool
-	// keep is how long it stays as the screen becomes narrow: the lowest goes first.
+	// keep orders columns as the screen gets narrower: the lowest goes first.
 	keep int
 }
 
-// row is a line of a table: a text for each column, as it is known.
+// row is a line of a table, with a text for each column.
 type row struct {
 	level Level
 	// faint is a line that matters less.
@@ -20,15 +20,16 @@ type row struct {
 }
 
 const (
-	// tail is the least room of the last column, and goodTail what it gets before columns stay that are not so much needed.
+	// tail is the least room of the last column. goodTail is what it gets before less needed
+	// columns stay.
 	tail, goodTail = 10, 27
-	// needed is the keep of a column from which on it is.
+	// needed is the keep from which on a column is needed.
 	needed = 6
-	// leastName is how narrow the first column may become.
+	// leastName is the least width of the first column.
 	leastName = 7
 )
 
-// narrow leaves out columns until the rest fits, and says which stay.
+// narrow drops columns until the rest fits, and returns which stay.
 func narrow(columns []column, room int) (stay []int) {
 	for i := range columns {
 		stay = append(stay, i)
@@ -87,10 +88,10 @@ type grid struct {
 	gap string
 }
 
-// margin is what stands before each line: whether it is chosen, and how bad it is.
+// margin precedes each line. It shows whether the line is selected, and its level.
 const margin = 2
 
-// grid has names as long as they are, unless they would leave no room for anything else.
+// grid shows names in full, unless they would take all room.
 func (l *look) grid(columns []column, width int) *grid {
 	gap := strings.Repeat(" ", btoi(width >= 40))
 	room := width - margin - len(gap)
@@ -110,7 +111,8 @@ func (g *grid) heads() string {
 	return g.paint(head, cut(g.gap+" "+b.String(), g.width, ""))
 }
 
-// line is a row of the table. The whole of a chosen one looks so; of another the mark and the last column tell its level.
+// line is a row of the table. A selected row is highlighted; in others the mark and the last column
+// show the level.
 func (g *grid) line(r row, isChosen bool) string {
 	mark := g.mark[r.level]
 	if isChosen {

@@ -22,12 +22,12 @@ const (
 	tailedRanks = 16
 )
 
-// tailing is a log as it was read so far: the newest lines, of which the first has a number.
+// tailing is the newest lines of a log. first is the number of the first.
 type tailing struct {
 	name  string
 	first int
 	lines []string
-	// state says what goes on beside the lines: that it is read, or why it is not any more.
+	// state says whether the log is being read, or why not.
 	state string
 }
 
@@ -37,13 +37,13 @@ type subject struct {
 	attempt int
 	ranks   []launcher.Span
 	name    string
-	// prefix puts the ranks before each line, and makes one of those that they have in common.
+	// prefix writes the ranks before each line, and folds lines that they have in common.
 	prefix bool
-	// past is an attempt that is over; that of others is followed by the log of the next one.
+	// past is an attempt that is over. Otherwise the log of the next attempt follows.
 	past bool
 }
 
-// subject is whose log somebody wants who looks at a place: a rank's, a node's, or a job's.
+// subject is the ranks whose log belongs to a place: a rank's, a node's or a job's.
 func (p *Picture) subject(at place) (subject, bool) {
 	ranks := p.ranks(at)
 	j := p.Job(at.job)
@@ -84,16 +84,16 @@ func (s subject) of(ranks []*Rank) subject {
 	return s
 }
 
-// follower reads a log. It is read by one goroutine and seen by another.
+// follower reads a log. One goroutine writes it, and another one sees it.
 type follower struct {
 	subject
 	news func()
 
 	mu sync.Mutex
 	tailing
-	// open has what was read of lines that have not ended, by rank and stream.
+	// open holds unfinished lines, by rank and stream.
 	open map[[2]int][]byte
-	// folder has the lines that wait for others like them, until timer; nil where there is one rank.
+	// folder holds lines that wait for equal ones of other ranks, until timer; nil with one rank.
 	folder *fold.Folder
 	timer  *time.Timer
 	// world is how many ranks the attempt has, as far as is known.
@@ -148,7 +148,7 @@ func (f *follower) say(state string) {
 	f.news()
 }
 
-// take adds the lines of a piece. What a line has not ended with waits for the rest of it.
+// take adds the lines of a chunk. An unfinished line waits for its rest.
 func (f *follower) take(c launcher.LogChunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,7 +169,7 @@ func (f *follower) take(c launcher.LogChunk) {
 	}
 }
 
-// line takes a line of a rank. One that others may have too waits for them, for a moment.
+// line adds a line of a rank. It waits a moment for the same line of others.
 func (f *follower) line(c launcher.LogChunk, text string) {
 	if f.folder == nil {
 		f.add(clean(text))
@@ -184,7 +184,7 @@ func (f *follower) line(c launcher.LogChunk, text string) {
 	f.arm(now)
 }
 
-// expected are the ranks whose lines come.
+// expected are the ranks with output.
 func (f *follower) expected() fold.Ranks {
 	if len(f.ranks) == 0 {
 		return fold.World(f.world)
@@ -209,7 +209,7 @@ func (f *follower) arm(now time.Time) {
 	}
 }
 
-// tick shows what has waited long enough.
+// tick shows the lines that have waited long enough.
 func (f *follower) tick() {
 	f.mu.Lock()
 	now := time.Now()
@@ -219,7 +219,7 @@ func (f *follower) tick() {
 	f.news()
 }
 
-// flush shows all that waits: no more comes.
+// flush shows all waiting lines at the end.
 func (f *follower) flush() {
 	if f.folder == nil {
 		return
@@ -239,7 +239,7 @@ func (f *follower) add(line string) {
 	}
 }
 
-// seen is what there is until now.
+// seen returns the lines so far.
 func (f *follower) seen() *tailing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,7 +249,7 @@ func (f *follower) seen() *tailing {
 	return &t
 }
 
-// logLines are the newest lines of the log that is followed, or those where somebody reads.
+// logLines shows the newest lines of the log, or those that the user scrolled to.
 func (s *screen) logLines(l *look, height int) (string, []string) {
 	if s.log.name == "" {
 		return "log", []string{l.paint(dim, cut("  press l for the log of what is chosen", s.width, l.ellipsis))}

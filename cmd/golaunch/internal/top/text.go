@@ -10,14 +10,14 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// maxText bounds what is looked at of a text from outside, in bytes. No screen is so wide.
+// maxText bounds the bytes that are read of a text from outside. No screen is as wide.
 const maxText = 4 << 10
 
 // escapes are the control sequences of terminals (ECMA-48): CSI, the strings OSC, DCS, SOS, PM and APC, and all others that begin with ESC.
 var escapes = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)`)
 
-// clean is a text from outside as one that can stand on a screen: no control sequence is left in it, and its display width is the sum of its
-// characters', on which all terminals agree.
+// clean makes a text from outside safe for a screen: it removes control sequences, and keeps only
+// characters whose width all terminals agree on.
 func clean(s string) string {
 	if plain(s) {
 		return s
@@ -33,7 +33,7 @@ func clean(s string) string {
 	return s
 }
 
-// plain says that a text is printable ASCII, as almost all are.
+// plain reports whether a text is printable ASCII, as most are.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -95,7 +95,7 @@ func width(s string) int {
 	return n
 }
 
-// cut is a cleaned text in at most n columns, with an ellipsis where something is left out.
+// cut shortens a cleaned text to n columns, with an ellipsis.
 func cut(s string, n int, ellipsis string) string {
 	if n <= 0 {
 		return ""
@@ -113,7 +113,7 @@ func cut(s string, n int, ellipsis string) string {
 	return s
 }
 
-// cutMiddle is a name in at most n columns: names of nodes differ at their ends.
+// cutMiddle shortens a name to n columns in its middle: names of nodes differ at their ends.
 func cutMiddle(s string, n int, ellipsis string) string {
 	if width(s) <= n || n < 5 {
 		return s
@@ -128,7 +128,7 @@ func cutMiddle(s string, n int, ellipsis string) string {
 	return s
 }
 
-// fit is a cleaned text in exactly n columns.
+// fit pads or shortens a cleaned text to n columns.
 func fit(s string, n int, right bool, ellipsis string) string {
 	s = cut(s, n, ellipsis)
 	space := strings.Repeat(" ", max(0, n-width(s)))
@@ -138,7 +138,7 @@ func fit(s string, n int, right bool, ellipsis string) string {
 	return s + space
 }
 
-// wrap is a cleaned text in so many lines of at most n columns; what does not fit is cut off.
+// wrap breaks a cleaned text into lines of n columns, and cuts off what does not fit.
 func wrap(s string, n, lines int, ellipsis string) (all []string) {
 	for lines > 1 && width(s) > n {
 		line := cut(s, n+1, "")
@@ -156,7 +156,7 @@ func wrap(s string, n, lines int, ellipsis string) (all []string) {
 	return append(all, cut(s, n, ellipsis))
 }
 
-// lastPart is what a line shows after its carriage returns, as of a progress bar.
+// lastPart is what a line shows after its carriage returns, as with a progress bar.
 func lastPart(line string) string {
 	line = strings.TrimRight(line, "\r")
 	return line[strings.LastIndexByte(line, '\r')+1:]

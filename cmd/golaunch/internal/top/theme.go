@@ -6,7 +6,7 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// role is what a piece of the screen is, which a theme gives a look.
+// role is the meaning of a piece of the screen. A theme gives it a style.
 type role int
 
 const (
@@ -31,8 +31,9 @@ type Theme struct {
 	styles [roles]lipgloss.Style
 }
 
-// Themes are what the key t goes through. The one that is safe for colour-blind people has blue and orange instead of green and red, and the
-// heat of cividis, which also a printer without colours keeps in order; the last has no colour.
+// Themes are those of the key t. The one for colour-blind people has blue and orange instead of
+// green and red, and the heat colours of cividis, which keep their order in black and white. The
+// last has no colour.
 func Themes() []Theme {
 	return []Theme{
 		colours("dark", "#8a8f98", "#5fd787", "#6cb6ff", "#ffd75f", "#ff6b68", "#2f3b4d",
@@ -72,10 +73,10 @@ func mono() Theme {
 	return t
 }
 
-// look is a theme as it is painted.
+// look is a theme ready to paint with.
 type look struct {
 	on, off [roles]string
-	// heat has the characters of the heat map from the lowest, mark those of the levels; line and ellipsis are as they are called.
+	// heat has the characters of the heat map from the lowest level, and mark those of the levels.
 	heat, mark     [heats]string
 	line, ellipsis string
 }
@@ -96,7 +97,7 @@ func newLook(t Theme, ascii bool) *look {
 	return l
 }
 
-// paint is a text as its role looks.
+// paint styles a text by its role.
 func (l *look) paint(r role, s string) string {
 	if l.on[r] == "" || s == "" {
 		return s

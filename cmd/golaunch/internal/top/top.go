@@ -1,9 +1,10 @@
-// Package top is the terminal monitor: jobs, their attempts, nodes and ranks, the worst first, with what is wrong in plain words; what they
-// did over time as a heat map; and below it what was decided and what they write.
+// Package top is the terminal monitor of jobs, nodes and ranks.
 //
-// A [Picture] is a state of the cluster with a judgement on each job, node and rank, made in one place. [Print] writes it once, as text.
-// [Run] shows it in a terminal: a screen is a value that keys and pictures change, and a frame is a function of it; only the rows that are
-// seen are made.
+// It lists the worst first, with the reason; shows what they did over time as a heat map; and below
+// it the coordinator's decisions and the ranks' output. A [Picture] is a state of the cluster with
+// its alerts. [Print] writes it once, as text. [Run] shows it in a terminal: keys and new pictures
+// change a screen, a value, and a frame is a function of the screen. Only the visible rows are
+// made.
 package top
 
 import (
@@ -20,12 +21,12 @@ import (
 
 // Options say what [Run] shows, and where.
 type Options struct {
-	// Model is kept up to date by somebody else, from Sources, which may come and go.
+	// The caller keeps Model up to date from Sources, which may come and go.
 	Model   *view.Model
 	Sources func() []view.Source
 	// Job is the only one that is shown; empty for all.
 	Job string
-	// Stacks are the stacks of a job's ranks, as text; nil where nobody can tell.
+	// Stacks returns the stacks of a job's ranks as text; nil if it cannot.
 	Stacks func(ctx context.Context, job string) (string, error)
 	// Input and Output are a terminal, and Environ its variables, as of os.Environ.
 	Input   io.Reader
@@ -33,10 +34,11 @@ type Options struct {
 	Environ []string
 }
 
-// perFrame is the least time between two frames that nobody has asked for with a key.
+// perFrame is the least time between two frames, unless a key asks for one.
 const perFrame = 250 * time.Millisecond
 
-// Run shows what the model has until somebody quits, or ctx ends, whose cause it returns then. The terminal is left as it was.
+// Run shows the model until the user quits, or until ctx ends, and then returns its cause. It
+// restores the terminal.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -54,7 +56,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// app is a screen as a program of bubbletea, and what goes on behind it.
+// app is a screen as a program of bubbletea, with what runs in the background.
 type app struct {
 	*screen
 	Options
@@ -63,11 +65,11 @@ type app struct {
 
 	follower *follower
 	prober   *prober
-	// endLog and endProbe end what goes on.
+	// endLog and endProbe end the background work.
 	endLog, endProbe context.CancelFunc
 }
 
-// refreshed asks for a new frame; with a new picture when something was learnt.
+// refreshed asks for a new frame, with a new picture if something was learnt.
 type refreshed struct{ learnt bool }
 
 // asked is the answer to a question about stacks.
@@ -84,7 +86,7 @@ func newApp(ctx context.Context, o Options) *app {
 	return a
 }
 
-// begin goes to the one job that there is to see.
+// begin opens the only job, if there is just one.
 func (a *app) begin() {
 	if a.Job != "" {
 		a.trail = []spot{{at: place{job: a.Job, rank: noRank}}}
@@ -96,7 +98,7 @@ func (a *app) begin() {
 	}
 }
 
-// tell says that something is new, to whoever draws.
+// tell reports news to the loop that draws.
 func (a *app) tell() {
 	select {
 	case a.news <- struct{}{}:
@@ -104,8 +106,8 @@ func (a *app) tell() {
 	}
 }
 
-// pump asks for frames when there is something new, but not more often than is good to see. While nothing is heard, the age of the picture is
-// new each second.
+// pump asks for a frame when there is news, but not too often. While no news comes, the age of the
+// picture changes each second.
 func (a *app) pump(send func(tea.Msg)) {
 	changed := a.Model.Changed()
 	for a.ctx.Err() == nil {
@@ -172,5 +174,5 @@ func (a *app) refresh(learnt bool) {
 	}
 }
 
-// errNoStacks is what there is to say where nobody can tell the stacks.
+// errNoStacks is the error if Stacks is nil.
 var errNoStacks = errors.New("stacks are not available here; when a job hangs or fails, its bundle has them")

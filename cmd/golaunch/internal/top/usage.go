@@ -21,7 +21,7 @@ func mean[T any](all []T, of func(T) float64) float64 {
 	return sum / float64(n)
 }
 
-// paceOf is the time of a step, or since the last one where that is longer.
+// paceOf is the time of a step, or since the last one if that is longer.
 func paceOf(u *launcher.Usage) float64 {
 	if u.BeatAge > u.StepTime {
 		return u.BeatAge

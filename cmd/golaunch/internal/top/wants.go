@@ -18,7 +18,7 @@ const (
 	pingLimit, stackLimit = 2 * time.Second, 30 * time.Second
 )
 
-// do begins what a key has asked for.
+// do starts what a key asked for.
 func (a *app) do(w want) tea.Cmd {
 	switch w {
 	case quit:
@@ -37,7 +37,7 @@ func (a *app) do(w want) tea.Cmd {
 	return nil
 }
 
-// follow reads a log, instead of the one that was read before.
+// follow reads a log, instead of the previous one.
 func (a *app) follow(of subject) {
 	a.endLog()
 	ctx, end := context.WithCancel(a.ctx)
@@ -46,7 +46,7 @@ func (a *app) follow(of subject) {
 	go f.follow(ctx, a.Sources())
 }
 
-// nextAttempt goes on with the log of a job that has started again.
+// nextAttempt goes on with the log of a restarted job.
 func (a *app) nextAttempt() {
 	of := a.follower.subject
 	if j := a.picture.Job(of.job); j != nil && j.Attempt > of.attempt && !j.Over() && !of.past {
@@ -127,7 +127,7 @@ func (p *prober) add(pong launcher.Pong) {
 	p.pongs = append(p.pongs, pong)
 }
 
-// end is without an error where somebody has answered: a job is known to one of several sources.
+// end returns no error if a source has answered: only one of several sources knows a job.
 func (p *prober) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
