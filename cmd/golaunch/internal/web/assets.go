@@ -9,12 +9,13 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// kinds are the types of the files that browsers may ask for.
+// kinds are the content types of the files that browsers may request.
 var kinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// modules are the scripts of the page, each after those that it uses. One file has them all, without what is said between modules.
+// modules are the scripts of the page, each after those it uses. They are served as one file,
+// without imports and exports.
 var modules = []string{"dom.js", "format.js", "table.js", "chart.js", "stream.js", "log.js", "ranks.js", "cluster.js", "job.js", "node.js", "app.js"}
 
 func file(name string) []byte {
@@ -25,7 +26,7 @@ func file(name string) []byte {
 	return body
 }
 
-// asset serves a file that is no secret.
+// asset serves a file that is not secret.
 func asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	kind, known := kinds[path.Ext(name)]

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// totals are a cluster's.
+// totals are the numbers of a cluster.
 type totals struct {
 	Nodes   int `json:"nodes"`
 	Ready   int `json:"ready"`
@@ -46,10 +46,11 @@ type summary struct {
 	Most      int    `json:"most"`
 	Ending    string `json:"ending"`
 	Goodput   real   `json:"goodput"`
-	// Slow is the dearest finding about who is slow. Beat is how old the newest heartbeat of any rank is, in seconds.
+	// Slow is the costliest straggler. Beat is the age of the newest heartbeat of any rank, in
+	// seconds.
 	Slow string `json:"slow"`
 	Beat real   `json:"beat"`
-	// State is what its ranks spend their time on, Level how bad what there is to say of it is, and Why says it.
+	// State is what the ranks spend their time on. Level and Why are the job's alert.
 	State string `json:"state"`
 	Level string `json:"level"`
 	Why   string `json:"why"`
@@ -93,7 +94,7 @@ func summaryOf(j *alert.Job, now time.Time) summary {
 	return s
 }
 
-// newestBeat is how old the newest heartbeat of a job is that is known, NaN if none is.
+// newestBeat is the age of a job's newest heartbeat; NaN if unknown.
 func newestBeat(j *view.Job, now time.Time) float64 {
 	newest := math.NaN()
 	for _, r := range j.Ranks {
@@ -104,7 +105,7 @@ func newestBeat(j *view.Job, now time.Time) float64 {
 	return newest
 }
 
-// cluster adds what the page of all nodes and jobs shows.
+// cluster adds the parts of the page of all nodes and jobs.
 func (p parts) cluster(of *alert.Picture) {
 	s := of.State
 	p.add("totals", totalsOf(s))
@@ -162,7 +163,7 @@ func totalsOf(s *view.State) totals {
 	return t
 }
 
-// stateOf is a node's in a word, the worst first.
+// stateOf is a node's state in a word, the worst that applies.
 func stateOf(n *view.Node) string {
 	switch {
 	case n.Silent > 0:
@@ -183,7 +184,7 @@ func holders(n *view.Node) string {
 	return strings.Join(jobs, ", ")
 }
 
-// used counts the GPUs that somebody holds.
+// used counts the GPUs that are held.
 func used(n *view.Node) int {
 	held := map[int]bool{}
 	for _, h := range n.Holds {
@@ -194,7 +195,7 @@ func used(n *view.Node) int {
 	return len(held)
 }
 
-// useByNode has what the GPUs of ranks do.
+// useByNode is what the GPUs of ranks do, by node.
 func useByNode(s *view.State) map[string][]float64 {
 	use := map[string][]float64{}
 	for _, j := range s.Jobs {

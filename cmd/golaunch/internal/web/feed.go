@@ -10,20 +10,21 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// feed has the newest state, and has the model kept up to date while somebody watches.
+// feed holds the newest state. The model runs only while there is a watcher.
 type feed struct {
 	opts Options
 
 	mu    sync.Mutex
 	state *view.State
-	// picture is what there is to say of the state.
+	// picture is the state with its alerts.
 	picture *alert.Picture
-	// good is when the state was last known to be right; began is when somebody began to watch.
+	// good is when the state was last right; began is when the first watcher came.
 	good, began time.Time
 	pages       map[query]parts
 	heats       map[query]warm
 	watchers    int
-	// cancel ends the model's run, and ended says that it has; rest ends it a while after the last watcher has left.
+	// cancel ends the model's run, and ended is closed then. rest ends it a while after the last
+	// watcher has left.
 	cancel context.CancelFunc
 	ended  chan struct{}
 	rest   *time.Timer
@@ -34,7 +35,7 @@ func newFeed(o Options) *feed {
 	return &feed{opts: o, pages: map[query]parts{}, heats: map[query]warm{}}
 }
 
-// watch has the model run until leave was called as often, and somewhat longer.
+// watch runs the model until leave was called as often, and a little longer.
 func (f *feed) watch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +83,7 @@ func (f *feed) close() {
 	}
 }
 
-// page is what a page shows now. Pages that show the same share it.
+// page is what a page shows now. Equal pages share it.
 func (f *feed) page(q query) parts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,14 +104,14 @@ func (f *feed) page(q query) parts {
 	return f.pages[q]
 }
 
-// warm is a heat map that was made of so many ranks when a slot ended.
+// warm is a heat map of a number of ranks, made when a slot ended.
 type warm struct {
 	last  int64
 	ranks int
 	body  json.RawMessage
 }
 
-// addHeat adds the heat map of a job's page. It is made when a slot has ended, and not each second.
+// addHeat adds the heat map of a job's page. It is made once a slot, not each second.
 func (f *feed) addHeat(p parts, q query) {
 	j := f.state.Job(q.name)
 	if q.page != "job" || j == nil {
@@ -149,7 +150,7 @@ type header struct {
 	At      moment `json:"at"`
 	Source  string `json:"source"`
 	Trouble string `json:"trouble"`
-	// Known says that there was no trouble once; Age is how many seconds old what is known is while there is some.
+	// Known is true if the state was right once. Age is its age in seconds while there is trouble.
 	Known        bool     `json:"known"`
 	Age          real     `json:"age"`
 	Version      string   `json:"version"`
@@ -158,6 +159,6 @@ type header struct {
 	Silent       []string `json:"silent"`
 	Stop         bool     `json:"stop"`
 	Stacks       bool     `json:"stacks"`
-	// Own is the golaunch that serves the page.
+	// Own is the version of the golaunch that serves the page.
 	Own string `json:"own"`
 }

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// gate decides who may see the page. A link has a token that works once, and makes a session of it. A session has two halves: the name of
-// a cookie's, which scripts do not see, and a key, which the page keeps for its origin and sends along. A browser sends a cookie to every
-// port of a host, where another user of it may listen; a key it does not.
+// gate decides who may see the page. A link has a token that works once and starts a session. A
+// session has two halves: the name of a cookie that scripts cannot read, and a key that the page
+// keeps for its origin and sends along. A browser sends a cookie to every port of a host, where
+// another user may listen, but not the key.
 type gate struct {
 	secret []byte
 	hosts  []string
@@ -31,19 +32,19 @@ type gate struct {
 	sessions []session
 }
 
-// session is the half of a session that is in the cookie, and when it ends.
+// session is the half of a session in the cookie, and when it ends.
 type session struct {
 	name  string
 	until time.Time
 }
 
-// sessionLives is how long a browser is let in by one link.
+// sessionLives is how long one link admits a browser.
 const sessionLives = 12 * time.Hour
 
-// maxSessions bounds the browsers that are let in at a time; one more, and the oldest has to come by a new link.
+// maxSessions bounds the admitted browsers. One more, and the oldest needs a new link.
 const maxSessions = 64
 
-// keyHeader has the key of a session. No page of another origin can send it.
+// keyHeader carries the key of a session. A page of another origin cannot send it.
 const keyHeader = "X-Golaunch-Key"
 
 func newGate(host string) *gate {
@@ -64,7 +65,7 @@ func (g *gate) link() string {
 	return "/login?token=" + g.token
 }
 
-// enter makes a session of a token, which is of no use any more.
+// enter exchanges a token for a session. The token is then void.
 func (g *gate) enter(token string) (name string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +86,7 @@ func (g *gate) key(name string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// session is that of a request's cookie, if it is known and has not ended.
+// session returns the session of a request's cookie, if it is known and has not ended.
 func (g *gate) session(r *http.Request) (session, bool) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
@@ -100,13 +101,13 @@ func (g *gate) session(r *http.Request) (session, bool) {
 	return g.sessions[i], true
 }
 
-// holds says that a request has both halves of a session, and until when that lets it in.
+// holds reports whether a request has both halves of a session, and when that ends.
 func (g *gate) holds(r *http.Request) (until time.Time, ok bool) {
 	s, known := g.session(r)
 	return s.until, known && subtle.ConstantTimeCompare([]byte(g.key(s.name)), []byte(r.Header.Get(keyHeader))) == 1
 }
 
-// cookieName differs between the ports that a browser knows a host by, since they share their cookies.
+// cookieName includes the port, since all ports of a host share their cookies.
 func cookieName(r *http.Request) string {
 	_, port := split(r.Host)
 	return "golaunch-" + port
@@ -116,8 +117,8 @@ func newCookie(r *http.Request, name string) *http.Cookie {
 	return &http.Cookie{Name: cookieName(r), Value: name, Path: "/", MaxAge: int(sessionLives.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
-// knows says that a browser means this server: a page of elsewhere whose name was made to lead here has that name as the host. Addresses
-// lead where they say.
+// knows reports whether the browser means this server. A foreign page whose name was pointed here
+// sends that name as host; an address cannot be pointed elsewhere.
 func (g *gate) knows(host string) bool {
 	name, _ := split(host)
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -126,7 +127,7 @@ func (g *gate) knows(host string) bool {
 	return name != "" && slices.Contains(g.hosts, strings.ToLower(name))
 }
 
-// native says that a request is of a page of this server, or of none.
+// native reports whether a request comes from a page of this server, or from none.
 func native(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false

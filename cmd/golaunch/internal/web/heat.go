@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// meters are what a heat map may show of a rank.
+// meters are the quantities that a heat map can show.
 var meters = map[string]func(launcher.Usage) float64{
 	"step_time": func(u launcher.Usage) float64 { return u.StepTime },
 	"gpu_use":   func(u launcher.Usage) float64 { return u.GPUUse },
@@ -16,17 +16,19 @@ var meters = map[string]func(launcher.Usage) float64{
 	"cpus":      func(u launcher.Usage) float64 { return u.CPUs },
 }
 
-// heat is a map of ranks and time. It is of slots of time that are over, so that it changes no oftener than they end.
+// heat is a map of ranks over time. It covers finished slots only, so that it changes once a slot.
 type heat struct {
 	Meter string `json:"meter"`
 	// From is when the first of Slots slots began, of Slot seconds each.
 	From  moment `json:"from"`
 	Slot  real   `json:"slot"`
 	Slots int    `json:"slots"`
-	// Rows are ranks, or as many as Each together: then the one that is furthest from the median of its time.
+	// Rows are ranks, or groups of Each ranks; of a group it shows the rank furthest from the
+	// median.
 	Rows int `json:"rows"`
 	Each int `json:"each"`
-	// Cells has a byte for each row and slot, row by row: 0 is unknown, 1 is Low and 255 is High, and what is beyond is too.
+	// Cells has a byte for each slot of each row, row by row: 0 is unknown, 1 is Low or less, and
+	// 255 is High or more.
 	Cells []byte `json:"cells"`
 	Low   real   `json:"low"`
 	High  real   `json:"high"`
@@ -36,7 +38,7 @@ type heat struct {
 	Most   []real `json:"most"`
 }
 
-// A heat map has slots of so long, at most so many, and at most so many rows.
+// A heat map has slots of this length, at most so many slots, and at most so many rows.
 const (
 	slot     = 5 * time.Second
 	maxSlots = 120
@@ -61,7 +63,7 @@ func newHeat(ranks []*view.Rank, meter string) heat {
 	return h
 }
 
-// slots are the first that has a sample, of those that a map has, and the one that is not over.
+// slots returns the first slot with a sample that the map covers, and the one that is not over.
 func slots(ranks []*view.Rank) (first, last int64) {
 	first = math.MaxInt64
 	for _, r := range ranks {
@@ -73,7 +75,7 @@ func slots(ranks []*view.Rank) (first, last int64) {
 	return max(last-maxSlots, min(first, last)), last
 }
 
-// row is the mean of a rank's values in each slot.
+// row returns the mean of a rank's values in each slot.
 func row(r *view.Rank, meter func(launcher.Usage) float64, first int64, slots int) []float64 {
 	sums, counts := make([]float64, slots), make([]float64, slots)
 	for _, s := range r.Samples {
@@ -109,8 +111,8 @@ func (h *heat) summarise(grid [][]float64) {
 	}
 }
 
-// scale chooses what the lightest and the darkest colours mean. One slow step, as the first is, does not make all others look alike, and
-// noise of a few percent does not look like much.
+// scale chooses the values of the lightest and the darkest colour. One slow step, such as the
+// first, does not make all others look alike, and noise of a few percent stays faint.
 func (h *heat) scale() {
 	low, high := math.NaN(), math.NaN()
 	var medians []float64
@@ -149,7 +151,7 @@ func (h *heat) paint(grid [][]float64) {
 	}
 }
 
-// furthest is the value that is the least like the median.
+// furthest is the value furthest from the median.
 func furthest(group [][]float64, at int, median float64) float64 {
 	far := math.NaN()
 	for _, row := range group {

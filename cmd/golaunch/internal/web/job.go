@@ -11,17 +11,17 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// detail is a job alone.
+// detail is the page of a job.
 type detail struct {
 	summary
 	Detached  bool     `json:"detached"`
 	Submitter *uint32  `json:"submitter"`
 	Names     []string `json:"names"`
-	// Known counts the ranks of which a node says something.
+	// Known counts the ranks that a node reports.
 	Known int `json:"known"`
 	// LogBytes is what its ranks have written in this attempt, as far as is known.
 	LogBytes real `json:"log_bytes"`
-	// Slowest is how many times longer than the median the worst rank takes, where that can be said.
+	// Slowest is how many times longer than the median the slowest rank takes, if known.
 	Slowest real    `json:"slowest"`
 	Result  *ending `json:"result"`
 	Ledger  *ledger `json:"ledger"`
@@ -90,7 +90,7 @@ type decision struct {
 // maxNames bounds the nodes of a job that the page names.
 const maxNames = 64
 
-// job adds what the page of a job shows, but for its heat map; without a part "job" there is none of that name.
+// job adds the parts of a job's page, except its heat map. Without a part "job" no such job exists.
 func (p parts) job(of *alert.Picture, name string) {
 	s, j := of.State, of.Job(name)
 	if j == nil {
@@ -109,14 +109,14 @@ func (p parts) job(of *alert.Picture, name string) {
 	p.alerts(j.Job.Ranks, of)
 }
 
-// finding is something noteworthy about ranks.
+// finding is a straggler.
 type finding struct {
 	Text  string `json:"text"`
 	Ranks []int  `json:"ranks"`
 	Node  string `json:"node"`
 }
 
-// findings adds who is slow.
+// findings adds the stragglers.
 func (p parts) findings(s view.Slow, now time.Time) {
 	found := []finding{}
 	for _, f := range s.Findings {
@@ -173,7 +173,7 @@ func ledgerOf(g *report.Goodput) *ledger {
 	return l
 }
 
-// alerts adds what there is to say of ranks, and their places among them: the worst has the first.
+// alerts adds the alerts of ranks, and their order: the worst is first.
 func (p parts) alerts(all []*view.Rank, of *alert.Picture) {
 	type rank struct {
 		job  string

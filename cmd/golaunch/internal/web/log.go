@@ -18,7 +18,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// line is one of a rank's, or of several that say the same; Who says whose. Missing says that it is about what could not be read.
+// line is a line of one rank, or of several with the same text. Who names them. Missing marks a
+// line about what could not be read.
 type line struct {
 	Who     string `json:"w"`
 	Stream  int    `json:"s"`
@@ -26,7 +27,8 @@ type line struct {
 	Text    string `json:"t"`
 }
 
-// batch is what is sent at a time: the newest lines, and how many were left out before them since a page can show no more.
+// batch is what is sent at a time: the newest lines, and how many before them were left out, since
+// a page shows only so many.
 type batch struct {
 	Lines   []line `json:"lines"`
 	Skipped int    `json:"skipped"`
@@ -34,13 +36,13 @@ type batch struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// A page is sent at most so many lines at a time, and that often.
+// Bounds of the lines sent to a page at a time, and their interval.
 const (
 	maxLines = 2000
 	logPause = 250 * time.Millisecond
 )
 
-// logs sends what ranks write.
+// logs sends the output of ranks.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
 	ranks, err := parseRanks(v.Get("ranks"))
@@ -94,12 +96,13 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 type tail struct {
 	most int
 	open map[output][]byte
-	// more has an element when there is something to take.
+	// more signals that there is something to take.
 	more chan struct{}
 
 	mu sync.Mutex
 	b  batch
-	// folder is nil where lines are not folded; timer has it give what has waited long enough. Of the ranks it expects those of chosen, or all.
+	// folder folds equal lines of chosen, or all, ranks; nil if lines are not folded. timer flushes
+	// the lines that have waited long enough.
 	folder *fold.Folder
 	timer  *time.Timer
 	chosen []launcher.Span
@@ -116,7 +119,7 @@ func newTail(most int) *tail {
 	return &tail{most: most, open: map[output][]byte{}, more: make(chan struct{}, 1)}
 }
 
-// fold has lines that ranks have in common be one. It is called before read.
+// fold turns on folding of equal lines. Call it before read.
 func (t *tail) fold(chosen []launcher.Span) {
 	t.folder, t.chosen = fold.New(0, nil), chosen
 	t.timer = time.AfterFunc(time.Hour, t.tick)
@@ -151,7 +154,7 @@ func (t *tail) read(chunks iter.Seq2[launcher.LogChunk, error]) {
 	})
 }
 
-// expect says how many ranks there are.
+// expect sets the number of ranks.
 func (t *tail) expect(world int) {
 	if t.folder == nil || world == t.world {
 		return
@@ -170,7 +173,7 @@ func (t *tail) expect(world int) {
 	t.change(func() { t.groups(t.folder.Expect(expected)) })
 }
 
-// add splits what a rank wrote into lines. Of one that is too long for a page the begin is kept.
+// add splits output into lines. Of a line too long for a page it keeps the beginning.
 func (t *tail) add(of output, data []byte) {
 	rest := append(t.open[of], data...)
 	for {
@@ -196,7 +199,7 @@ func (t *tail) put(of output, said []byte) {
 	})
 }
 
-// tick takes what has waited for other ranks long enough.
+// tick flushes the lines that have waited long enough.
 func (t *tail) tick() {
 	t.change(func() {
 		t.groups(t.folder.Tick(time.Now()))
@@ -234,14 +237,14 @@ func (t *tail) change(do func()) {
 	}
 }
 
-// rest ends what the tail does by itself.
+// rest stops the tail's timer.
 func (t *tail) rest() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
 }
 
-// take is what has come since the last.
+// take returns the lines since the last call.
 func (t *tail) take() batch {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,10 +255,10 @@ func (t *tail) take() batch {
 	return b
 }
 
-// maxSpans bounds the ranks that a page names.
+// maxSpans bounds the ranks in a request.
 const maxSpans = 64
 
-// parseRanks reads ranks such as 0,8-15; none are all.
+// parseRanks parses ranks such as 0,8-15; an empty text means all.
 func parseRanks(s string) (all []launcher.Span, err error) {
 	if s = strings.ReplaceAll(s, " ", ""); s == "" {
 		return nil, nil

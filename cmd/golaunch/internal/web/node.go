@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// machine is a node alone.
+// machine is the page of a node.
 type machine struct {
 	Name     string      `json:"name"`
 	Address  string      `json:"address"`
@@ -40,7 +40,7 @@ type exclusion struct {
 	Until moment `json:"until"`
 }
 
-// node adds what the page of a node shows; without a part "node" there is none of that name.
+// node adds the parts of a node's page. Without a part "node" no such node exists.
 func (p parts) node(of *alert.Picture, name string) {
 	s := of.State
 	n := s.Node(name)

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 )
 
-// query says which page is open.
+// query names the page that is open.
 type query struct {
 	// page is "cluster", "job" or "node", and name the job's or the node's.
 	page, name string
@@ -40,8 +40,8 @@ func parseQuery(v url.Values) (query, error) {
 	return q, nil
 }
 
-// parts are what a page shows, each as JSON that has no line break and nothing that HTML understands. A browser is sent those that are
-// other than before.
+// parts are what a page shows, each as JSON without line breaks or characters of HTML. A browser
+// gets only the parts that have changed.
 type parts map[string]json.RawMessage
 
 func newParts(q query, s *alert.Picture) parts {
@@ -65,7 +65,7 @@ func (p parts) add(name string, v any) {
 	p[name] = body
 }
 
-// since is an object of the parts that differ from those of before; those that are gone are null.
+// since returns the parts that differ from before, as an object; parts that are gone are null.
 func (p parts) since(before parts) []byte {
 	b := []byte{'{'}
 	put := func(name string, body []byte) {
@@ -88,7 +88,7 @@ func (p parts) since(before parts) []byte {
 	return append(b, '}')
 }
 
-// real is a number, or null where it is not known.
+// real is a number, or null if unknown.
 type real float64
 
 func (r real) MarshalJSON() ([]byte, error) { return appendNumber(nil, float64(r), 6), nil }
@@ -105,7 +105,7 @@ func (m moment) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Time(m).UnixMilli(), 10), nil
 }
 
-// whole is the precision of numbers that are rounded to whole ones; another one counts digits.
+// whole rounds numbers to integers; other precisions count digits.
 const whole = 0
 
 func appendNumber(b []byte, v float64, digits int) []byte {
@@ -130,7 +130,7 @@ func (p parts) numbers(name string, digits int, values iter.Seq[float64]) {
 	p[name] = append(b, ']')
 }
 
-// words are a column of texts, of which each stands there once.
+// words is a column of texts, in which each text is stored once.
 type words struct {
 	Words []string `json:"w"`
 	At    []int    `json:"i"`

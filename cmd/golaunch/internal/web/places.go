@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// places bounds the connections of a listener. Whoever has shown a session, or the token of the
-// metrics, is a guest. Guests have places of their own: all others are strangers, and where there
-// are too many of them the first to come goes for the next.
+// places bounds the connections of a listener. Connections that have shown a session, or the token
+// of the metrics, are guests with places of their own. All others are strangers; when there are too
+// many, the oldest is closed for the next.
 type places struct {
 	net.Listener
 	maxStrangers, maxGuests int
@@ -39,7 +39,7 @@ func (p *places) Accept() (net.Conn, error) {
 	return next, nil
 }
 
-// placed is a connection that leaves its place when it is closed.
+// placed is a connection that gives up its place when it is closed.
 type placed struct {
 	net.Conn
 	at    *places
@@ -59,7 +59,7 @@ func (c *placed) Close() error {
 	return c.Conn.Close()
 }
 
-// dismiss takes a stranger off the list, and reports whether he was on it.
+// dismiss removes a stranger from the list, and reports whether it was there.
 func (p *places) dismiss(c *placed) bool {
 	i := slices.Index(p.strangers, c)
 	if i >= 0 {
@@ -68,14 +68,14 @@ func (p *places) dismiss(c *placed) bool {
 	return i >= 0
 }
 
-// placeKey is that of a request's connection in its context.
+// placeKey is the context key of a request's connection.
 type placeKey struct{}
 
 func withPlace(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, placeKey{}, c)
 }
 
-// welcome makes a guest of the connection of a request, if there is a place.
+// welcome makes the connection of a request a guest, if there is a place.
 func welcome(r *http.Request) {
 	c, ok := r.Context().Value(placeKey{}).(*placed)
 	if !ok { // it came through another server

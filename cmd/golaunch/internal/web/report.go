@@ -18,15 +18,15 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Log is what a [Report] shows of what ranks wrote.
+// Log is the output of ranks in a [Report].
 type Log struct {
 	lines []line
 	words string
 }
 
-// Report writes the page of a job as one file that needs no server, nor anything else: its data, scripts and styles are in it, and a browser
-// that opens it loads nothing. Version is this golaunch's. The error is an [launcher.ErrNotThere] if there is no such
-// job.
+// Report writes the page of a job as one file that needs no server: its data, scripts and styles
+// are in it, and a browser loads nothing else. Version is this golaunch's. If there is no such job
+// the error is an [launcher.ErrNotThere].
 func Report(w io.Writer, s *view.State, job string, log Log, version string) error {
 	if s.Job(job) == nil {
 		return fmt.Errorf("%w: no job %q; golaunch jobs --all lists them", launcher.ErrNotThere, job)
@@ -79,7 +79,7 @@ func saved(s *view.State, job string, log Log, version string) any {
 	}
 }
 
-// replace replaces each text, which must be there.
+// replace replaces each text. All must be there.
 func replace(page string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		before, after, found := strings.Cut(page, pairs[i])
@@ -91,7 +91,7 @@ func replace(page string, pairs ...string) string {
 	return page
 }
 
-// bundle is all modules as one, without what they say of each other: names of one module mean the same in all.
+// bundle joins all modules without their imports and exports: a name means the same in all.
 func bundle() []byte {
 	var b bytes.Buffer
 	for _, name := range modules {
@@ -115,8 +115,8 @@ const (
 	reportBytes = 256 << 20
 )
 
-// ReadLog reads the newest lines of the ranks of a job that matter most: rank 0, and the one that failed, if one did. It reads until ctx
-// ends, or as much as is reasonable, and says what it has left out.
+// ReadLog reads the newest lines of the ranks that matter most: rank 0, and the one that failed. It
+// reads until ctx ends or a limit is reached, and says what it left out.
 func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	ranks := []launcher.Span{{From: 0, To: 0}}
 	if r := j.Result; r != nil && r.Cause != nil && r.Cause.Rank > 0 {
@@ -139,7 +139,7 @@ func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	return Log{b.Lines, logWords(ranks, b, cut)}
 }
 
-// logWords say which lines of a log are in a report.
+// logWords says which lines of a log the report has.
 func logWords(ranks []launcher.Span, b batch, cut bool) string {
 	who := "rank 0"
 	if len(ranks) > 1 {

@@ -20,11 +20,11 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// policy lets a page load only what this server has, make no markup of text, and nobody frame it.
+// policy lets a page load only files of this server, treats no text as markup, and forbids frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
 
-// Handler answers requests of browsers, whatever they were sent through.
+// Handler answers requests of browsers.
 func (s *Server) Handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /{$}", s.page)
@@ -53,7 +53,8 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// forScrapers says that a request is for the metrics, where the token decides: a Prometheus may know this machine by any name.
+// forScrapers reports whether a request is for the metrics. There the token decides: a Prometheus
+// may use any name for this machine.
 func (s *Server) forScrapers(r *http.Request) bool {
 	return s.opts.Metrics != nil && r.URL.Path == "/metrics"
 }
@@ -68,7 +69,7 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// guarded lets pages of this server with a session through.
+// guarded admits pages of this server with a session.
 func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !native(r) {
@@ -87,8 +88,8 @@ func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// metrics answers a Prometheus, which has a token and no cookie. A browser sends no such token by itself, so that a page of elsewhere learns
-// nothing through one.
+// metrics answers a Prometheus, which has a token and no cookie. A browser never sends this token
+// by itself, so foreign pages learn nothing through one.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || s.opts.MetricsToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.MetricsToken)) != 1 {
@@ -113,8 +114,9 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	write(w, "text/html; charset=utf-8", file("index.html"))
 }
 
-// login makes a session of a token, for who opens the link and not for who asks what it is about. The page that follows is asked for by a page of this server, not by a redirect: that would be one of
-// the site on which the link was clicked, and a strict cookie is not sent then.
+// login exchanges a token for a session, but only when the link is opened, not when a program
+// previews it. A page of this server then requests the next page. A redirect would count as a
+// request of the site on which the link was clicked, and the browser would send no strict cookie.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		write(w, "text/html; charset=utf-8", nil)
@@ -132,7 +134,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		`<h1>Opening the dashboard</h1><noscript><p>The dashboard needs JavaScript.</p></noscript><p><a href="/">Go on</a></p>`)))
 }
 
-// refuse is a page that says why there is none.
+// refuse answers with a page that says why access is refused.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, title, why string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusForbidden)
@@ -140,7 +142,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, title, why strin
 		"<p>If the dashboard runs on another machine, forward its port and open the link here: <code>"+html.EscapeString(s.forward(r))+"</code></p>"))
 }
 
-// forward is the command that brings the server to another machine. A page of elsewhere does not learn this machine's name by it.
+// forward is the command that forwards the server's port to another machine. It does not tell a
+// foreign page this machine's name.
 func (s *Server) forward(r *http.Request) string {
 	machine := "MACHINE"
 	if s.gate.knows(r.Host) {
@@ -150,8 +153,8 @@ func (s *Server) forward(r *http.Request) string {
 	return Forward(at, machine)
 }
 
-// Forward is the command that brings a server at an address to one's own machine. It names the address, for at another one that
-// "localhost" may mean, another user may listen.
+// Forward is the command that forwards a server's port to the user's own machine. It names the
+// address: "localhost" may be another one, where another user may listen.
 func Forward(at net.Addr, machine string) string {
 	host, port := "127.0.0.1", "PORT"
 	if tcp, ok := at.(*net.TCPAddr); ok {
@@ -167,7 +170,7 @@ func message(title, head, body string) string {
 		`</head><body class="message"><main>` + body + "</main></body></html>\n"
 }
 
-// fail says in one line why a request of the page is not answered.
+// fail answers a request of the page with an error in one line.
 func fail(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -179,7 +182,7 @@ func write(w http.ResponseWriter, kind string, body []byte) {
 	_, _ = w.Write(body) // the browser may be gone
 }
 
-// named is the job that a request of the page is about.
+// named is the job of a request.
 func (s *Server) named(w http.ResponseWriter, r *http.Request) (id string, source view.Source, ok bool) {
 	var asked struct{ Job string }
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
@@ -194,7 +197,8 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) (id string, sourc
 	return asked.Job, source, true
 }
 
-// source is the one that has a job. To coordinators no name means all jobs; here it means none.
+// source returns the source that has a job. Coordinators take no name for all jobs; here it means
+// none.
 func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
 	if job == "" {
 		return nil, errors.New("which job? its name is missing")

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// stream is an open answer of server-sent events.
+// stream is an open response of server-sent events.
 type stream struct {
 	w       io.Writer
 	flush   func() error
 	control *http.ResponseController
 }
 
-// stream begins an answer that goes on; the caller must call leave. It is refused when too many are open.
+// stream starts a response that stays open; the caller must call leave. It fails if too many are
+// open.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) (st *stream, leave func(), ok bool) {
 	select {
 	case s.streams <- struct{}{}:
@@ -37,7 +38,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) (st *stream, lea
 	return st, func() { <-s.streams }, true
 }
 
-// send sends one event, which has no line break. A browser that does not take it in time is left.
+// send sends one event, without line breaks. It gives up on a browser that does not read in time.
 func (st *stream) send(body []byte) error {
 	if err := st.control.SetWriteDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
@@ -50,7 +51,8 @@ func (st *stream) send(body []byte) error {
 	return st.flush()
 }
 
-// events sends what a page shows, and then what of it changes. Nothing is queued: who is slow is sent the newest when the last has gone.
+// events sends a page, and then its changes. It queues nothing: a slow browser gets the newest
+// state once it has read the last.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r.URL.Query())
 	if err != nil {
@@ -81,7 +83,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// firstWait is how long the first page waits for what coordinators say.
+// firstWait is how long the first page waits for coordinators.
 const firstWait = 3 * time.Second
 
 func (s *Server) await(ctx context.Context) {

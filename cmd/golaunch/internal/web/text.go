@@ -17,7 +17,8 @@ const (
 	maxLine   = 4 << 10
 )
 
-// text is what others have written as one line of text: no colours, no control characters, valid, and nothing that turns the text around it.
+// text makes a text from outside one line: without colours, control characters and direction marks,
+// and valid.
 func text(s string, most int) string {
 	s = strings.Map(upright, console.Visible(clip(s, 4*most)))
 	if visible := []rune(s); len(visible) > most {
@@ -26,7 +27,8 @@ func text(s string, most int) string {
 	return s
 }
 
-// upright replaces what changes the direction of text, with which one name can look like another.
+// upright replaces characters that change the direction of text, with which one name can look like
+// another.
 func upright(r rune) rune {
 	if unicode.Is(unicode.Bidi_Control, r) {
 		return utf8.RuneError
@@ -44,5 +46,5 @@ func paragraph(s string, most int) string {
 	return b.String()
 }
 
-// clip is the begin of a text.
+// clip is the beginning of a text.
 func clip(s string, bytes int) string { return s[:min(len(s), bytes)] }

@@ -1,8 +1,8 @@
-// Package web shows clusters and jobs in a browser: a page that a process of the user's serves, on a login node or a laptop, and the same
-// page as one file that can be mailed.
+// Package web serves a page about clusters and jobs.
 //
-// A [Server] shows what a [view.Model] has, which is kept up to date only while a page is open. The browser loads nothing from elsewhere,
-// and whoever has not had a link of the server sees nothing. A [Report] needs no server.
+// A user's process serves it, on a login node or a laptop. A [Server] shows a [view.Model], which
+// runs only while a page is open. The browser loads nothing from elsewhere, and only a link of the
+// server gives access. A [Report] is the page of a job as one file that can be mailed.
 package web
 
 import (
@@ -17,30 +17,32 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Options say what a [Server] shows, and what may be done there.
+// Options say what a [Server] shows and allows.
 type Options struct {
-	// Model is what is shown. Sources has those of now, which are asked for logs and to stop jobs.
+	// Model is what is shown. Sources returns the present sources, which are asked for logs and to
+	// stop jobs.
 	Model   *view.Model
 	Sources func() map[string]view.Source
 	// Version is this golaunch's.
 	Version string
 	// Host is the name that the user listens on; a browser may also use any address, "localhost" and the name of this machine.
 	Host string
-	// AllowStop lets whoever sees the page stop jobs.
+	// AllowStop lets users of the page stop jobs.
 	AllowStop bool
-	// Stacks is where the ranks of a job of a source are in their programs, as text; when nil the page does not offer it.
+	// Stacks returns the stacks of a job's ranks as text; if nil the page does not offer them.
 	Stacks func(ctx context.Context, source view.Source, job string) (string, error)
-	// Metrics answers whoever has MetricsToken, which is not empty then; when nil there are none. Where there are, the model is kept up to
-	// date even when no page is open.
+	// Metrics answers requests with the MetricsToken; if nil there are no metrics. With metrics the
+	// model also runs while no page is open.
 	Metrics      http.Handler
 	MetricsToken string
-	// Links takes the newest link: the first before Serve answers anybody, and the next whenever one was used. It works once.
+	// Links is called with each new link: the first before Serve answers, and the next whenever one
+	// was used. A link works once.
 	Links func(path string)
-	// Every is how often pages are brought up to date; a second when 0.
+	// Every is how often pages are updated; a second when 0.
 	Every time.Duration
 }
 
-// Limits of the server. A page of 8,000 ranks is under 1 MiB; pages that are larger come less often.
+// Limits of the server. A page of 8,000 ranks is under 1 MiB; larger pages are updated less often.
 const (
 	maxStrangers = 128
 	maxGuests    = 128
@@ -52,7 +54,7 @@ const (
 	linger       = 30 * time.Second
 )
 
-// Server serves the page. It may be used by several goroutines.
+// Server serves the page. It is safe for concurrent use.
 type Server struct {
 	opts    Options
 	gate    *gate
@@ -61,7 +63,7 @@ type Server struct {
 	stacks  sync.Mutex
 }
 
-// New returns a server that serves nothing yet.
+// New returns a server. Serve starts it.
 func New(o Options) *Server {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -74,7 +76,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Serve answers browsers at a listener until ctx ends, and closes it. A Server serves once.
+// Serve answers browsers on a listener until ctx ends, and closes it. A Server serves once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: 2 * time.Minute,
