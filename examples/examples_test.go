@@ -15,7 +15,8 @@ import (
 
 func TestMain(m *testing.M) { suite.Main(m) }
 
-// TestGoTrainer runs the program that launches itself: its planted failure restarts all four ranks once.
+// TestGoTrainer runs the program that launches itself: its planted failure restarts all four ranks
+// once.
 func TestGoTrainer(t *testing.T) {
 	out, err := example(t, "go-trainer").CombinedOutput()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatThatCannotBeWritten raises nothing: neither where no file can be made, nor where no more can be written to one.
+// TestHeartbeatThatCannotBeWritten raises nothing: neither where no file can be made, nor where no
+// more can be written to one.
 func TestHeartbeatThatCannotBeWritten(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

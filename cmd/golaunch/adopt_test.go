@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// counters are ranks that count until there is a file for each: then rank 1 fails, and the others end well.
+// counters are ranks that count until there is a file for each: then rank 1 fails, and the others
+// end well.
 const counters = `echo up $RANK; echo rank $RANK is $$
 i=0; while [ ! -e end$RANK ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.01; done
 echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 7`
@@ -59,7 +60,8 @@ func (p *process) onward() {
 	}
 }
 
-// unharmed ends a job of counters, and wants it to have run once, without a gap, and to end with the code of rank 1.
+// unharmed ends a job of counters, and wants it to have run once, without a gap, and to end with
+// the code of rank 1.
 func unharmed(t *testing.T, h *heads, job, coordinator *process) {
 	t.Helper()
 	h.touch("end0")
@@ -111,8 +113,8 @@ func TestAnAgentIsStartedAgain(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// twice has ranks that meet at the store, and once more over the same connections when there is a file: they set a key each, and wait for
-// both.
+// twice has ranks that meet at the store, and once more over the same connections when there is a
+// file: they set a key each, and wait for both.
 const twice = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
 printf '\000\316\367\205\074' >&3
 meet() {
@@ -124,7 +126,8 @@ meet a; echo rank $RANK has met the other at $MASTER_ADDR
 while [ ! -e go ]; do sleep 0.01; done
 meet b; echo rank $RANK has met the other again`
 
-// TestAProxyOutlivesItsAgent, and the store does: ranks on both nodes meet again after their agents were killed and started again.
+// TestAProxyOutlivesItsAgent, and the store does: ranks on both nodes meet again after their agents
+// were killed and started again.
 func TestAProxyOutlivesItsAgent(t *testing.T) {
 	t.Parallel()
 	h, _, n10, n9 := upAdopting(t)
@@ -141,7 +144,8 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestTheStoreOfAProxyIsLost with the node that it was on: the proxy says so, and the next attempt has another store and another proxy.
+// TestTheStoreOfAProxyIsLost with the node that it was on: the proxy says so, and the next attempt
+// has another store and another proxy.
 func TestTheStoreOfAProxyIsLost(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -227,7 +231,8 @@ func TestTheKeeperIsKilled(t *testing.T) {
 	}
 }
 
-// TestNoAgentComes within the lease: the ranks die, and the job starts again elsewhere. One that comes later is a new node.
+// TestNoAgentComes within the lease: the ranks die, and the job starts again elsewhere. One that
+// comes later is a new node.
 func TestNoAgentComes(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, _ := upAdopting(t, "--lease", "1s")
@@ -252,7 +257,8 @@ while [ ! -e go ]; do sleep 0.01; done
 echo found: $(cat $GOLAUNCH_NOTICE_FILE); touch $GOLAUNCH_NOTICE_FILE.ready
 while :; do sleep 1000 & wait; done`
 
-// TestANoticeOutlivesItsAgent: ranks are told once by when they must be ready, and the next agent hears that they are.
+// TestANoticeOutlivesItsAgent: ranks are told once by when they must be ready, and the next agent
+// hears that they are.
 func TestANoticeOutlivesItsAgent(t *testing.T) {
 	t.Parallel()
 	h, _, _, n9 := upAdopting(t)

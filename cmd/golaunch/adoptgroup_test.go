@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// adoptedGroup is a controller, whose workers come by their nodes' agents, and a module of what they do.
+// adoptedGroup is a controller, whose workers come by their nodes' agents, and a module of what
+// they do.
 const adoptedGroup = `import os, sys
 from golaunch import VirtualCluster, WorkerGroup
 
@@ -42,7 +43,8 @@ class Waiter:
         return self.called
 `
 
-// TestAnAgentOfAGroupIsStartedAgain: its workers go on, and the calls that were made of them are answered once.
+// TestAnAgentOfAGroupIsStartedAgain: its workers go on, and the calls that were made of them are
+// answered once.
 func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	h, _, n10, n9 := upAdopting(t)

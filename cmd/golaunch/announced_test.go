@@ -12,7 +12,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// TestACoordinatorThatIsNotOurs, at the place where this user's would be, keeps no job from running.
+// TestACoordinatorThatIsNotOurs, at the place where this user's would be, keeps no job from
+// running.
 func TestACoordinatorThatIsNotOurs(t *testing.T) {
 	node, home := nettest.Nodes(t, "10.77.0.2")[0], t.TempDir()
 	job := func(args ...string) *process {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestBesideACoordinator runs these tests where this user's coordinator runs already, and looks for one in them: they find none.
+// TestBesideACoordinator runs these tests where this user's coordinator runs already, and looks for
+// one in them: they find none.
 func TestBesideACoordinator(t *testing.T) {
 	if os.Geteuid() != 0 {
 		missing(t, "tests have a network of their own as root alone")

@@ -69,7 +69,8 @@ func TestThePortIsTaken(t *testing.T) {
 	}
 }
 
-// TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep it from that.
+// TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep
+// it from that.
 func TestStrangersAtTheDoor(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -132,7 +133,8 @@ func otherVersion(t *testing.T, at string) {
 	}
 }
 
-// TestNobodyLeads has nodes that wait for a coordinator: one until it is told to stop, one for its limit, one until it comes.
+// TestNobodyLeads has nodes that wait for a coordinator: one until it is told to stop, one for its
+// limit, one until it comes.
 func TestNobodyLeads(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -155,7 +157,8 @@ func TestNobodyLeads(t *testing.T) {
 	}
 }
 
-// TestANodeLeaves is told to stop while the job runs: its ranks get their grace period, and the job ends or goes on without it.
+// TestANodeLeaves is told to stop while the job runs: its ranks get their grace period, and the job
+// ends or goes on without it.
 func TestANodeLeaves(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)

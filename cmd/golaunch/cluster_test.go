@@ -21,7 +21,8 @@ import (
 type heads struct {
 	t     *testing.T
 	nodes []nettest.Node
-	// home is where all keep the token and the coordinator its store; dir is where jobs are submitted.
+	// home is where all keep the token and the coordinator its store; dir is where jobs are
+	// submitted.
 	home, dir string
 	at        string
 }
@@ -233,7 +234,8 @@ func TestJobsShareACluster(t *testing.T) {
 	second.ends(0, "second")
 }
 
-// TestBackfill has small jobs pass a big one that waits, but only off the nodes that this one is going to get.
+// TestBackfill has small jobs pass a big one that waits, but only off the nodes that this one is
+// going to get.
 func TestBackfill(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)

@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 )
 
-// TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe that nobody reads.
+// TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe that nobody
+// reads.
 func TestAClientIsKilled(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)
@@ -70,7 +71,8 @@ func TestAClientIsCutOff(t *testing.T) {
 	client.ends(129, "the client that submitted it is gone")
 }
 
-// TestAnAgentIsKilled restarts its job on the nodes that are there; the job waits for one if it must.
+// TestAnAgentIsKilled restarts its job on the nodes that are there; the job waits for one if it
+// must.
 func TestAnAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := up(t, 1)

@@ -130,8 +130,8 @@ func fact(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('.facts div')].find((d) => d.querySelector('dt').textContent === '%s')?.querySelector('dd span').textContent`, name)
 }
 
-// TestTheDashboardOfARealJob is what somebody sees who opens the link before there is anything: jobs begin, go on, and end. All of it is on a
-// node of its own, where no other job runs.
+// TestTheDashboardOfARealJob is what somebody sees who opens the link before there is anything:
+// jobs begin, go on, and end. All of it is on a node of its own, where no other job runs.
 func TestTheDashboardOfARealJob(t *testing.T) {
 	t.Parallel()
 	node := nettest.Nodes(t, "10.79.0.2")[0]
@@ -228,7 +228,8 @@ func (p *page) mailed(file string) {
 	}
 }
 
-// TestLinks: over ssh the whole command is printed that brings the page to one's own machine, by an address that nobody else can hold.
+// TestLinks: over ssh the whole command is printed that brings the page to one's own machine, by an
+// address that nobody else can hold.
 func TestLinks(t *testing.T) {
 	for _, c := range []struct{ host, at, ssh, says, link string }{
 		{"127.0.0.1", "127.0.0.1:8265", "10.0.0.1 5 10.0.0.2 22", "ssh -L 8265:127.0.0.1:8265 " + hostname() + ",", "http://127.0.0.1:8265/login"},
@@ -246,7 +247,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestADashboardInAPod listens at all addresses, of which nobody knows the pod's before, and its link is for kubectl port-forward; elsewhere it does not.
+// TestADashboardInAPod listens at all addresses, of which nobody knows the pod's before, and its
+// link is for kubectl port-forward; elsewhere it does not.
 func TestADashboardInAPod(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

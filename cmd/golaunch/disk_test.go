@@ -31,7 +31,8 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// TestTheDiskOfTheStateIsFrozen for three leases: no node is lost, and a rank that fails meanwhile is started again afterwards.
+// TestTheDiskOfTheStateIsFrozen for three leases: no node is lost, and a rank that fails meanwhile
+// is started again afterwards.
 func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)
@@ -69,7 +70,8 @@ func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	}
 }
 
-// dies has a disk fail whoever comes, as one that was pulled out (EXT4_IOC_SHUTDOWN of linux/fs/ext4/ext4.h).
+// dies has a disk fail whoever comes, as one that was pulled out (EXT4_IOC_SHUTDOWN of
+// linux/fs/ext4/ext4.h).
 func dies(t *testing.T, dir string) {
 	t.Helper()
 	const shutdown, atOnce = 0x8004587d, 2
@@ -83,8 +85,8 @@ func dies(t *testing.T, dir string) {
 	}
 }
 
-// TestTheDiskOfTheStateIsFull, and then dies: no job is promised to a later coordinator of which it would not know, and what runs
-// goes on.
+// TestTheDiskOfTheStateIsFull, and then dies: no job is promised to a later coordinator of which it
+// would not know, and what runs goes on.
 func TestTheDiskOfTheStateIsFull(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// checkup runs golaunch doctor --fabric on each of four nodes, whose links have 400 Mbit/s each way, after something was done to one.
-// It returns what the first node printed, where rank 0 is, and whether all had the exit code.
+// checkup runs golaunch doctor --fabric on each of four nodes, whose links have 400 Mbit/s each
+// way, after something was done to one. It returns what the first node printed, where rank 0 is,
+// and whether all had the exit code.
 func checkup(t *testing.T, code int, do func(nodes []nettest.Node)) (text string, ok bool) {
 	t.Helper()
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
@@ -87,7 +88,8 @@ func TestFabric(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A node of a machine that others keep busy may be slow indeed: what is measured is looked at again then.
+			// A node of a machine that others keep busy may be slow indeed: what is measured is
+			// looked at again then.
 			for try := 1; ; try++ {
 				out, ok := checkup(t, c.code, func(nodes []nettest.Node) { c.do(t, nodes) })
 				wrong := !ok || strings.Contains(out, c.not)
@@ -122,7 +124,8 @@ func TestAFabricThatFailed(t *testing.T) {
 	}
 }
 
-// TestFabricWithoutANode has one node less than the job wants: the check does not begin, and says for whom it waits.
+// TestFabricWithoutANode has one node less than the job wants: the check does not begin, and says
+// for whom it waits.
 func TestFabricWithoutANode(t *testing.T) {
 	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "5s")
 	if code, out := start(t, cmd, "HOME="+t.TempDir()).wait(); code != 124 || !strings.Contains(out, "1 of 2 nodes") {

@@ -11,8 +11,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// parliament is a job on three nodes with a spare, the same command on each, whose ranks run until they are killed in attempt 0, and end
-// well in attempt 1 if none of attempt 0 is alive then; one that was killed stays a zombie while its parent is stopped.
+// parliament is a job on three nodes with a spare, the same command on each, whose ranks run until
+// they are killed in attempt 0, and end well in attempt 1 if none of attempt 0 is alive then; one
+// that was killed stays a zombie while its parent is stopped.
 type parliament struct {
 	nodes []nettest.Node
 	procs []*process
@@ -84,7 +85,8 @@ func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestTheLeadingNodeIsStopped for longer than it has a lease: what it takes itself for when it goes on does not count.
+// TestTheLeadingNodeIsStopped for longer than it has a lease: what it takes itself for when it goes
+// on does not count.
 func TestTheLeadingNodeIsStopped(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
@@ -113,8 +115,9 @@ func TestNobodyHasAMajority(t *testing.T) {
 	gone(t, p.marker)
 }
 
-// TestTheLeadingNodeIsStartedAgain with the same command, twice, and then another node too, which finds the first alone: each joins the
-// job, that has another leader by now, and takes its ranks again.
+// TestTheLeadingNodeIsStartedAgain with the same command, twice, and then another node too, which
+// finds the first alone: each joins the job, that has another leader by now, and takes its ranks
+// again.
 func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	nodes, token := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4"), filepath.Join(t.TempDir(), "token")

@@ -91,7 +91,8 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// signal sends one; SIGSTOP has come when it returns: one thread gets it, and until that has run all others go on.
+// signal sends one; SIGSTOP has come when it returns: one thread gets it, and until that has run
+// all others go on.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	kill(p.t, p.cmd.Process.Pid, sig)
@@ -150,7 +151,8 @@ func TestTheGuardianIsKilled(t *testing.T) {
 	})
 }
 
-// TestANodeFallsSilent takes the cable of a node away. The node must end its ranks by itself before they start elsewhere.
+// TestANodeFallsSilent takes the cable of a node away. The node must end its ranks by itself before
+// they start elsewhere.
 func TestANodeFallsSilent(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -189,7 +191,8 @@ func TestAShortCutIsNotNoticed(t *testing.T) {
 	b.ends(0, fmt.Sprintf("rank 1 ends as %d in attempt 0", second))
 }
 
-// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, for they may run elsewhere by the time it goes on.
+// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, for they may run
+// elsewhere by the time it goes on.
 func TestAnAgentIsStopped(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -214,8 +217,8 @@ func TestAnAgentIsStopped(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestAPause stops every process of a job for three leases, as a machine does that is moved: nobody has given anything away meanwhile,
-// so all goes on.
+// TestAPause stops every process of a job for three leases, as a machine does that is moved: nobody
+// has given anything away meanwhile, so all goes on.
 func TestAPause(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -242,7 +245,8 @@ func TestAPause(t *testing.T) {
 	b.ends(0, "done 1")
 }
 
-// TestStarvation has all processes of a job share one CPU with eight that never sleep, for several of the shortest leases.
+// TestStarvation has all processes of a job share one CPU with eight that never sleep, for several
+// of the shortest leases.
 func TestStarvation(t *testing.T) { // alone: it starves what runs beside it too
 	nodes, token := cluster(t)
 	shortestLease := time.Second
@@ -283,7 +287,8 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestUserSignals go to the ranks and stop nothing: those of all nodes if sent to the leader, else those of one node.
+// TestUserSignals go to the ranks and stop nothing: those of all nodes if sent to the leader, else
+// those of one node.
 func TestUserSignals(t *testing.T) {
 	t.Parallel()
 	const twice = `trap 'n=$((n+1)); echo told $RANK $n; [ $n = 1 ] || exit 0' USR1

@@ -15,7 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// walled is nodes whose firewalls let the coordinator's port and a range through, and a verdict for all else.
+// walled is nodes whose firewalls let the coordinator's port and a range through, and a verdict for
+// all else.
 func walled(t *testing.T, verdict string, addrs ...string) (nodes []nettest.Node, token string) {
 	t.Helper()
 	nodes = nettest.Nodes(t, addrs...)
@@ -33,10 +34,12 @@ func inRange(port string) bool {
 	return err == nil && n >= 18000 && n <= 18010
 }
 
-// listens prints on what this rank's node listens for others, apart from what waits for nobody but itself.
+// listens prints on what this rank's node listens for others, apart from what waits for nobody but
+// itself.
 const listens = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS; ss -Hltn | awk '$4 !~ /^(127\.|\[::1\])/ {print "rank '$RANK' hears " $4}'`
 
-// TestAJobThroughAFirewall has three nodes, which may all come to lead it, whose firewalls let the coordinator's port and the job's range through.
+// TestAJobThroughAFirewall has three nodes, which may all come to lead it, whose firewalls let the
+// coordinator's port and the job's range through.
 func TestAJobThroughAFirewall(t *testing.T) {
 	for _, store := range []string{"golaunch", "proxy", "rank0"} {
 		t.Run(store, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestAJobThroughAFirewall(t *testing.T) {
 	}
 }
 
-// TestTheDocumentedFirewall runs torch on two nodes with the rules of docs/network.md, and with the ports of the kernel's choice that go with them.
+// TestTheDocumentedFirewall runs torch on two nodes with the rules of docs/network.md, and with the
+// ports of the kernel's choice that go with them.
 func TestTheDocumentedFirewall(t *testing.T) {
 	torch := cmp.Or(os.Getenv(testPython), python)
 	if out, err := exec.Command(torch, "-c", "import torch").CombinedOutput(); err != nil {
@@ -111,7 +115,8 @@ func TestTheDocumentedFirewall(t *testing.T) {
 	}
 }
 
-// TestAJobStoppedByAFirewall is told which node does not reach which port of which other one, and what became of the attempt.
+// TestAJobStoppedByAFirewall is told which node does not reach which port of which other one, and
+// what became of the attempt.
 func TestAJobStoppedByAFirewall(t *testing.T) {
 	for verdict, why := range map[string]string{
 		"drop":                  `connection timed out \(a firewall drops it, or the machine is gone\)`,
@@ -132,7 +137,8 @@ func TestAJobStoppedByAFirewall(t *testing.T) {
 	}
 }
 
-// TestDoctorThroughAFirewall names both nodes of each pair, and the port, or finds nothing with the range that the firewall lets through.
+// TestDoctorThroughAFirewall names both nodes of each pair, and the port, or finds nothing with the
+// range that the firewall lets through.
 func TestDoctorThroughAFirewall(t *testing.T) {
 	fake := nccltest.Libraries(t)
 	for name, c := range map[string]struct {
@@ -183,8 +189,8 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 	}
 }
 
-// TestAClusterThroughAFirewall has agents that listen within the range of their node, or within what a job leaves of it; what has no port
-// in common with it ends.
+// TestAClusterThroughAFirewall has agents that listen within the range of their node, or within
+// what a job leaves of it; what has no port in common with it ends.
 func TestAClusterThroughAFirewall(t *testing.T) {
 	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")
 	home := t.TempDir()

@@ -30,7 +30,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// outputs are all objects that golaunch writes, by the section of docs/json.md that has their fields.
+// outputs are all objects that golaunch writes, by the section of docs/json.md that has their
+// fields.
 var outputs = []struct {
 	section string
 	record  jsonout.Record
@@ -69,7 +70,8 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
 }
 
-// opaque are values whose fields are not their type's: those of a failure are asked for in its JSON, the others are texts.
+// opaque are values whose fields are not their type's: those of a failure are asked for in its
+// JSON, the others are texts.
 var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time]():       true,
 	reflect.TypeFor[netip.Addr]():      true,
@@ -80,7 +82,8 @@ var opaque = map[reflect.Type]bool{
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// TestContractOfTypes holds that what golaunch prints keeps the rules of docs/json.md, and that this page names each field and no other.
+// TestContractOfTypes holds that what golaunch prints keeps the rules of docs/json.md, and that
+// this page names each field and no other.
 func TestContractOfTypes(t *testing.T) {
 	c := checker{t: t, named: map[string]map[string]bool{}, walked: map[reflect.Type]string{}}
 	for _, o := range outputs {
@@ -220,7 +223,8 @@ func (c checker) walk(section string, typ reflect.Type) {
 	}
 }
 
-// docs compares the fields with docs/json.md: each is named in its section, and the first cell of a row names nothing else.
+// docs compares the fields with docs/json.md: each is named in its section, and the first cell of a
+// row names nothing else.
 func (c checker) docs() {
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {

@@ -215,8 +215,8 @@ func TestPodsApart(t *testing.T) {
 // secondSucceeds runs until the second attempt.
 const secondSucceeds = "echo up $RANK attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000"
 
-// TestAPodIsRestarted by the kubelet after its first process was killed, and with it all others; the guardian may be quick enough to prove
-// that. Pod 0 goes on with the others and waits for it.
+// TestAPodIsRestarted by the kubelet after its first process was killed, and with it all others;
+// the guardian may be quick enough to prove that. Pod 0 goes on with the others and waits for it.
 func TestAPodIsRestarted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -231,7 +231,8 @@ func TestAPodIsRestarted(t *testing.T) {
 	ps.all[0].message(`golaunch: succeeded code=0 node=train-0 restarts=1/3 cause="job succeeded: 2 ranks exited 0 after 1 restart"`)
 }
 
-// TestThePodThatLeadsIsRestarted ends the others at once, since the new one knows nothing of their job; restarted too, they begin anew.
+// TestThePodThatLeadsIsRestarted ends the others at once, since the new one knows nothing of their
+// job; restarted too, they begin anew.
 func TestThePodThatLeadsIsRestarted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -275,7 +276,8 @@ func TestAPodIsEvicted(t *testing.T) {
 	first.ends(0, "saved 1", "up 1 attempt 1")
 }
 
-// TestPodsAreEvicted, the one that leads and others at once: another one leads the job, and takes the new ones in, at no cost.
+// TestPodsAreEvicted, the one that leads and others at once: another one leads the job, and takes
+// the new ones in, at no cost.
 func TestPodsAreEvicted(t *testing.T) {
 	t.Run("1 of 3", func(t *testing.T) { podsAreEvicted(t, 3, 1) })
 	t.Run("3 of 5", func(t *testing.T) { podsAreEvicted(t, 5, 3) })
@@ -327,7 +329,8 @@ func TestARendezvousInPods(t *testing.T) {
 	ps.all[1].with("KUBERNETES_SERVICE_HOST=").run("--rendezvous=none.train", "--nodes=2", "--", "true").ends(125, "no such host")
 }
 
-// TestAClusterInPods: agents wait for the name of the coordinator's pod, and may be told to end meanwhile.
+// TestAClusterInPods: agents wait for the name of the coordinator's pod, and may be told to end
+// meanwhile.
 func TestAClusterInPods(t *testing.T) {
 	t.Parallel()
 	ps := makePods(t, "train", "train-0", "train-1")
@@ -348,7 +351,8 @@ func TestAClusterInPods(t *testing.T) {
 	head.ends(0)
 }
 
-// TestTheFirstProcess of a container adopts orphans and reaps them, passes the exit code, and is ended by SIGTERM.
+// TestTheFirstProcess of a container adopts orphans and reaps them, passes the exit code, and is
+// ended by SIGTERM.
 func TestTheFirstProcess(t *testing.T) {
 	t.Parallel()
 	p := makePods(t, "", "alone").all[0]
@@ -370,7 +374,8 @@ for pid in $(cat $TMPDIR/orphans); do while [ -e /proc/$pid ]; do sleep 0.05; do
 	p.run("--termination-log=/none/such", "--", "true").ends(0, "warning: cannot write the termination message: open /none/such: ")
 }
 
-// TestManifests runs what tools/manifests says that the pods of the examples get, but for the GPUs and the program.
+// TestManifests runs what tools/manifests says that the pods of the examples get, but for the GPUs
+// and the program.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/pods.json")
@@ -410,8 +415,9 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestThePodThatLeadsIsReplaced by one of another address: the others go on without it, under another leader, and it joins them. One that
-// then comes in place of another pod finds the leader by it.
+// TestThePodThatLeadsIsReplaced by one of another address: the others go on without it, under
+// another leader, and it joins them. One that then comes in place of another pod finds the leader
+// by it.
 func TestThePodThatLeadsIsReplaced(t *testing.T) {
 	t.Parallel()
 	ps := makePods(t, "train", "train-0", "train-1", "train-2", "train-0")

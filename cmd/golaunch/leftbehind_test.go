@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheNextGolaunchEndsWhatIsLeft by one that was killed while its guardian could not act: before its own ranks start, with a cgroup and
-// without.
+// TestTheNextGolaunchEndsWhatIsLeft by one that was killed while its guardian could not act: before
+// its own ranks start, with a cgroup and without.
 func TestTheNextGolaunchEndsWhatIsLeft(t *testing.T) {
 	for what, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		for where, with := range map[string][]string{

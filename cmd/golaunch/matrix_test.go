@@ -33,8 +33,8 @@ func asNobody(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestWhatOthersSee of a coordinator with a rank, under the umask that hides nothing: no file, no memory, no environment, no token, and
-// one port at one address.
+// TestWhatOthersSee of a coordinator with a rank, under the umask that hides nothing: no file, no
+// memory, no environment, no token, and one port at one address.
 func TestWhatOthersSee(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -128,7 +128,8 @@ func TestALossyNetwork(t *testing.T) {
 	}
 }
 
-// poor runs a job on nodes whose network a command makes worse, which it returns: no rank is started again.
+// poor runs a job on nodes whose network a command makes worse, which it returns: no rank is
+// started again.
 func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 	t.Helper()
 	h := newCluster(t)
@@ -145,8 +146,8 @@ func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 	return h.nodes[1:]
 }
 
-// TestNoHelperHasTheToken: of the processes that a rank's user may look at, guardians and simulated nodes, none has it in its environment;
-// golaunch itself has, and its environment nobody may read.
+// TestNoHelperHasTheToken: of the processes that a rank's user may look at, guardians and simulated
+// nodes, none has it in its environment; golaunch itself has, and its environment nobody may read.
 func TestNoHelperHasTheToken(t *testing.T) {
 	token := fmt.Sprintf("GOLAUNCH_TOKEN=%032x", os.Getpid())
 	p := start(t, exec.Command(golaunch(t), "--coordinator", "none", "--simulate", "--nodes", "2", "--procs-per-node", "1", "--prefix=false", "--",

@@ -31,8 +31,8 @@ until [ -e "$1/stop" ]; do
 	sleep 0.1
 done`
 
-// TestMetricsOfARealJob go through a file that a node-exporter reads: never a part of it, counters that grow, and nothing that looks alive
-// when nobody writes it any more.
+// TestMetricsOfARealJob go through a file that a node-exporter reads: never a part of it, counters
+// that grow, and nothing that looks alive when nobody writes it any more.
 func TestMetricsOfARealJob(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), fmt.Sprintf("metrics-%d", os.Getpid())
@@ -78,7 +78,8 @@ func TestMetricsOfARealJob(t *testing.T) {
 	}
 }
 
-// TestMetricsOfALaunchThatIsKilled: a job that ends is no trouble, and one whose coordinator is killed is, which is said once.
+// TestMetricsOfALaunchThatIsKilled: a job that ends is no trouble, and one whose coordinator is
+// killed is, which is said once.
 func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
 	t.Parallel()
 	node := nettest.Nodes(t, "10.78.0.2")[0]

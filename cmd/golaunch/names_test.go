@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestMachinesOfOneName join a job, and a cluster: their addresses tell them apart. Names that users have given are theirs to mend.
+// TestMachinesOfOneName join a job, and a cluster: their addresses tell them apart. Names that
+// users have given are theirs to mend.
 func TestMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)

@@ -123,7 +123,8 @@ func golaunch(t *testing.T) string {
 	return path
 }
 
-// cluster is nodes whose addresses sort differently as text and as numbers, and a token file that they share.
+// cluster is nodes whose addresses sort differently as text and as numbers, and a token file that
+// they share.
 func cluster(t *testing.T) (nodes []nettest.Node, token string) {
 	t.Helper()
 	return nettest.Nodes(t, "10.77.0.2", "10.77.0.10", "10.77.0.9"), tokenFile(t)
@@ -234,8 +235,8 @@ func TestANodeIsKilledAndReplaced(t *testing.T) {
 	}
 }
 
-// TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session, one in a session of its own
-// and one that was orphaned on purpose; all ignore SIGTERM.
+// TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session,
+// one in a session of its own and one that was orphaned on purpose; all ignore SIGTERM.
 func TestNothingSurvives(t *testing.T) {
 	tree := `trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sh -c 'trap "" TERM; sleep 1000' &); echo up $RANK; wait; sleep 1000`
 	for _, c := range []struct {
@@ -270,7 +271,8 @@ func TestNothingSurvives(t *testing.T) {
 	}
 }
 
-// TestStoppedAlone stops golaunch for longer than the lease, as ^Z does: on one machine that harms nobody.
+// TestStoppedAlone stops golaunch for longer than the lease, as ^Z does: on one machine that harms
+// nobody.
 func TestStoppedAlone(t *testing.T) {
 	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))
 	p.line("pid [0-9]+")
@@ -294,7 +296,8 @@ func TestStoppedAlone(t *testing.T) {
 	}
 }
 
-// gone wants no process with the marker to be left, at once if golaunch could clear up, and within moments after kill -9.
+// gone wants no process with the marker to be left, at once if golaunch could clear up, and within
+// moments after kill -9.
 func gone(t *testing.T, marker string) {
 	t.Helper()
 	for _, pid := range marked(t, marker) {

@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// several is a cluster that three machines coordinate, each with its own home, and a fourth one where all else is.
+// several is a cluster that three machines coordinate, each with its own home, and a fourth one
+// where all else is.
 type several struct {
 	*heads
 	homes []string
@@ -98,7 +99,8 @@ func (s *several) shows(what func(string) bool, args ...string) {
 	}
 }
 
-// onPeers runs a documented command on a cluster with three coordinators, and returns what was printed.
+// onPeers runs a documented command on a cluster with three coordinators, and returns what was
+// printed.
 func onPeers(t *testing.T, line string) string {
 	s := newSeveral(t, golaunch(t))
 	s.dir = workplace(t)
@@ -121,10 +123,11 @@ func onPeers(t *testing.T, line string) string {
 // peersLease is one that a machine keeps which so many processes, and others beside them, share.
 const peersLease = "20s"
 
-// TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100 agents and 20 jobs, none of whose ranks
-// notices, and of which no client loses sight.
+// TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100
+// agents and 20 jobs, none of whose ranks notices, and of which no client loses sight.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
-	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen all of this in other tests.
+	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen
+	// all of this in other tests.
 	bin := filepath.Join(t.TempDir(), "golaunch")
 	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -13,8 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// pods are nodes that see what containers of pods see: a network, a host name, /etc, /dev and processes of their own, and no variable
-// but the kubelet's and their own. A name is known to a pod once it stands in its /etc/hosts, as if a name server had it.
+// pods are nodes that see what containers of pods see: a network, a host name, /etc, /dev and
+// processes of their own, and no variable but the kubelet's and their own. A name is known to a pod
+// once it stands in its /etc/hosts, as if a name server had it.
 type pods struct {
 	t     *testing.T
 	all   []*pod
@@ -28,7 +29,8 @@ type pod struct {
 	env       []string
 }
 
-// makePods makes one pod for each host name. Their addresses sort in another order than their names.
+// makePods makes one pod for each host name. Their addresses sort in another order than their
+// names.
 func makePods(t *testing.T, subdomain string, hosts ...string) *pods {
 	t.Helper()
 	ps := &pods{t: t}
@@ -97,8 +99,9 @@ func (p *pod) with(vars ...string) *pod {
 	return p
 }
 
-// container sets up what a container has, in namespaces that are this process's own, and becomes its first process, under the user
-// and the restrictions of a securityContext that lets nobody be root.
+// container sets up what a container has, in namespaces that are this process's own, and becomes
+// its first process, under the user and the restrictions of a securityContext that lets nobody be
+// root.
 const container = `set -e
 dir=$1 host=$2 program=$3
 shift 3

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 )
 
-// fakeDriver builds that of internal/host/gpu, whose GPU 0 has all that can be wrong, and GPU 2 nothing. It returns what a process needs to
-// find just some of its GPUs.
+// fakeDriver builds that of internal/host/gpu, whose GPU 0 has all that can be wrong, and GPU 2
+// nothing. It returns what a process needs to find just some of its GPUs.
 func fakeDriver(t *testing.T) (with func(indexes string) []string) {
 	t.Helper()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
@@ -48,7 +48,8 @@ func TestChosenGPUs(t *testing.T) {
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
-// TestNoCgroupIsTold looks from a place in which there is none: doctor says so, and a job on one machine.
+// TestNoCgroupIsTold looks from a place in which there is none: doctor says so, and a job on one
+// machine.
 func TestNoCgroupIsTold(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"--", "true"}} {
 		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", `umount -l -a -t cgroup2 && exec "$@"`, "-", golaunch(t)}, args...)...)

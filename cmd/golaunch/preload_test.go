@@ -18,7 +18,8 @@ with open(os.environ["IMPORTS"], "a") as f:
     f.write("%d\n" % pid)
 `
 
-// withModule writes a module, slow, and returns the environment in which ranks find it, and where it notes who imports it.
+// withModule writes a module, slow, and returns the environment in which ranks find it, and where
+// it notes who imports it.
 func withModule(t *testing.T) (env []string, imports string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +84,8 @@ func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 	gone(t, marker)
 }
 
-// Modules of which nothing can be forked are imported for one job in vain, and for the next ones not before they change.
+// Modules of which nothing can be forked are imported for one job in vain, and for the next ones
+// not before they change.
 func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 	h := newCluster(t)
 	h.coordinate()
@@ -114,7 +116,8 @@ func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 	run("forked: True")
 }
 
-// An agent that comes after another goes on with forks of that one's server, and has one of its own for the next attempt.
+// An agent that comes after another goes on with forks of that one's server, and has one of its own
+// for the next attempt.
 func TestForksOutliveTheirAgent(t *testing.T) {
 	h := newCluster(t)
 	h.coordinate()

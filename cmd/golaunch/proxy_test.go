@@ -77,8 +77,9 @@ func (p *proxy) end(how func(*net.TCPConn) error) {
 	p.conns = nil
 }
 
-// TestAProxyEndsConnections again and again, with a reset or in order, which is no news of anybody's death: ranks, their agents and, for
-// a reset, their client go on. Nor does it keep from the coordinator that an agent is dead.
+// TestAProxyEndsConnections again and again, with a reset or in order, which is no news of
+// anybody's death: ranks, their agents and, for a reset, their client go on. Nor does it keep from
+// the coordinator that an agent is dead.
 func TestAProxyEndsConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

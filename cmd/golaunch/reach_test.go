@@ -14,7 +14,8 @@ import (
 // far is a second address of the coordinator's node, the lowest of all, so that rank 0 is there.
 const far = "10.76.0.2"
 
-// farMaster gives the first node that address, to which those of the others have a route that are named.
+// farMaster gives the first node that address, to which those of the others have a route that are
+// named.
 func farMaster(t *testing.T, nodes []nettest.Node, routed ...nettest.Node) {
 	t.Helper()
 	ip(t, nodes[0], "addr", "add", far+"/32", "dev", "eth0")
@@ -41,7 +42,8 @@ func gang(t *testing.T, nodes []nettest.Node, token string, args ...string) []*p
 	return all
 }
 
-// TestANodeWithoutAWayToTheMaster reaches the coordinator, but not MASTER_ADDR. Every node says which it is, and no rank starts.
+// TestANodeWithoutAWayToTheMaster reaches the coordinator, but not MASTER_ADDR. Every node says
+// which it is, and no rank starts.
 func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 	for _, store := range []string{"golaunch", "rank0"} {
 		t.Run(store, func(t *testing.T) {
@@ -59,7 +61,8 @@ func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 	}
 }
 
-// TestANodeLosesItsWayToTheMaster while the ranks run: when they start again, a spare is the master.
+// TestANodeLosesItsWayToTheMaster while the ranks run: when they start again, a spare is the
+// master.
 func TestANodeLosesItsWayToTheMaster(t *testing.T) {
 	t.Parallel()
 	const fails = `echo up $RANK; test $TORCHELASTIC_RESTART_COUNT = 0 || exit 0; test $RANK = 1 && while [ ! -e "$0" ]; do sleep 0.01; done && exit 1
@@ -84,7 +87,8 @@ sleep 1000`
 	c.ends(0, "up 0")
 }
 
-// TestRank0HasItsPort has a rank 0 that listens as Python does, without SO_REUSEADDR, after the others have tried the port.
+// TestRank0HasItsPort has a rank 0 that listens as Python does, without SO_REUSEADDR, after the
+// others have tried the port.
 func TestRank0HasItsPort(t *testing.T) {
 	t.Parallel()
 	const meet = `

@@ -12,8 +12,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
-// documented says of each command in README.md and docs/*.md how it is run here, and what it then prints. What one machine without
-// GPUs does not have is put in its place: declared GPUs (--simulate), or network namespaces for nodes.
+// documented says of each command in README.md and docs/*.md how it is run here, and what it then
+// prints. What one machine without GPUs does not have is put in its place: declared GPUs
+// (--simulate), or network namespaces for nodes.
 var documented = map[string]struct {
 	run  func(t *testing.T, line string) string
 	want string

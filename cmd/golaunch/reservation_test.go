@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// reserver is a Go program that holds GPUs, runs two jobs on them at a time, and then waits for the end of its input.
+// reserver is a Go program that holds GPUs, runs two jobs on them at a time, and then waits for the
+// end of its input.
 func reserver() {
 	if err := reserve(context.Background()); err != nil {
 		fmt.Println(err)
@@ -52,7 +53,8 @@ func reserve(ctx context.Context) error {
 	return errors.Join(r.Release(ctx), r.Err())
 }
 
-// TestAReservation keeps GPUs from all but the jobs within it, until it is released or its program dies.
+// TestAReservation keeps GPUs from all but the jobs within it, until it is released or its program
+// dies.
 func TestAReservation(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 4)

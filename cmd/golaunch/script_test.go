@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestMain lets scripts call commands by name: golaunch and torchrun, built for these tests, and programs that are this test binary,
-// started again.
+// TestMain lets scripts call commands by name: golaunch and torchrun, built for these tests, and
+// programs that are this test binary, started again.
 func TestMain(m *testing.M) {
 	programs := map[string]func(){
 		"golaunch": func() { panic("golaunch is not built") }, // so that scripts may leave out exec

@@ -95,7 +95,8 @@ func TestSlurm(t *testing.T) {
 	s.run("salloc", "--nodes=2", golaunch(t), "--", "sh", "-c", "echo order in: $(grep -lzs '^GOLAUNCH_ENLISTMENT=' /proc/[0-9]*/environ).").ends(0, "order in: .\n")
 }
 
-// TestSlurmEnds checks that the exit code is the root cause's, that no process is left, and what a wrong use says.
+// TestSlurmEnds checks that the exit code is the root cause's, that no process is left, and what a
+// wrong use says.
 func TestSlurmEnds(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 2})
 	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--procs-per-node=2", "--max-restarts=0", "--",
@@ -147,7 +148,8 @@ func TestSlurmJobsSideBySide(t *testing.T) {
 	}
 }
 
-// TestSlurmSignals warns the ranks before the time limit, each once, whichever way golaunch was started.
+// TestSlurmSignals warns the ranks before the time limit, each once, whichever way golaunch was
+// started.
 func TestSlurmSignals(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const rank = "n=0; trap 'n=$((n+1)); echo warned $RANK' USR1; touch up$1$RANK; " +
@@ -218,7 +220,8 @@ func TestSlurmHeterogeneous(t *testing.T) {
 	s.output(s.batch(parts+"srun --het-group=0,1 --ntasks-per-node=1 "+job), want...)
 }
 
-// TestSlurmRunsAgain has each task of an array, and each run of a requeued job, under an id of its own.
+// TestSlurmRunsAgain has each task of an array, and each run of a requeued job, under an id of its
+// own.
 func TestSlurmRunsAgain(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const job = "srun --ntasks-per-node=1 $golaunch -- sh -c 'echo $TORCHELASTIC_RUN_ID rank $RANK restart ${SLURM_RESTART_COUNT:-0}; " +

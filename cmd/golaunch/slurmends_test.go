@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// keeper is a rank that counts the warnings, and is ready when it finds a notice, no file named busy$1 and has had $2 warnings, which may
-// come later on one node than what another node says of its own; $1 names the job.
+// keeper is a rank that counts the warnings, and is ready when it finds a notice, no file named
+// busy$1 and has had $2 warnings, which may come later on one node than what another node says of
+// its own; $1 names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
 while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
 cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 -o $n -lt $2 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
@@ -28,8 +29,8 @@ func script(name string) string {
 	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name + " 1"
 }
 
-// TestSlurmWarns of the time limit, in each of the ways in which golaunch may hear of it: the ranks know until when, and those that are
-// ready need not wait for it.
+// TestSlurmWarns of the time limit, in each of the ways in which golaunch may hear of it: the ranks
+// know until when, and those that are ready need not wait for it.
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
@@ -107,7 +108,8 @@ func TestSlurmPreempts(t *testing.T) {
 	urgent.ends(0)
 }
 
-// TestSlurmTimeLimit has the ranks stopped in order, although both srun and slurmstepd send SIGTERM then.
+// TestSlurmTimeLimit has the ranks stopped in order, although both srun and slurmstepd send SIGTERM
+// then.
 func TestSlurmTimeLimit(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "sh", "-c",

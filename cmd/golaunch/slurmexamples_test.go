@@ -15,7 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// slurmExamples is a cluster and, in the directory that its nodes share, what the scripts of examples/slurm use.
+// slurmExamples is a cluster and, in the directory that its nodes share, what the scripts of
+// examples/slurm use.
 func slurmExamples(t *testing.T, o slurmtest.Options, programs map[string]string) slurm {
 	t.Helper()
 	s := slurm{slurmtest.Start(t, o), t, t.TempDir()}
@@ -47,7 +48,8 @@ func (s slurm) here(env []string, argv ...string) *process {
 	return start(s.t, cmd, append(env, path(filepath.Join(s.dir, "bin")))...)
 }
 
-// submit gives sbatch an example and its arguments, on two nodes of two GPUs, and returns the job's id.
+// submit gives sbatch an example and its arguments, on two nodes of two GPUs, and returns the job's
+// id.
 func (s slurm) submit(example string, env, options []string, args ...string) string {
 	s.t.Helper()
 	argv := append([]string{"sbatch", "--parsable", "--output=%j.out", "--gpus-per-node=2"}, options...)
@@ -57,7 +59,8 @@ func (s slurm) submit(example string, env, options []string, args ...string) str
 	return strings.TrimSpace(id)
 }
 
-// ended waits for the end of a job, also in a run after this one, and wants facts that scontrol shows.
+// ended waits for the end of a job, also in a run after this one, and wants facts that scontrol
+// shows.
 func (s slurm) ended(id string, facts ...string) {
 	s.t.Helper()
 	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eqx 'COMPLETED|FAILED|TIMEOUT|CANCELLED'; do sleep 0.05; done").ends(0)
@@ -75,8 +78,8 @@ e = os.environ
 print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on GPUs", e["CUDA_VISIBLE_DEVICES"], "hugepage", e.get("FI_EFA_USE_HUGE_PAGE"), *sys.argv[1:])
 `
 
-// image stands in for the container of pyxis.sh: no option of Pyxis, of the host's programs a few, and what Enroot's hook for PyTorch
-// says of the one task on each node (50-slurm-pytorch.sh).
+// image stands in for the container of pyxis.sh: no option of Pyxis, of the host's programs a few,
+// and what Enroot's hook for PyTorch says of the one task on each node (50-slurm-pytorch.sh).
 const image = `#!/bin/bash
 args=()
 for a; do
@@ -134,7 +137,8 @@ func TestMegatronSimulated(t *testing.T) {
 	p.ends(0, "rank 3 of 4", "--pipeline-model-parallel-size 2", "--data-path text", "--tokenizer-model my tokenizer --train-iters 5\n")
 }
 
-// stopper is a training program that writes a checkpoint when it is told to stop. Its first run goes on for ever, or fails.
+// stopper is a training program that writes a checkpoint when it is told to stop. Its first run
+// goes on for ever, or fails.
 const stopper = `import os, signal, sys
 rank, run = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "0")
 def stop(*_):
@@ -148,7 +152,8 @@ while run == "0":
     signal.pause()
 `
 
-// TestSlurmExampleRequeue warns a job of its time limit, which makes it stop and run again, and has another one fail for good.
+// TestSlurmExampleRequeue warns a job of its time limit, which makes it stop and run again, and has
+// another one fail for good.
 func TestSlurmExampleRequeue(t *testing.T) {
 	t.Parallel()
 	s := slurmExamples(t, slurmtest.Options{Nodes: 2, GPUs: 2}, map[string]string{"train.py": stopper})
@@ -160,7 +165,8 @@ func TestSlurmExampleRequeue(t *testing.T) {
 	s.ended(failed, "JobState=FAILED", "Restarts=0", "ExitCode=7:0")
 }
 
-// onSlurm runs a documented command on a cluster of three nodes with eight GPUs each, and returns what it and its batch job print.
+// onSlurm runs a documented command on a cluster of three nodes with eight GPUs each, and returns
+// what it and its batch job print.
 func onSlurm(t *testing.T, line string) string {
 	s := slurmExamples(t, slurmtest.Options{Nodes: 3, GPUs: 8}, map[string]string{"train.py": trainer})
 	out := ended(t, s.here(nil, "sh", "-c", line))
@@ -195,8 +201,8 @@ func agentsOnSlurm(t *testing.T, line string) string {
 	return string(text)
 }
 
-// TestSlurmNodes has examples/slurm/node.sh as the Prolog and the Epilog of two nodes, of which one has a broken GPU: that is drained, and its
-// job runs on the other. Old logs go, and new ones stay.
+// TestSlurmNodes has examples/slurm/node.sh as the Prolog and the Epilog of two nodes, of which one
+// has a broken GPU: that is drained, and its job runs on the other. Old logs go, and new ones stay.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	dir, driver := t.TempDir(), fakeDriver(t)(ill)[0]
@@ -288,7 +294,8 @@ func TestModulefile(t *testing.T) {
 	}
 }
 
-// TestSlurmWithinARange has three nodes of a step meet, and all that they listen on for each other, in a range.
+// TestSlurmWithinARange has three nodes of a step meet, and all that they listen on for each other,
+// in a range.
 func TestSlurmWithinARange(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 3})
 	at := regexp.MustCompile(`rank \d meets at \S+:(\d+) within 18000:18010`)

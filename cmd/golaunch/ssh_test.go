@@ -24,7 +24,8 @@ func onHosts(t *testing.T, h *sshtest.Hosts, args ...string) *process {
 	return start(t, cmd)
 }
 
-// left wants none of golaunch's processes on any host: at once if it could end in order, and within moments if not.
+// left wants none of golaunch's processes on any host: at once if it could end in order, and within
+// moments if not.
 func left(t *testing.T, h *sshtest.Hosts) {
 	t.Helper()
 	for _, pid := range h.Processes() {
@@ -76,7 +77,8 @@ func spreader() {
 	os.Exit(result.Code)
 }
 
-// TestSSHFromAnotherProgram has the golaunch in PATH be the nodes of a program's job, and never that program.
+// TestSSHFromAnotherProgram has the golaunch in PATH be the nodes of a program's job, and never
+// that program.
 func TestSSHFromAnotherProgram(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)
@@ -94,7 +96,8 @@ func TestSSHFromAnotherProgram(t *testing.T) {
 	start(t, h.Command(program, "n1,n2"), "PATH="+t.TempDir()).ends(125, "cannot start golaunch on the nodes", "install golaunch here and there at the same path")
 }
 
-// TestSSHThatFails wants the host and ssh's own words, and no process on the hosts where it did not fail.
+// TestSSHThatFails wants the host and ssh's own words, and no process on the hosts where it did not
+// fail.
 func TestSSHThatFails(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestTheStoreIsTheJobs serves the store to the job's nodes alone: a third machine is disconnected, and named.
+// TestTheStoreIsTheJobs serves the store to the job's nodes alone: a third machine is disconnected,
+// and named.
 func TestTheStoreIsTheJobs(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -32,12 +33,13 @@ func TestTheStoreIsTheJobs(t *testing.T) {
 	}
 }
 
-// TestAProxyOnEachNode leads the ranks of the second node to their own machine, has one connection to the first for all of them, and lets
-// no other machine in.
+// TestAProxyOnEachNode leads the ranks of the second node to their own machine, has one connection
+// to the first for all of them, and lets no other machine in.
 func TestAProxyOnEachNode(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
-	// A client of torch's: it greets, sets what it is, and waits for what the others set. Then it stays.
+	// A client of torch's: it greets, sets what it is, and waits for what the others set. Then it
+	// stays.
 	const rank = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
 printf '\000\316\367\205\074\015\001\000\000\000' >&3; head -c 4 <&3 >/dev/null
 printf '\001\002\000\000\000\000\000\000\000/%d\001\000\000\000\000\000\000\000x' $RANK >&3
@@ -69,7 +71,8 @@ echo "rank $RANK has met all at $MASTER_ADDR, and the first at $GOLAUNCH_MASTER_
 	second.line("warning: store of job .*10.77.0.2")
 }
 
-// TestATorchWithoutLibuv does what the report says to do, on the command line and under the torchrun link.
+// TestATorchWithoutLibuv does what the report says to do, on the command line and under the
+// torchrun link.
 func TestATorchWithoutLibuv(t *testing.T) {
 	t.Parallel()
 	root := os.Getenv(testRoot)

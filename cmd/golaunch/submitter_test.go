@@ -17,7 +17,8 @@ import (
 // walter is a user of the node alone on which ranks are run as those who submitted them.
 const walter = 1234
 
-// shared is a cluster of users: the coordinator on the first node, the agent n10 on the second, and nobody on the third.
+// shared is a cluster of users: the coordinator on the first node, the agent n10 on the second, and
+// nobody on the third.
 type shared struct {
 	*heads
 	// place is a directory that all users reach, and command golaunch in it.
@@ -39,7 +40,8 @@ func newShared(t *testing.T, env ...string) *shared {
 	s.write("passwd", "root:x:0:0:root:/root:/bin/sh\nwalter:x:1234:1235::"+s.file("walter")+":/bin/bash\n")
 	s.write("group", "root:x:0:\nwalters:x:1235:\nfriends:x:1236:walter\n")
 	s.command = s.file("golaunch")
-	// By another process: one that this one forks for another test would have the file open for writing, and nobody could run it.
+	// By another process: one that this one forks for another test would have the file open for
+	// writing, and nobody could run it.
 	must(t, exec.Command("install", "-m", "755", golaunch(t), s.command).Run())
 	head := start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
 	head.line("golaunch agent --coordinator " + s.at)
@@ -253,7 +255,8 @@ func (p *process) all() string {
 	return text
 }
 
-// TestRanksOfASubmitterOutliveTheirAgent as the same user's, and the next agent goes on with their files.
+// TestRanksOfASubmitterOutliveTheirAgent as the same user's, and the next agent goes on with their
+// files.
 func TestRanksOfASubmitterOutliveTheirAgent(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)

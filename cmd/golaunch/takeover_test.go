@@ -35,8 +35,9 @@ func counted(t *testing.T, text string, rank int) (pid string) {
 // log is the file that the coordinator keeps.
 func (h *heads) log() string { return filepath.Join(h.home, ".golaunch", h.at, "log") }
 
-// TestTheCoordinatorIsStartedAgain while ranks count, with a log as it is after kill -9, a full disk or the end of the power. No
-// rank notices, the attached client misses nothing, and the job ends with its own code.
+// TestTheCoordinatorIsStartedAgain while ranks count, with a log as it is after kill -9, a full
+// disk or the end of the power. No rank notices, the attached client misses nothing, and the job
+// ends with its own code.
 func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -91,7 +92,8 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestADamagedLog is not read as if it were whole, and stays as it is: somebody may mend it, or decide that jobs end.
+// TestADamagedLog is not read as if it were whole, and stays as it is: somebody may mend it, or
+// decide that jobs end.
 func TestADamagedLog(t *testing.T) {
 	t.Parallel()
 	h, coordinator, _, _ := up(t, 1)
@@ -143,7 +145,8 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	}
 }
 
-// TestTheCoordinatorReturnsWithoutItsLog: a client that waits for its job does not take that for a mistake of its own.
+// TestTheCoordinatorReturnsWithoutItsLog: a client that waits for its job does not take that for a
+// mistake of its own.
 func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -176,8 +179,8 @@ func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	}
 }
 
-// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents come back to a later one, and a detached job
-// goes on there.
+// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents come back to
+// a later one, and a detached job goes on there.
 func TestTheCoordinatorStaysAway(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -92,7 +92,8 @@ func (x *terminal) sees(pattern string) string {
 	}
 }
 
-// colour waits until the word for how the job stands has one that is another than before, and returns it.
+// colour waits until the word for how the job stands has one that is another than before, and
+// returns it.
 func (x *terminal) colour(before string) string {
 	x.t.Helper()
 	re := regexp.MustCompile(`(?m)^(?:\x1b\[[0-9;]*m)*\x1b\[([0-9;]*38;5;[0-9;]+)m(?:training|stalled)`)
@@ -208,7 +209,8 @@ func TestTopInATerminal(t *testing.T) {
 	h.do("stop", "--all")
 }
 
-// TestTopOfALocalJob shows a job of this machine as over when it is, with its ending, and the next one.
+// TestTopOfALocalJob shows a job of this machine as over when it is, with its ending, and the next
+// one.
 func TestTopOfALocalJob(t *testing.T) {
 	h := newCluster(t)
 	x := newTerminal(t, h)

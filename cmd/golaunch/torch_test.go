@@ -12,8 +12,8 @@ import (
 // python is Debian's, which has python3-torch.
 const python = "/usr/bin/python3"
 
-// TestTorchDDP trains on two nodes of two ranks: once undisturbed, once with a rank killed on the way, once under torchrun. All end
-// with the same loss.
+// TestTorchDDP trains on two nodes of two ranks: once undisturbed, once with a rank killed on the
+// way, once under torchrun. All end with the same loss.
 func TestTorchDDP(t *testing.T) {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// agentCases are those of its agent, and of how it starts processes and what becomes of their output.
+// agentCases are those of its agent, and of how it starts processes and what becomes of their
+// output.
 var agentCases = []torchCase{
 	{
 		file: agentFile, tests: "test_run_happy_function test_run_function_with_return_value",

@@ -15,8 +15,9 @@ import (
 	"testing"
 )
 
-// A torchCase is what one or more of torch's own tests assert, as far as a command line shows it. It is run by golaunch and by
-// torchrun itself, each in a directory that has the programs of testdata/torchcases.
+// A torchCase is what one or more of torch's own tests assert, as far as a command line shows it.
+// It is run by golaunch and by torchrun itself, each in a directory that has the programs of
+// testdata/torchcases.
 type torchCase struct {
 	file, tests string // torch's file, and its tests with spaces between them
 	module      string // whose main torchrun is, if it is not torch.distributed.run
@@ -104,7 +105,8 @@ func logs(patterns ...string) func(*torchRun) string {
 
 const sayBoth = `echo "out $RANK"; echo "err $RANK" >&2`
 
-// redirected is a job whose streams go to files, as --redirects says. Here what goes to the console is in a file too.
+// redirected is a job whose streams go to files, as --redirects says. Here what goes to the console
+// is in a file too.
 func redirected(streams string, lines ...string) torchCase {
 	torch := "succeeds\n" + strings.Join(lines, "\n") + "\n"
 	c := torchCase{
@@ -119,7 +121,8 @@ func redirected(streams string, lines ...string) torchCase {
 	return c
 }
 
-// places are where the words of two ranks are: on the console as they are, or behind a prefix, and in the files.
+// places are where the words of two ranks are: on the console as they are, or behind a prefix, and
+// in the files.
 func places(r *torchRun) string {
 	text := r.nodes[0].result() + "\n"
 	for _, stream := range []string{"out", "err"} {
@@ -150,8 +153,9 @@ func badStreams(text string) torchCase {
 	}
 }
 
-// stopped is a job that gets a signal when its ranks are up: none of them is left when it ends. What --tee shows says more than the
-// ranks could: torchrun has started them all, and leaves none behind.
+// stopped is a job that gets a signal when its ranks are up: none of them is left when it ends.
+// What --tee shows says more than the ranks could: torchrun has started them all, and leaves none
+// behind.
 func stopped(by syscall.Signal) torchCase {
 	return torchCase{
 		file: apiFile, tests: "test_subprocess_context_close test_no_zombie_process_binary",
@@ -246,8 +250,8 @@ func roles(of ...string) (nodes []string) {
 
 const sayRole = `echo "$RANK of $WORLD_SIZE, $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, group $GROUP_RANK"`
 
-// assignment says of which sizes the world and the roles are whose ranks are there once each, and how many groups have ranks that
-// follow each other, in the world and in their role.
+// assignment says of which sizes the world and the roles are whose ranks are there once each, and
+// how many groups have ranks that follow each other, in the world and in their role.
 func assignment(r *torchRun) string {
 	world, byRole, groups := map[string][]int{}, map[string][]int{}, map[int][2][]int{}
 	for line := range strings.Lines(r.printed()) {
@@ -279,7 +283,8 @@ func assignment(r *torchRun) string {
 	return r.nodes[0].result() + "\n" + text + strings.Join(each, "") + fmt.Sprintln(in, "groups")
 }
 
-// complete is a name that ends with a number, if the ranks are those below it, and all of them otherwise.
+// complete is a name that ends with a number, if the ranks are those below it, and all of them
+// otherwise.
 func complete(name string, ranks []int) string {
 	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, ' ')+1:])
 	if consecutive(ranks) && len(ranks) == n && slices.Min(ranks) == 0 {
@@ -301,7 +306,8 @@ func consecutive(n []int) bool {
 // untilLost is a rank that ends well in any attempt but the first, which never ends.
 const untilLost = `[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; echo $RANK >up; exec sleep 1000`
 
-// lose has two nodes of so many ranks meet, and kills the second, which is not the one that the nodes meet at.
+// lose has two nodes of so many ranks meet, and kills the second, which is not the one that the
+// nodes meet at.
 func lose(r *torchRun, each int) {
 	up := r.meets("up")
 	first := r.start("")
@@ -311,8 +317,9 @@ func lose(r *torchRun, each int) {
 	second.golaunch.kill()
 }
 
-// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md tells of each. What torchrun itself answers is in a recording
-// for each version of torch; it runs anew to make one (-record), and for suite.All.
+// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md tells of each. What torchrun
+// itself answers is in a recording for each version of torch; it runs anew to make one (-record),
+// and for suite.All.
 func TestTorchCases(t *testing.T) {
 	o := startTorch(t)
 	t.Logf("torch %s of %s", o.version, o.python)
@@ -372,7 +379,8 @@ func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) 
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// TestTorchCasesAreTold holds that docs/torchrun.md has each case once, and says of those that are run here what is seen of them.
+// TestTorchCasesAreTold holds that docs/torchrun.md has each case once, and says of those that are
+// run here what is seen of them.
 func TestTorchCasesAreTold(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/torchrun.md")

@@ -27,8 +27,8 @@ var recordTorch = flag.Bool("record", false, "have TestTorchCases run torchrun i
 
 const howToRecord = "run go test ./cmd/golaunch -run TestTorchCases -record with that torch's Python in " + testPython
 
-// A torchAnswer is what a case shows, and what its first command says on the standard error; of a recorded one only the part that the
-// case looks for.
+// A torchAnswer is what a case shows, and what its first command says on the standard error; of a
+// recorded one only the part that the case looks for.
 type torchAnswer struct {
 	Shows string `json:"shows"`
 	Says  string `json:"says,omitempty"`

@@ -15,7 +15,8 @@ func torchrunOn(t *testing.T, n nettest.Node, args ...string) *exec.Cmd {
 	return n.Command(append([]string{golaunch(t), "torchrun"}, args...)...)
 }
 
-// TestTorchrunNodeRanks gives nodes ranks that are not the order of their addresses. The endpoint is node rank 1's.
+// TestTorchrunNodeRanks gives nodes ranks that are not the order of their addresses. The endpoint
+// is node rank 1's.
 func TestTorchrunNodeRanks(t *testing.T) {
 	nodes, token := cluster(t)
 	var all []*process
@@ -45,7 +46,8 @@ func TestTorchrunTorch(t *testing.T) {
 	ended(t, p)
 }
 
-// TestTorchrunOfAnEnvironment: a link in a virtual environment, called by its path, runs that environment's Python.
+// TestTorchrunOfAnEnvironment: a link in a virtual environment, called by its path, runs that
+// environment's Python.
 func TestTorchrunOfAnEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	env := filepath.Join(dir, "venv")
@@ -74,7 +76,8 @@ func TestTorchrunOfAnEnvironment(t *testing.T) {
 	}
 	start(t, exec.Command("sh", "-c", "exec torchrun --standalone \"$0\"", script), "PATH="+bin+":"+os.Getenv("PATH")).ends(0, env+"\n")
 
-	// One that is linked into a directory with a Python that is no environment's runs that of the environment that is activated.
+	// One that is linked into a directory with a Python that is no environment's runs that of the
+	// environment that is activated.
 	system := filepath.Join(dir, "system", "bin")
 	if err := errors.Join(os.MkdirAll(system, 0o700), os.Symlink(built, filepath.Join(system, "torchrun")),
 		os.Symlink(python, filepath.Join(system, "python3"))); err != nil {

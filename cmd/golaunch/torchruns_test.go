@@ -17,17 +17,19 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// testPython names a variable with the Python whose torch the cases of torch are run against, such as that of a virtual environment
-// with PyPI's newest. Without it that is testRoot's, or Debian's.
+// testPython names a variable with the Python whose torch the cases of torch are run against, such
+// as that of a virtual environment with PyPI's newest. Without it that is testRoot's, or Debian's.
 const testPython = "GOLAUNCH_TEST_PYTHON"
 
-// testRoot names a variable with the root of a Debian that has a newer python3-torch than the machine:
+// testRoot names a variable with the root of a Debian that has a newer python3-torch than the
+// machine:
 //
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const testRoot = "GOLAUNCH_TEST_TORCH"
 
-// inRoot is the Python of another root, which has this one's temporary files, working directory, processes and hosts. A name that is not among its hosts
-// is unknown at once: there are no name servers.
+// inRoot is the Python of another root, which has this one's temporary files, working directory,
+// processes and hosts. A name that is not among its hosts is unknown at once: there are no name
+// servers.
 const inRoot = `#!/bin/sh
 exec unshare --mount sh -c '
 	root=$1 tmp=$2
@@ -41,7 +43,8 @@ exec unshare --mount sh -c '
 // oldestTorch is the first whose torchrun has all flags that the cases use.
 const oldestTorch = "2.14"
 
-// A torch is a Python that has torch, and a process of it that is torchrun as often as it is asked to.
+// A torch is a Python that has torch, and a process of it that is torchrun as often as it is asked
+// to.
 type torch struct {
 	python, version string
 	env             []string // what this torch needs
@@ -65,7 +68,8 @@ type order struct {
 	Signal syscall.Signal    `json:"signal,omitempty"`
 }
 
-// startTorch finds the newest torch that this machine has, and if torchrun itself is to run starts it; it is ready some seconds later.
+// startTorch finds the newest torch that this machine has, and if torchrun itself is to run starts
+// it; it is ready some seconds later.
 func startTorch(t *testing.T) *torch {
 	t.Helper()
 	o := &torch{python: os.Getenv(testPython), ready: make(chan error, 1), ends: map[int]chan<- int{}}

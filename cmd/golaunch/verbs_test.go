@@ -7,7 +7,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 )
 
-// TestOneVerb holds that a command line which names a verb makes that one, and that the table has its name.
+// TestOneVerb holds that a command line which names a verb makes that one, and that the table has
+// its name.
 func TestOneVerb(t *testing.T) {
 	for _, v := range verbs {
 		args := []string{v.name, "--", "true"}

@@ -1,5 +1,5 @@
-// Go-trainer is a program that launches itself: without golaunch around it, it runs a job of four ranks of its own binary; as a
-// rank, it trains. Both sides use golaunch as a library.
+// Go-trainer is a program that launches itself: without golaunch around it, it runs a job of four
+// ranks of its own binary; as a rank, it trains. Both sides use golaunch as a library.
 package main
 
 import (
@@ -46,7 +46,8 @@ func launch() int {
 	return result.Code
 }
 
-// train fits y = 3x by gradient descent; in the first attempt rank 2 fails halfway, so that the restart can be seen.
+// train fits y = 3x by gradient descent; in the first attempt rank 2 fails halfway, so that the
+// restart can be seen.
 func train(me rankenv.Info) {
 	w := 0.0
 	for step := range 100 {

@@ -69,7 +69,8 @@ func newAlert(l Level, kind int, magnitude float64, format string, args ...any) 
 }
 
 const (
-	// stuckAfter is the least time without a heartbeat that is called a standstill. It is longer where steps are: stuckSteps of them.
+	// stuckAfter is the least time without a heartbeat that is called a standstill. It is longer
+	// where steps are: stuckSteps of them.
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
 	// FreshBeat is the age of a heartbeat below which it is nothing to speak of.
 	FreshBeat = 5 * time.Second
@@ -81,7 +82,8 @@ const (
 	unheard = 20 * time.Second
 )
 
-// judge is the one place that says what is wrong with a rank, and how badly. Of several alerts it is the worst.
+// judge is the one place that says what is wrong with a rank, and how badly. Of several alerts it
+// is the worst.
 func rankAlert(r *view.Rank, n *view.Node, of Norms, now time.Time) Alert {
 	if r.Ended != "" {
 		return endAlert(r)

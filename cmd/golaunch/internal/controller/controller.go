@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxLine bounds a question: a job of a cluster has 512 KiB at most, and JSON makes up to 6 bytes
-	// of each.
+	// maxLine bounds a question: a job of a cluster has 512 KiB at most, and JSON makes up to 6
+	// bytes of each.
 	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024

@@ -43,8 +43,8 @@ const (
 	tree      = "../../../../python"
 )
 
-// TestPython runs the tests of the Python package, with each version of CPython that is here; those of failures, which wait most, with Debian's
-// and the oldest.
+// TestPython runs the tests of the Python package, with each version of CPython that is here; those
+// of failures, which wait most, with Debian's and the oldest.
 func TestPython(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(tree, "tests", "test_*.py"))
 	if err != nil || len(files) == 0 {
@@ -96,7 +96,8 @@ func TestPythonOfTorch(t *testing.T) {
 	}
 }
 
-// TestPythonOfVerl runs those of verl's names, with verl, whose packages are large: GOLAUNCH_TEST_VERL is a Python that has them.
+// TestPythonOfVerl runs those of verl's names, with verl, whose packages are large:
+// GOLAUNCH_TEST_VERL is a Python that has them.
 func TestPythonOfVerl(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_VERL")
@@ -111,7 +112,8 @@ func TestPythonOfVerl(t *testing.T) {
 	}
 }
 
-// TestPythonOfAfar has a cluster of two nodes, whose workers are kept from the controller's socket as if they were on other machines.
+// TestPythonOfAfar has a cluster of two nodes, whose workers are kept from the controller's socket
+// as if they were on other machines.
 func TestPythonOfAfar(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 0, 0)
@@ -224,7 +226,8 @@ func TestWhatIsNoProgram(t *testing.T) {
 	}
 }
 
-// ask starts the helper, says one line to it, and returns what it says, as far as that has what is wanted, or until its end.
+// ask starts the helper, says one line to it, and returns what it says, as far as that has what is
+// wanted, or until its end.
 func ask(t *testing.T, text, want string) (string, error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -22,13 +22,15 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// generous bounds waits that only a defect makes long, and brief those that a fault makes last: a busy machine needs less.
+// generous bounds waits that only a defect makes long, and brief those that a fault makes last: a
+// busy machine needs less.
 const (
 	generous = 3 * time.Minute
 	brief    = 15 * time.Second
 )
 
-// job is a check with a process for each node, all on this machine, and a store as golaunch serves it.
+// job is a check with a process for each node, all on this machine, and a store as golaunch serves
+// it.
 type job struct {
 	t     *testing.T
 	store netip.AddrPort

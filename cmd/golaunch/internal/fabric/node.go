@@ -23,7 +23,8 @@ const (
 	ncclLimit = 20 * time.Second
 	// slack is how much later than a test's limit its result may come.
 	slack = 2 * time.Second
-	// helloLimit is how long a node may take to say hello: the ranks of all start within the time of a start over ssh.
+	// helloLimit is how long a node may take to say hello: the ranks of all start within the time
+	// of a start over ssh.
 	helloLimit = 10 * time.Second
 	// restLimit is how long a node waits for its next order, while others are tested.
 	restLimit = 10 * time.Minute
@@ -37,7 +38,8 @@ type hello struct {
 
 // order tells a node what to do next: a test, or to end.
 type order struct {
-	// Test is the name of the test, which both of its nodes have, and Peer the other node; empty for a test alone.
+	// Test is the name of the test, which both of its nodes have, and Peer the other node; empty
+	// for a test alone.
 	Test, Peer string
 	// First is true for one of the two nodes: it listens, or makes the communicator. That has Size
 	// ranks, of which this node's begin at Base.
@@ -233,7 +235,8 @@ func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err er
 	return m, nil
 }
 
-// The keys of the store: nodes are counted by their node rank, orders and outcomes by the node's own number.
+// The keys of the store: nodes are counted by their node rank, orders and outcomes by the node's
+// own number.
 func helloKey(node int) string      { return fmt.Sprintf("hello/%d", node) }
 func orderKey(node, i int) string   { return fmt.Sprintf("order/%d/%d", node, i) }
 func outcomeKey(node, i int) string { return fmt.Sprintf("outcome/%d/%d", node, i) }

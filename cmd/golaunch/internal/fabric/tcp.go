@@ -122,7 +122,8 @@ func (s *server) meeting() meeting {
 	return meeting{Addr: s.Addr().(*net.TCPAddr).AddrPort(), Token: s.token}
 }
 
-// serve takes connections until the one for round trips has ended, and returns the bandwidth to here in GB/s.
+// serve takes connections until the one for round trips has ended, and returns the bandwidth to
+// here in GB/s.
 func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var conns errgroup.Group
@@ -171,7 +172,8 @@ func (s *server) handle(conn net.Conn) error {
 	return err
 }
 
-// dial makes round trips and streams to a server, both ways, and returns the median trip, and the bandwidth to here.
+// dial makes round trips and streams to a server, both ways, and returns the median trip, and the
+// bandwidth to here.
 func (n *node) dial(ctx context.Context, peer string, m meeting, streams int) (f Figures, err error) {
 	control, err := n.connect(ctx, peer, m, forTrips)
 	if err != nil {

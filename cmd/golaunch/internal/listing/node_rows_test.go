@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestNodeRows has a row for each node of a small cluster, and for each kind of node of a large one.
+// TestNodeRows has a row for each node of a small cluster, and for each kind of node of a large
+// one.
 func TestNodeRows(t *testing.T) {
 	var s Cluster
 	for i := range 12_500 {

@@ -62,7 +62,8 @@ func readBoard(t *testing.T) (b board) {
 	return b
 }
 
-// TestBoard holds what Grafana wants of a board, and that it names no data source and no metric that there is not.
+// TestBoard holds what Grafana wants of a board, and that it names no data source and no metric
+// that there is not.
 func TestBoard(t *testing.T) {
 	b := readBoard(t)
 	if b.UID == "" || b.Title == "" || b.SchemaVersion < 36 {

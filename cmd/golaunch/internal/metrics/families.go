@@ -8,7 +8,8 @@ const (
 	counterKind kind = "counter"
 )
 
-// family is one metric, without its values. Families are data: a process that shows no metrics pays nothing for them.
+// family is one metric, without its values. Families are data: a process that shows no metrics pays
+// nothing for them.
 type family struct {
 	level Level
 	kind  kind

@@ -32,7 +32,8 @@ type pinned struct{ state *view.State }
 
 func (p *pinned) State() *view.State { return p.state }
 
-// simulated returns the State of a simulated cluster, twenty minutes after its beginning. It is called in a bubble.
+// simulated returns the State of a simulated cluster, twenty minutes after its beginning. It is
+// called in a bubble.
 func simulated(t testing.TB, nodes int) *view.State {
 	t.Helper()
 	c := &viewtest.Cluster{Nodes: nodes, Slow: 5, Began: time.Now().Add(-20 * time.Minute)}
@@ -189,7 +190,8 @@ func TestEveryFamilyIsDocumented(t *testing.T) {
 	}
 }
 
-// TestABlindWatcher does not look healthy: not before it has heard anything, and not when it hears no more.
+// TestABlindWatcher does not look healthy: not before it has heard anything, and not when it hears
+// no more.
 func TestABlindWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := simulated(t, 2)
@@ -220,7 +222,8 @@ func TestABlindWatcher(t *testing.T) {
 // number is a value as the text format has it.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// TestStragglers: the ratio is what the view has found. It is absent before that, and where nothing is heard of the ranks any more.
+// TestStragglers: the ratio is what the view has found. It is absent before that, and where nothing
+// is heard of the ranks any more.
 func TestStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute), Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
@@ -269,7 +272,8 @@ func TestSources(t *testing.T) {
 		`golaunch_job_state{job="x",state="running"} 1`, `golaunch_job_state{job="y",state="running"} 1`, `golaunch_jobs{state="running"} 2`)
 }
 
-// TestBounds: of many jobs that are over the newest are shown, and of as many names as anybody likes each is bounded.
+// TestBounds: of many jobs that are over the newest are shown, and of as many names as anybody
+// likes each is bounded.
 func TestBounds(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	s := &view.State{At: now, Source: "a", Version: "v1"}

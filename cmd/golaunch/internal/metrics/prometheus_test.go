@@ -33,7 +33,8 @@ const grafana = "../../../../examples/grafana"
 // patience bounds the waits for Prometheus.
 const patience = 3 * time.Minute
 
-// tool finds a program of Debian's package prometheus. A machine without it skips; in CI that is a failure.
+// tool finds a program of Debian's package prometheus. A machine without it skips; in CI that is a
+// failure.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -174,7 +175,8 @@ func healthy(t *testing.T) *target {
 	}}
 }
 
-// failing is a cluster in which everything has gone wrong that a rule is for, but for what the counters do after the first scrapes.
+// failing is a cluster in which everything has gone wrong that a rule is for, but for what the
+// counters do after the first scrapes.
 func failing(t *testing.T) *target {
 	return &target{state: measured(t, 16, 3*time.Hour), scraped: make(chan struct{}, 100), next: func(s *view.State, scrape int) {
 		s.Source, s.Coordinators, s.Silent = "n1:29400", []string{"a", "b", "c"}, []string{"c"}
@@ -197,7 +199,8 @@ func failing(t *testing.T) *target {
 // scraper is a Prometheus that runs.
 type scraper struct{ at string }
 
-// startPrometheus runs one that scrapes two targets, which know the label "job" in the two ways of the example, and tells its alerts.
+// startPrometheus runs one that scrapes two targets, which know the label "job" in the two ways of
+// the example, and tells its alerts.
 func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	t.Helper()
 	path, dir := tool(t, "prometheus"), t.TempDir()
@@ -329,8 +332,8 @@ func (p *pager) await(t *testing.T, instance string, want []string) {
 	}
 }
 
-// TestPrometheus has a real one read the metrics: each panel of the board shows something, and each rule fires where what it is for has
-// happened, and nowhere else.
+// TestPrometheus has a real one read the metrics: each panel of the board shows something, and each
+// rule fires where what it is for has happened, and nowhere else.
 func TestPrometheus(t *testing.T) {
 	tool(t, "prometheus")
 	good, bad, page := healthy(t), failing(t), &pager{fired: map[string][]string{}, told: make(chan struct{})}

@@ -41,8 +41,8 @@ var unknown = launcher.Usage{
 	GPUUse: math.NaN(), Xids: math.NaN(),
 }
 
-// TestLinesAreCountedOnce: whatever ranks do, the counter has what was written since it began to watch, if it has seen each attempt's end; and
-// it never falls.
+// TestLinesAreCountedOnce: whatever ranks do, the counter has what was written since it began to
+// watch, if it has seen each attempt's end; and it never falls.
 func TestLinesAreCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := &world{now: time.Unix(1e9, 0), lines: map[int]float64{}}
@@ -80,8 +80,8 @@ func TestLinesAreCountedOnce(t *testing.T) {
 	})
 }
 
-// TestRatesAfterRestarts has what Prometheus would make of the counters when a job restarts, ends, comes again under its name, or is younger
-// than the exporter.
+// TestRatesAfterRestarts has what Prometheus would make of the counters when a job restarts, ends,
+// comes again under its name, or is younger than the exporter.
 func TestRatesAfterRestarts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w := &world{now: now, lines: map[int]float64{0: 500, 1: 700}}
@@ -150,7 +150,8 @@ func TestLedgerCounters(t *testing.T) {
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_interruption_seconds_total{cause="oom",job="x"} 3600`)
 }
 
-// TestSilentRanks: what was measured long ago is not shown as what is, but for how long nothing was heard is.
+// TestSilentRanks: what was measured long ago is not shown as what is, but for how long nothing was
+// heard is.
 func TestSilentRanks(t *testing.T) {
 	w := &world{now: time.Unix(1e9, 0), lines: map[int]float64{0: 5}}
 	r := w.rank(0, 0)

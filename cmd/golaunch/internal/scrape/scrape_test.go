@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 )
 
-// TestRoundsWatchOn: who is slow shows only with time, so that a round goes on where the one before was. A source that is gone, or in
-// trouble, is let go.
+// TestRoundsWatchOn: who is slow shows only with time, so that a round goes on where the one before
+// was. A source that is gone, or in trouble, is let go.
 func TestRoundsWatchOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -69,8 +69,8 @@ func TestRoundsWatchOn(t *testing.T) {
 	})
 }
 
-// TestAVanishedSourceCallsSomebody: from when a coordinator is gone until it is back the metrics say that nothing is seen of it, and the rule
-// for that fires.
+// TestAVanishedSourceCallsSomebody: from when a coordinator is gone until it is back the metrics
+// say that nothing is seen of it, and the rule for that fires.
 func TestAVanishedSourceCallsSomebody(t *testing.T) {
 	var series []string
 	synctest.Test(t, func(t *testing.T) {

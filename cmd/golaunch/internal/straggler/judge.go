@@ -263,8 +263,8 @@ func (w *Watch) compare(s *sense) {
 	s.measure()
 }
 
-// alone reports whether ranks can be slow from the beginning by themselves: they are one rank, or one node that is neither the first
-// nor the last.
+// alone reports whether ranks can be slow from the beginning by themselves: they are one rank, or
+// one node that is neither the first nor the last.
 func (w *Watch) alone(ranks []int) bool {
 	if len(ranks) == 0 || 2*len(ranks) > len(w.odd) {
 		return false

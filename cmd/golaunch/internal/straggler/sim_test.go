@@ -8,13 +8,16 @@ import (
 	"time"
 )
 
-// A world is a job of nodes with GPUs, in which one thing may become slow. It is made of steps: ranks compute for a time with noise, tensor
-// parallel ones wait for each other in every layer, pipeline stages for each other's microbatches (1F1B), and all in the collective that
-// ends the step. What a rank does in a step is three parts: its GPU idles for its host, then computes and waits by turns, then waits.
+// A world is a job of nodes with GPUs, in which one thing may become slow. It is made of steps:
+// ranks compute for a time with noise, tensor parallel ones wait for each other in every layer,
+// pipeline stages for each other's microbatches (1F1B), and all in the collective that ends the
+// step. What a rank does in a step is three parts: its GPU idles for its host, then computes and
+// waits by turns, then waits.
 type world struct {
 	*rand.Rand
 	nodes, per, tp, pp int
-	// step is what a step's computing takes, in seconds, and comm what the collective at its end takes beside.
+	// step is what a step's computing takes, in seconds, and comm what the collective at its end
+	// takes beside.
 	step, comm float64
 	// noise is of a microbatch, of which there are micro; stage is how heavy each stage is.
 	noise float64
@@ -27,7 +30,8 @@ type world struct {
 	// skew is how much a node's clock is ahead, and sampled its agent's period, in seconds.
 	skew    []float64
 	sampled float64
-	// save and eval are done every so many steps for some seconds, by rank 0 alone or by all; hiccups come once in so many steps of a rank.
+	// save and eval are done every so many steps for some seconds, by rank 0 alone or by all;
+	// hiccups come once in so many steps of a rank.
 	save, eval phase
 	hiccups    int
 	startup    float64
@@ -75,8 +79,8 @@ func (w *world) place() Place {
 	return p
 }
 
-// part is what a rank does in a stretch: until host its GPU idles, until end it draws mix, and then waits. came is when it came to the
-// collective.
+// part is what a rank does in a stretch: until host its GPU idles, until end it draws mix, and then
+// waits. came is when it came to the collective.
 type part struct{ host, end, mix, came float64 }
 
 // energy is what a rank has drawn until a time in the stretch, and use for how long kernels ran.
@@ -94,7 +98,8 @@ type clock struct {
 	tick float64
 	// next is when each node's agent looks, last when it did.
 	next, last []float64
-	// drawn and used are what ranks had drawn and used at the begin of the stretch; seen what the agent saw last.
+	// drawn and used are what ranks had drawn and used at the begin of the stretch; seen what the
+	// agent saw last.
 	drawn, used, seenDrawn, seenUsed []float64
 	bias                             []float64
 	steps                            []int64
@@ -172,7 +177,8 @@ func (c *clock) pause(p phase, power float64) {
 	c.slow = max(0, c.slow-pauseSlots-1)
 }
 
-// work is what a rank's host and GPU take for their part of a step, and what the GPU draws meanwhile.
+// work is what a rank's host and GPU take for their part of a step, and what the GPU draws
+// meanwhile.
 func (c *clock) work(r, stage int) (host, gpu, draw float64) {
 	w, f := c.w, &c.w.fault
 	gpu = w.step * w.stage[stage] * math.Exp(w.NormFloat64()*w.noise/math.Sqrt(float64(w.micro)))

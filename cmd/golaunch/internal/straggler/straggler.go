@@ -26,8 +26,8 @@
 // meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s, and
 // within ten steps if they take longer; without heartbeats within 30 s, and then a longer
 // evaluation may look like a slow rank. A rank that was slow from the beginning is named only if it
-// is the only one, or its node is, if it sticks out by a quarter, and if it is neither the first nor
-// the last, where pipelines have more work. Changes of some percent in an hour count as normal.
+// is the only one, or its node is, if it sticks out by a quarter, and if it is neither the first
+// nor the last, where pipelines have more work. Changes of some percent in an hour count as normal.
 //
 // The watch ignores what lasts less than about three in ten seconds, and times in which nearly all
 // ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank delays all by

@@ -82,8 +82,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestIdle says of ranks that use too little CPU to be judged neither that one is slow nor that none is: they beat and write alike whoever
-// holds them up.
+// TestIdle says of ranks that use too little CPU to be judged neither that one is slow nor that
+// none is: they beat and write alike whoever holds them up.
 func TestIdle(t *testing.T) {
 	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 0, 1, 1}})
 	if err != nil {
@@ -134,7 +134,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestTheLastRank is not named for being slow from the beginning: the last stage of a pipeline has more work.
+// TestTheLastRank is not named for being slow from the beginning: the last stage of a pipeline has
+// more work.
 func TestTheLastRank(t *testing.T) {
 	s := scene{told: all, kinds: []string{"gpu"}}
 	for _, rank := range []int{30, 31} {

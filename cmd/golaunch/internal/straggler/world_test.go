@@ -72,7 +72,8 @@ func seldom(w *world) {
 	w.fault.from += 900
 }
 
-// beginning has ranks that are slow from the first step on, by more than pipeline stages or GPUs of one kind differ.
+// beginning has ranks that are slow from the first step on, by more than pipeline stages or GPUs of
+// one kind differ.
 func beginning(w *world) {
 	atLeast4(w)
 	w.fault.from, w.fault.by = 0, 0.5+w.fault.by/2
@@ -277,8 +278,8 @@ func (s score) row(name string) string {
 
 const head = "                                       made hurt  hit false precision recall  50 %   95 %  slower   cost\n"
 
-// perScene is how many worlds of each kind are made, and half of them where precision and recall need not be 0.95. Under the race
-// detector they are few, and there is no table.
+// perScene is how many worlds of each kind are made, and half of them where precision and recall
+// need not be 0.95. Under the race detector they are few, and there is no table.
 const perScene = 96
 
 func (s scene) worlds() int {
@@ -288,9 +289,11 @@ func (s scene) worlds() int {
 	return perScene / 2
 }
 
-// TestSignals plays worlds of each kind, and holds what is found by which signals to testdata/signals. Columns are the worlds, those with
-// a straggler, those in which it was found in time, what was named wrongly, the seconds of training in which half and nearly all were
-// found, and by how many points of a hundred Slower and Cost were off in half of them. Run with -rewrite to accept a change.
+// TestSignals plays worlds of each kind, and holds what is found by which signals to
+// testdata/signals. Columns are the worlds, those with a straggler, those in which it was found in
+// time, what was named wrongly, the seconds of training in which half and nearly all were found,
+// and by how many points of a hundred Slower and Cost were off in half of them. Run with -rewrite
+// to accept a change.
 func TestSignals(t *testing.T) {
 	if raced {
 		for _, s := range scenes {

@@ -28,7 +28,8 @@ var rewrite = flag.Bool("rewrite", false, "accept the pictures in testdata as th
 // plainTheme has no style at all: pictures of it can be read.
 var plainTheme = Theme{Name: "plain"}
 
-// watched is what a model has of a source after it was asked. It is called in a bubble of virtual time.
+// watched is what a model has of a source after it was asked. It is called in a bubble of virtual
+// time.
 func watched(t *testing.T, s view.Source) *Picture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

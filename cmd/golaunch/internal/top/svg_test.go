@@ -72,7 +72,8 @@ func (s style) set(parameters string) style {
 	return s
 }
 
-// svg is a frame as a picture, each run of one style where its columns are, whatever the reader's font.
+// svg is a frame as a picture, each run of one style where its columns are, whatever the reader's
+// font.
 func svg(frame string, width, height int) string {
 	const w, h = 8, 17
 	var b strings.Builder

@@ -13,7 +13,8 @@ import (
 // maxText bounds the bytes that are read of a text from outside. No screen is as wide.
 const maxText = 4 << 10
 
-// escapes are the control sequences of terminals (ECMA-48): CSI, the strings OSC, DCS, SOS, PM and APC, and all others that begin with ESC.
+// escapes are the control sequences of terminals (ECMA-48): CSI, the strings OSC, DCS, SOS, PM and
+// APC, and all others that begin with ESC.
 var escapes = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)`)
 
 // clean makes a text from outside safe for a screen: it removes control sequences, and keeps only
@@ -62,7 +63,8 @@ func visible(s string) string {
 	return b.String()
 }
 
-// combines are the marks of Latin, Greek, Cyrillic, Hebrew, Arabic and Thai, which take no room anywhere.
+// combines are the marks of Latin, Greek, Cyrillic, Hebrew, Arabic and Thai, which take no room
+// anywhere.
 func combines(r rune) bool { return r < 0x0700 || r >= 0x0e00 && r < 0x0e80 }
 
 func asciiOnly(r rune) rune {

@@ -69,7 +69,8 @@ var allKeys = []string{
 	"space", "漢",
 }
 
-// TestAnyScreen: whatever is pressed, and however large the screen is, a frame fits, and shows what is chosen.
+// TestAnyScreen: whatever is pressed, and however large the screen is, a frame fits, and shows what
+// is chosen.
 func TestAnyScreen(t *testing.T) {
 	var pictures []*Picture
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +107,8 @@ func TestAnyScreen(t *testing.T) {
 	})
 }
 
-// TestChosenStays: what somebody has chosen stays so while others become worse, and the worst is chosen while nobody has.
+// TestChosenStays: what somebody has chosen stays so while others become worse, and the worst is
+// chosen while nobody has.
 func TestChosenStays(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, "enter", "n", "j", "j")
 	was := s.chosen()
@@ -215,7 +217,8 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFold: lines that ranks have in common are one, and what nobody else says comes after a moment.
+// TestFold: lines that ranks have in common are one, and what nobody else says comes after a
+// moment.
 func TestFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollower(subject{job: "a", prefix: true}, func() {})
@@ -332,7 +335,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkPicture takes a new state of ten thousand ranks and draws it, as four times a second at most.
+// BenchmarkPicture takes a new state of ten thousand ranks and draws it, as four times a second at
+// most.
 func BenchmarkPicture(b *testing.B) {
 	state := large(b)
 	s := pictured(NewPicture(state), "j", "enter", "n").sized(200, 50)
@@ -375,7 +379,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestMeasureIsSeen: the key that changes what the heat map is of brings it back, and what the log leaves no use for is not offered.
+// TestMeasureIsSeen: the key that changes what the heat map is of brings it back, and what the log
+// leaves no use for is not offered.
 func TestMeasureIsSeen(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: -1}, "j", "j", "enter", "l").sized(80, 24)
 	if frame := s.frame(); strings.Contains(frame, "GPU use") || strings.Contains(frame, "enter into") {

@@ -165,7 +165,8 @@ func TestPastOfAModel(t *testing.T) {
 	})
 }
 
-// apart is a cluster whose clocks are hours apart, and whose nodes tell the samples of some seconds at once, each at another time.
+// apart is a cluster whose clocks are hours apart, and whose nodes tell the samples of some seconds
+// at once, each at another time.
 type apart struct{ *viewtest.Cluster }
 
 const batch = 15
@@ -205,7 +206,8 @@ func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[la
 	}
 }
 
-// TestModelOfNodesApart names the slow rank, and its price, where clocks are apart and nodes are heard at different times, and nobody before.
+// TestModelOfNodesApart names the slow rank, and its price, where clocks are apart and nodes are
+// heard at different times, and nobody before.
 func TestModelOfNodesApart(t *testing.T) {
 	for _, rank := range []int{3, 13, 20} { // of different nodes
 		synctest.Test(t, func(t *testing.T) {

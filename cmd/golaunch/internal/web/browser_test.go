@@ -31,8 +31,8 @@ var errNoBrowser = errors.New("install chromium: no browser is here")
 // atEnd is what is left to do when all tests are over, the last first.
 var atEnd []func()
 
-// TestMain runs the tests apart from others: a browser breaks off what it loads when an interface comes or goes on its machine, and others have
-// some come and go.
+// TestMain runs the tests apart from others: a browser breaks off what it loads when an interface
+// comes or goes on its machine, and others have some come and go.
 func TestMain(m *testing.M) {
 	done := suite.Apart()
 	code := m.Run()
@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium is one for all tests, since it takes long to begin; each test has a profile of its own in it.
+// chromium is one for all tests, since it takes long to begin; each test has a profile of its own
+// in it.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} {
@@ -90,7 +91,8 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// tab is a page of a browser, which fails the test if anything is said to its console, or asked for elsewhere.
+// tab is a page of a browser, which fails the test if anything is said to its console, or asked for
+// elsewhere.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -172,7 +174,8 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits until an expression is true, which is tried whenever the page is painted. The page may become another one meanwhile.
+// until waits until an expression is true, which is tried whenever the page is painted. The page
+// may become another one meanwhile.
 func (p *tab) until(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, limit)

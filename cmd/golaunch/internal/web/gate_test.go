@@ -25,7 +25,8 @@ type visitor struct {
 	cookie, key string
 }
 
-// ask sends a request with some headers, and returns the answer and its body; that of a stream is its first line.
+// ask sends a request with some headers, and returns the answer and its body; that of a stream is
+// its first line.
 func (v visitor) ask(t *testing.T, method, at, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
@@ -277,7 +278,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestASlowReader: a browser that takes nothing of what it has asked for is left, and its place is free.
+// TestASlowReader: a browser that takes nothing of what it has asked for is left, and its place is
+// free.
 func TestASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := map[string]view.Source{"here": cluster(1)}

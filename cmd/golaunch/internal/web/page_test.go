@@ -83,7 +83,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// broken is a cluster with a job that has failed, of which everything that a user can name would be markup.
+// broken is a cluster with a job that has failed, of which everything that a user can name would be
+// markup.
 type broken struct{ *viewtest.Cluster }
 
 const evil = `50%/<img src=x onerror=alert(1)>`
@@ -110,7 +111,8 @@ func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, e
 	return s, err
 }
 
-// TestNothingIsMarkup: names, reasons and output are shown as they are, and a failure with all that is known of it.
+// TestNothingIsMarkup: names, reasons and output are shown as they are, and a failure with all that
+// is known of it.
 func TestNothingIsMarkup(t *testing.T) {
 	c := broken{cluster(1)}
 	s := serve(t, c.Cluster, func(o *Options) {
@@ -222,7 +224,8 @@ func TestFocusOrder(t *testing.T) {
 	}
 }
 
-// TestComesAndGoes: a coordinator that is gone is told, with the age of what is shown, and so is its return.
+// TestComesAndGoes: a coordinator that is gone is told, with the age of what is shown, and so is
+// its return.
 func TestComesAndGoes(t *testing.T) {
 	var gone atomic.Bool
 	c := cluster(2)
@@ -244,7 +247,8 @@ func TestComesAndGoes(t *testing.T) {
 	p.until(`document.getElementById('banner').hidden && document.getElementById('live').textContent === 'live'`)
 }
 
-// TestAHiddenPage asks for nothing: a browser has few connections to a server. When it is shown again the log is where it was.
+// TestAHiddenPage asks for nothing: a browser has few connections to a server. When it is shown
+// again the log is where it was.
 func TestAHiddenPage(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	p := newTab(t, browser(t), s.base)
@@ -330,8 +334,8 @@ func TestTwoBrowsers(t *testing.T) {
 	_ = second.complaints() // the answer was 403
 }
 
-// TestAnotherSite: a page of elsewhere, in the browser of somebody who has a session, stops nothing, sees nothing and
-// frames nothing.
+// TestAnotherSite: a page of elsewhere, in the browser of somebody who has a session, stops
+// nothing, sees nothing and frames nothing.
 func TestAnotherSite(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -411,7 +415,8 @@ func (c plainNodes) Query(ctx context.Context, q launcher.Query) (launcher.Statu
 	return s, err
 }
 
-// TestPlainNodes: nodes are in the order in which people count, and of what is not there is no chart.
+// TestPlainNodes: nodes are in the order in which people count, and of what is not there is no
+// chart.
 func TestPlainNodes(t *testing.T) {
 	c := cluster(12)
 	s := serve(t, c, func(o *Options) { o.Model = view.New(map[string]view.Source{"here": plainNodes{c}}, view.Options{}) })

@@ -42,7 +42,8 @@ func stateOfCluster(t testing.TB, c *viewtest.Cluster, after time.Duration) (fir
 	return first, last
 }
 
-// TestSize: a page of 1,000 nodes of 8 ranks is under 1 MiB, and what changes in a second far less than the whole.
+// TestSize: a page of 1,000 nodes of 8 ranks is under 1 MiB, and what changes in a second far less
+// than the whole.
 func TestSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, last := stateOfCluster(t, &viewtest.Cluster{Nodes: 1000, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, time.Second)
@@ -218,7 +219,8 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// TestFoldedTail: lines that ranks have in common are one, odd ones stay apart, and nobody waits for ranks that say nothing.
+// TestFoldedTail: lines that ranks have in common are one, odd ones stay apart, and nobody waits
+// for ranks that say nothing.
 func TestFoldedTail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tail := newTail(100)
@@ -261,7 +263,8 @@ func TestFoldedTail(t *testing.T) {
 	})
 }
 
-// TestTroubleHasAnAge: when coordinators do not answer the page says so, and since when, and when they do again.
+// TestTroubleHasAnAge: when coordinators do not answer the page says so, and since when, and when
+// they do again.
 func TestTroubleHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why atomic.Pointer[string]

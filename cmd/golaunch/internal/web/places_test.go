@@ -103,7 +103,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlaces: a connection has one, until it is closed for the first time, and a guest without a place is a stranger.
+// TestPlaces: a connection has one, until it is closed for the first time, and a guest without a
+// place is a stranger.
 func TestPlaces(t *testing.T) {
 	l := pipes{make(chan net.Conn, 3), make(chan struct{})}
 	defer l.Close()

@@ -13,8 +13,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "make the pictures of the page in the documents anew")
 
-// shown is where the pictures of the page in the documents are; a browser does not draw each byte of them alike everywhere, so with them is the sum of
-// what draws them.
+// shown is where the pictures of the page in the documents are; a browser does not draw each byte
+// of them alike everywhere, so with them is the sum of what draws them.
 const shown = "../../../../docs/pictures/"
 
 // TestShown: the pictures in the documents are of the page as it is.

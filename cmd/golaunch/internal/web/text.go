@@ -8,7 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// Bounds of texts, in characters. What programs and users have named may be long, and a page shows many.
+// Bounds of texts, in characters. What programs and users have named may be long, and a page shows
+// many.
 const (
 	maxName   = 256
 	maxTitle  = 1000

@@ -25,7 +25,8 @@ type Options struct {
 	Sources func() map[string]view.Source
 	// Version is this golaunch's.
 	Version string
-	// Host is the name that the user listens on; a browser may also use any address, "localhost" and the name of this machine.
+	// Host is the name that the user listens on; a browser may also use any address, "localhost"
+	// and the name of this machine.
 	Host string
 	// AllowStop lets users of the page stop jobs.
 	AllowStop bool

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Judge says what the results so far prove of each node, and which pairs failed though both nodes work, good or slow, with others:
-// there it is the way between the two.
+// Judge says what the results so far prove of each node, and which pairs failed though both nodes
+// work, good or slow, with others: there it is the way between the two.
 func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 	v := c.view()
 	works := func(node int) bool { return v.verdicts[node].State == Good || v.verdicts[node].State == Slow }
@@ -70,8 +70,9 @@ func (c Contest) view() view {
 	return v
 }
 
-// accuse names a node bad that has failed with a good one, and with another node too as long as there is one to try: a single failure
-// may be that of the way between two. It is slow if it has worked with a good one at all.
+// accuse names a node bad that has failed with a good one, and with another node too as long as
+// there is one to try: a single failure may be that of the way between two. It is slow if it has
+// worked with a good one at all.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0
@@ -103,7 +104,8 @@ func (c Contest) thresholds() thresholds {
 	return thresholds{c.Slow * c.Usual(true), c.Slow * c.Usual(false)}
 }
 
-// Usual is the upper quartile of the bandwidths so far, inside nodes or between two, in GB/s; 0 when none was measured.
+// Usual is the upper quartile of the bandwidths so far, inside nodes or between two, in GB/s; 0
+// when none was measured.
 func (c Contest) Usual(alone bool) float64 {
 	var bandwidths []float64
 	for _, r := range c.Done {

@@ -1,7 +1,9 @@
-// Package pairtests decides which nodes test their communication with which, round by round, until each is proven good or named bad.
+// Package pairtests decides which nodes test their communication with which, round by round, until
+// each is proven good or named bad.
 //
-// It is arithmetic on results. All nodes are tested alone at first, those who pass in pairs, and those of a pair that failed each with
-// a partner that is proven good. A round takes as long as one test, whatever the number of nodes, since no node is in two of its tests.
+// It is arithmetic on results. All nodes are tested alone at first, those who pass in pairs, and
+// those of a pair that failed each with a partner that is proven good. A round takes as long as one
+// test, whatever the number of nodes, since no node is in two of its tests.
 package pairtests
 
 import (
@@ -16,7 +18,8 @@ type Test struct{ A, B int }
 // Alone says that the test is inside one node.
 func (t Test) Alone() bool { return t.A == t.B }
 
-// Result is what came of a test. A test in which one node fell silent has none: the silent node gets one that failed, alone.
+// Result is what came of a test. A test in which one node fell silent has none: the silent node
+// gets one that failed, alone.
 type Result struct {
 	Test
 	Latency time.Duration
@@ -42,8 +45,8 @@ const (
 	Untested State = "untested"
 )
 
-// Verdict is a node's state and the result that it rests on: the best of a good node, the worst of another. Tested is false when
-// there is no such result.
+// Verdict is a node's state and the result that it rests on: the best of a good node, the worst of
+// another. Tested is false when there is no such result.
 type Verdict struct {
 	State    State
 	Evidence Result
@@ -53,8 +56,9 @@ type Verdict struct {
 // Contest is the results of a number of nodes so far.
 type Contest struct {
 	Nodes int
-	// Slow is the part of the usual bandwidth below which a node is slow; 0 compares none. Usual is what three in four tests do not
-	// exceed: a slow node makes two of each pair look slow, so that the median would already be wrong with every fourth node slow.
+	// Slow is the part of the usual bandwidth below which a node is slow; 0 compares none. Usual is
+	// what three in four tests do not exceed: a slow node makes two of each pair look slow, so that
+	// the median would already be wrong with every fourth node slow.
 	Slow float64
 	Done []Result
 }
@@ -86,7 +90,8 @@ func (c Contest) Next(round int) []Test {
 	return v.against(good, open, round)
 }
 
-// lastRound bounds the rounds: in each, at least as many nodes are settled as are good. Most nodes must be bad to need more.
+// lastRound bounds the rounds: in each, at least as many nodes are settled as are good. Most nodes
+// must be bad to need more.
 func lastRound(nodes int) int { return 2*bits.Len(uint(nodes)) + 2 }
 
 func (c Contest) alone() []Test {
@@ -97,7 +102,8 @@ func (c Contest) alone() []Test {
 	return tests
 }
 
-// among pairs nodes with each other as in a round-robin tournament: one stays, the others turn by one place each round.
+// among pairs nodes with each other as in a round-robin tournament: one stays, the others turn by
+// one place each round.
 func (v view) among(nodes []int, turn int) (tests []Test) {
 	ring := slices.Clone(nodes)
 	if len(ring)%2 == 1 {
@@ -127,7 +133,8 @@ func seat(ring []int, place, turn int) int {
 
 func pair(a, b int) Test { return Test{min(a, b), max(a, b)} }
 
-// against gives each open node a good one that it has not met. Who gets none this time waits: those who pass are partners next time.
+// against gives each open node a good one that it has not met. Who gets none this time waits: those
+// who pass are partners next time.
 func (v view) against(good, open []int, turn int) (tests []Test) {
 	turn %= len(good)
 	free := slices.Concat(good[turn:], good[:turn])

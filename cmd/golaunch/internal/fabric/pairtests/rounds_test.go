@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain makes worlds enough to meet what is rare; they are small. A file for one that failed would stand for another bug's, too.
+// TestMain makes worlds enough to meet what is rare; they are small. A file for one that failed
+// would stand for another bug's, too.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	settings := map[string]string{"rapid.nofailfile": "true"}
@@ -35,7 +36,8 @@ var worldSeed = flag.String("world-seed", "", "make just the world that rapid ma
 // world is what tests would find: what is broken in each node, by its number.
 type world struct {
 	nodes int
-	// alone fail even alone, nics with every other node, slow are ten times slower than others; paths are pairs that fail.
+	// alone fail even alone, nics with every other node, slow are ten times slower than others;
+	// paths are pairs that fail.
 	alone, nics, slow map[int]bool
 	paths             map[Test]bool
 	// silent fall silent in the round.
@@ -154,8 +156,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestWorld plants faults at random. A node is never blamed for another's, nor for that of the way to a good one; where most are well,
-// each fault is found, within few rounds.
+// TestWorld plants faults at random. A node is never blamed for another's, nor for that of the way
+// to a good one; where most are well, each fault is found, within few rounds.
 func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{nodes: rapid.OneOf(rapid.IntRange(2, 4), rapid.IntRange(2, 12), rapid.IntRange(2, 200)).Draw(t, "nodes"), alone: set(), nics: set(), slow: set(), silent: map[int]int{}}

@@ -14,9 +14,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Cluster is a cluster of Nodes with eight GPUs each, at a time: one job trains on all but the last eighth of the nodes, with rank Slow behind
-// the others; one has failed and starts again there; one waits; one is over. Everything follows from the time, so that pictures of it do not
-// change.
+// Cluster is a cluster of Nodes with eight GPUs each, at a time: one job trains on all but the last
+// eighth of the nodes, with rank Slow behind the others; one has failed and starts again there; one
+// waits; one is over. Everything follows from the time, so that pictures of it do not change.
 type Cluster struct {
 	Nodes int
 	// Slow is a rank that draws less power and whose steps end late; none when negative.
@@ -279,7 +279,8 @@ func (c *Cluster) Ping(context.Context, string, time.Duration) iter.Seq2[launche
 	}
 }
 
-// Logs has a few lines of every rank of the first job, of which rank 7 has lost its loss; with Follow it waits for ctx then.
+// Logs has a few lines of every rank of the first job, of which rank 7 has lost its loss; with
+// Follow it waits for ctx then.
 func (c *Cluster) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
 	return func(yield func(launcher.LogChunk, error) bool) {
 		if id != "llama-70b" {
