@@ -54,40 +54,51 @@ func (r *run) several(ctx context.Context, times int, work, peer string, argv []
 }
 
 func (r *run) golaunchTurn(ctx context.Context, s *scope) error {
-	port, err := free()
-	if err != nil {
-		return err
-	}
-	dir := r.notes("cluster")
-	at, token := "127.0.0.1:"+port, filepath.Join(r.dir, "token")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600)); err != nil {
-		return err
-	}
 	mark, err := r.piece()
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	coordinator := []string{r.golaunch, "coordinator", "--listen", at, "--state-dir", filepath.Join(dir, "state"), "--token-file", token}
-	if err := r.daemon(s, "listens", coordinator); err != nil {
-		return err
-	}
-	agent := []string{
-		r.golaunch, "agent", "--allow-run-as-root", "--coordinator", at, "--name", "n1", "--token-file", token, "--log-dir", filepath.Join(dir, "logs"),
-	}
-	if err := r.daemon(s, "in the cluster", agent); err != nil {
+	words, err := r.golaunchCluster(s)
+	if err != nil {
 		return err
 	}
 	const daemons = "golaunch coordinator --listen HOST:PORT, golaunch agent --coordinator HOST:PORT"
 	r.sample("cluster-start", record.Golaunch, []string{daemons}, milliseconds(time.Since(begin)))
-	words := func(words ...string) []string {
-		return append(append([]string{r.golaunch}, words[0], "--coordinator", at, "--token-file", token), words[1:]...)
-	}
 	r.several(ctx, 3, "cluster-status", record.Golaunch, words("status"), r.exec)
 	r.several(ctx, 3, "cluster-submit", record.Golaunch, words("run", "--quiet", "--", "true"), r.exec)
 	r.several(ctx, 3, "cluster-workers", record.Golaunch, words("run", "--quiet", "--procs-per-node", workers, "--", r.rank, "noop"), r.exec)
 	r.sample("cluster-memory", record.Golaunch, []string{daemons}, memory(marked(mark)))
 	return nil
+}
+
+// golaunchCluster starts a coordinator and an agent, and returns what makes a verb with some words a command for them.
+func (r *run) golaunchCluster(s *scope) (command func(words ...string) []string, err error) {
+	port, err := free()
+	if err != nil {
+		return nil, err
+	}
+	dir := r.notes("cluster")
+	at, token := "127.0.0.1:"+port, filepath.Join(r.dir, "token")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600)); err != nil {
+		return nil, err
+	}
+	coordinator := []string{r.golaunch, "coordinator", "--listen", at, "--state-dir", filepath.Join(dir, "state"), "--token-file", token}
+	if err := r.daemon(s, "listens", coordinator); err != nil {
+		return nil, err
+	}
+	agent := []string{
+		r.golaunch, "agent", "--coordinator", at, "--name", "n1", "--token-file", token, "--log-dir", filepath.Join(dir, "logs"),
+	}
+	if !r.rootful {
+		agent = append(agent, "--allow-run-as-root")
+	}
+	if err := r.daemon(s, "in the cluster", agent); err != nil {
+		return nil, err
+	}
+	return func(words ...string) []string {
+		return append([]string{r.golaunch, words[0], "--coordinator", at, "--token-file", token}, words[1:]...)
+	}, nil
 }
 
 // daemon starts a command, waits until it says a word on its standard error, and ends it in order with the scope.

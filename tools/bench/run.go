@@ -35,8 +35,10 @@ type run struct {
 	// dir has all files of the run, and is removed with it.
 	dir            string
 	golaunch, rank string
-	peers          peers
-	pieces         int
+	// rootful says that golaunch is an old one, which needs no flag to run ranks as root.
+	rootful bool
+	peers   peers
+	pieces  int
 }
 
 // sample notes what a run of a command took, or how much it was.
