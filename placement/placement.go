@@ -76,7 +76,7 @@ type Request struct {
 	// that many nodes, wherever the ranks then run.
 	MinNodes, MaxNodes int
 	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
-	// order of node ranks ("4,8,2"), of which n nodes use the first n. An entry of 0 or less is an
+	// order of node ranks ("4,8,2"); a job on n nodes uses the first n. An entry of 0 or less is an
 	// error, except that a single [AllGPUs] means all GPUs of each node, or as many ranks as its
 	// [SlotsLabel] says.
 	PerNode []int

@@ -35,7 +35,7 @@ func BenchmarkShortJobs(b *testing.B) {
 	}
 }
 
-// BenchmarkGather has the nodes come while a job of all of them waits.
+// BenchmarkGather adds the nodes while a job that needs all of them waits.
 func BenchmarkGather(b *testing.B) {
 	for b.Loop() {
 		s := New()
@@ -50,7 +50,7 @@ func BenchmarkGather(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*manyNodes), "ns/node")
 }
 
-// BenchmarkFullQueue ends jobs of 1 node, on all of which a job of all nodes waits.
+// BenchmarkFullQueue ends jobs of 1 node while a job that needs all nodes waits.
 func BenchmarkFullQueue(b *testing.B) {
 	for b.Loop() {
 		s := filled(1000)

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// check holds an outcome against the rules.
+// check compares an outcome with the rules.
 func (w *world) check(out Outcome) error {
 	waiting := map[string][]string{}
 	for _, j := range w.state.Jobs() {
@@ -50,7 +50,7 @@ func (w *world) check(out Outcome) error {
 	return nil
 }
 
-// turn is 0 for jobs that hold something, which come first.
+// turn is 0 for jobs that hold something: they come first.
 func (w *world) turn(id string) int {
 	if len(w.job(id).held) > 0 {
 		return 0
@@ -58,7 +58,7 @@ func (w *world) turn(id string) int {
 	return 1
 }
 
-// checkJob holds that a job is in the queue if and only if it lacks nodes, that it knows why, and
+// checkJob checks that a job is in the queue if and only if it lacks nodes, that it knows why, and
 // what its phase says.
 func (w *world) checkJob(j JobStatus) error {
 	r, e := w.job(j.Spec.Job.ID), w.state.jobs[j.Spec.Job.ID]
@@ -86,7 +86,7 @@ func (w *world) checkJob(j JobStatus) error {
 	return nil
 }
 
-// checkNodes holds, by the books of the steps, that nobody has what another has.
+// checkNodes checks, by the books of the steps, that no two jobs hold the same.
 func (w *world) checkNodes() error {
 	for name := range w.nodes {
 		users, cpus := map[string]int{}, map[string]int{}
@@ -122,7 +122,7 @@ func (w *world) checkNodes() error {
 	return nil
 }
 
-// checkCounts holds the running counts against a count.
+// checkCounts counts again and compares.
 func (w *world) checkCounts() error {
 	usable, free := 0, 0
 	for _, n := range w.state.Nodes() {
@@ -142,8 +142,8 @@ func (w *world) checkCounts() error {
 	return nil
 }
 
-// checkOrder holds that who got nodes had nobody waiting before it; or, with backfill, took nothing
-// from the first.
+// checkOrder checks that no job waited before a job that got nodes or, with backfill, that the
+// first lost nothing.
 func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	for i, r := range w.jobs {
 		list := waiting[r.Within]
@@ -179,8 +179,8 @@ func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	return nil
 }
 
-// checkHead holds that a job which could run in an empty cluster could do so without the nodes that
-// others were given past it.
+// checkHead checks that a job that could run in an empty cluster could do so without the nodes that
+// later jobs got.
 func (w *world) checkHead(within, id string) error {
 	e := w.state.jobs[id]
 	r, whole, _ := e.state.Wants()
@@ -221,7 +221,7 @@ func (w *world) checkHead(within, id string) error {
 	return now
 }
 
-// checkFeasible holds that no job waits for what it could have: the first for anything, one with
+// checkFeasible checks that no job waits for what it could have: the first for anything, one with
 // backfill for what is not kept.
 func (w *world) checkFeasible(waiting map[string][]string) error {
 	for _, list := range waiting {
@@ -269,7 +269,7 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	return nil
 }
 
-// left is what the books leave of a node for a job.
+// left is what a job can have of a node by the books.
 func (w *world) left(e *entry, n placement.Node) placement.Node {
 	limit := e.queue.reservation.colocated()
 	n.GPUs = slices.Clone(n.GPUs)

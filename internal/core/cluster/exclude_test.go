@@ -8,10 +8,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// ecc is what a rank says whose GPU's memory fails.
+// ecc is what a rank prints when its GPU's memory fails.
 const ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
-// giveBack books that a job gives a node back that nobody drained.
+// giveBack books that a job gives back a node that was not drained.
 func (m *sim) giveBack(r *record, ev job.Draining) error {
 	if _, asked := m.drained[ev.Node]; asked {
 		return nil
@@ -25,8 +25,8 @@ func (m *sim) giveBack(r *record, ev job.Draining) error {
 	return nil
 }
 
-// checkExchange holds that a job gives nodes back just before its next attempt, and only for
-// others; that it does if it can; and that it gets none that it should avoid while others will do.
+// checkExchange checks that a job gives nodes back just before its next attempt and only for
+// others, that it does so if it can, and that it gets no node to avoid while others will do.
 func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	for _, r := range w.jobs {
 		if r.gave > r.gifts {
@@ -58,8 +58,8 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	return nil
 }
 
-// checkKept holds of a gang with groups of fixed sizes that goes on with an excluded node that
-// there was no other, or that another job was to be repaired before.
+// checkKept checks a gang with groups of fixed sizes that goes on with an excluded node: there was
+// no other, or another job had to be repaired first.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
 	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
@@ -74,7 +74,7 @@ func (w *world) checkKept(r *record, before map[string][]string) error {
 	for _, n := range sum.Nodes {
 		last, ran := r.known[place{n.Node.Name, 0}]
 		if n.NodeRank < 0 || !e.state.Excludes(n.Node.Name) || !ran || last != sum.Attempt-1 {
-			continue // it came between the attempts, when there was no other
+			continue // it was given between the attempts, when there was no other
 		}
 		w.seen["kept"] = true
 		want := r.Job.Request
@@ -91,7 +91,7 @@ func (w *world) checkKept(r *record, before map[string][]string) error {
 	return nil
 }
 
-// checkAvoided holds of a gang's first nodes that it got none to be avoided if others would do.
+// checkAvoided checks that a gang's first nodes include none to avoid if others would do.
 func (w *world) checkAvoided(r *record, out Outcome) error {
 	e := w.state.jobs[r.Job.ID]
 	if r.gifts == 0 || r.gifts != len(r.held) || r.gave > 0 || r.Backfill || e.Job.Restart != job.RestartJob {
@@ -118,12 +118,12 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 	return nil
 }
 
-// offers are what the books leave of the nodes that a job does not hold; with picky of those that
-// it need not avoid.
-func (w *world) offers(e *entry, picky bool) (nodes []placement.Node) {
+// offers are what the books leave of the nodes that a job does not hold; with avoiding, of those
+// that it need not avoid.
+func (w *world) offers(e *entry, avoiding bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {
 		_, drained := w.drained[name]
-		if _, holds := e.held[name]; holds || drained || picky && w.state.avoids(e, name) {
+		if _, holds := e.held[name]; holds || drained || avoiding && w.state.avoids(e, name) {
 			continue
 		}
 		offer := n
@@ -138,7 +138,7 @@ func (w *world) offers(e *entry, picky bool) (nodes []placement.Node) {
 	return nodes
 }
 
-// readmit ends the exclusion of a job's nodes, or that of a node everywhere.
+// readmit ends the exclusion of a job's nodes, or of one node in all jobs.
 func (w *world) readmit() error {
 	for _, r := range w.jobs {
 		if seq := r.exclusion; seq > 0 && w.chance(2) {

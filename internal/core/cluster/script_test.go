@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestScripts plays the traces in testdata/scripts: one event a line; the answer has each step's
-// event, reason and actions. "run" answers what a job asks of its nodes until it runs. Run with
+// TestScripts plays the traces in testdata/scripts, one event a line. The answer has the event,
+// reason and actions of each step. "run" answers for the nodes of a job until it runs. Run with
 // -rewrite to accept what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -101,7 +101,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	}
 }
 
-// answer brings all that is on its way to a job, and what follows from that.
+// answer delivers all that is on its way to a job, and what follows from that.
 func (m *sim) answer(t *testing.T, b *strings.Builder, id string) {
 	for {
 		i := slices.IndexFunc(m.due, func(h Happened) bool { return h.Job == id })

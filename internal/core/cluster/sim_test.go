@@ -15,9 +15,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// sim is a cluster with the coordinator's side of it: it keeps a log, carries out actions on nodes
-// that are values, and starts the coordinator anew from the log. Its own books of who holds what
-// follow from the steps alone.
+// sim is a cluster with its coordinator: it keeps a log, carries out actions on simulated nodes,
+// and starts the coordinator anew from the log. Its own books of what each job holds follow from
+// the steps alone.
 type sim struct {
 	state *State
 	// past is a snapshot, nil at first, and log the events since.
@@ -25,16 +25,16 @@ type sim struct {
 	log   []told
 	nodes map[string]placement.Node
 	jobs  []*record
-	// due are answers to actions, on their way.
+	// due are answers to actions that are on their way.
 	due []Happened
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
 }
 
-// record is a job, and what lives of it.
+// record is a job and what lives of it.
 type record struct {
 	Spec
-	// steps counts those that it has made.
+	// steps counts the steps that it has made.
 	steps int
 	held  map[string]placement.Node
 	// leaving are the nodes that it is to give up.
@@ -46,7 +46,7 @@ type record struct {
 	result  *report.Result
 	granted *placement.Plan
 	told    string
-	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for
+	// gifts counts the nodes that the newest outcome gave it, gave those that it gave back for
 	// others.
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
@@ -62,7 +62,7 @@ func newSim() *sim {
 	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
 }
 
-// told is an event, and which nodes it let leave, in order.
+// told is an event and the nodes that it let leave, in order.
 type told struct {
 	what  Event
 	leave []string
@@ -103,7 +103,7 @@ func (m *sim) step(ev Event) (Outcome, error) {
 
 func (m *sim) steps(ev Event) (Outcome, error) {
 	var before []byte
-	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is dear
+	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is expensive
 		before = snapshot.Encode(m.state)
 	}
 	out := m.state.Step(ev)
@@ -116,7 +116,7 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	return out, m.carryOut(out)
 }
 
-// isTimer says that an event is often too late.
+// isTimer reports whether an event is often too late.
 func isTimer(ev job.Event) bool {
 	_, out := ev.(job.TimedOut)
 	return out
@@ -189,7 +189,7 @@ func (m *sim) carryOut(out Outcome) error {
 	return nil
 }
 
-// uses says that a job within a reservation holds a node of it.
+// uses reports whether a job within a reservation holds a node of it.
 func (m *sim) uses(reservation *record, node string) bool {
 	return slices.ContainsFunc(m.jobs, func(r *record) bool {
 		_, holds := r.held[node]
@@ -290,7 +290,7 @@ func (m *sim) open(r *record) int {
 	return open
 }
 
-// mayStart holds that ranks start only on GPUs that their job holds.
+// mayStart checks that ranks start only on GPUs that their job holds.
 func (m *sim) mayStart(r *record, a job.Start) error {
 	share, ok := r.held[a.Group.Node.Name]
 	if r.result != nil || r.Reserve || !ok {
@@ -314,7 +314,7 @@ func (m *sim) holders(node string) []*record {
 	return list
 }
 
-// end has all processes of a job on a node end with a code, and with last words.
+// end makes all processes of a job on a node end with a code and last words.
 func (m *sim) end(r *record, p place, code int, tail string) {
 	a := r.runs[p]
 	delete(r.runs, p)
@@ -348,7 +348,7 @@ func (m *sim) crash() error {
 	return nil
 }
 
-// compact has a snapshot take the place of the log.
+// compact replaces the log with a snapshot.
 func (m *sim) compact() error {
 	m.past, m.log = snapshot.Encode(m.state), nil
 	return snapshot.Check(m.state)

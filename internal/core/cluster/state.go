@@ -74,18 +74,12 @@ type wait struct {
 	skipped bool
 }
 
-func (w *wait) begin(repair bool) { *w = wait{queued: true, repair: repair} }
-
-func (w *wait) end() { w.queued = false }
-
-func (w *wait) tell(why string) { w.told = why }
-
-func (w *wait) tellBehind(e *entry) { w.behind = e }
-
-func (w *wait) try(tried bool) { w.tried = tried }
-
-func (w *wait) skip(skipped bool) { w.skipped = skipped }
-
+func (w *wait) begin(repair bool)    { *w = wait{queued: true, repair: repair} }
+func (w *wait) end()                 { w.queued = false }
+func (w *wait) tell(why string)      { w.told = why }
+func (w *wait) tellBehind(e *entry)  { w.behind = e }
+func (w *wait) try(tried bool)       { w.tried = tried }
+func (w *wait) skip(skipped bool)    { w.skipped = skipped }
 func (w *wait) need(nodes, gpus int) { w.nodes, w.gpus = nodes, gpus }
 
 // queue has the jobs that wait for nodes of the cluster, or of one reservation.

@@ -22,8 +22,8 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// TestWorld runs many jobs in random clusters, whose nodes come, die and are drained, whose ranks
-// fail and whose coordinator crashes, and holds every outcome against the rules of the package.
+// TestWorld runs many jobs in random clusters. Nodes come, die and are drained, ranks fail, and the
+// coordinator crashes. It compares every outcome with the rules of the package.
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
@@ -62,13 +62,13 @@ func TestWorld(t *testing.T) {
 type world struct {
 	*sim
 	rng *rand.Rand
-	// pool are all machines that there may be, those that are away too.
+	// pool has all machines, also those that are away.
 	pool []placement.Node
 	// calm is the time of repair.
 	calm bool
-	// waited are the jobs that waited before the newest event, in order, by queue; taken are the
-	// nodes that jobs which passed the first of a queue got since it was that, and since no node
-	// that it may count on was gone.
+	// waited are the jobs that waited before the newest event, in order, by queue. taken are the
+	// nodes that went to jobs past the first of a queue, since that became the first and since it
+	// last lost a node it may count on.
 	waited map[string][]string
 	taken  map[string]map[string]bool
 	seen   map[string]bool
@@ -94,8 +94,8 @@ func (w *world) there(n placement.Node) bool {
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// run plays a wild time, then a calm one in which every job that has room in the whole cluster must
-// come to its end.
+// run plays a wild time and then a calm one, in which every job must end that has room in the whole
+// cluster.
 func (w *world) run() error {
 	for range 30 + w.rng.IntN(150) {
 		if err := w.act(); err != nil {
@@ -122,8 +122,8 @@ func (w *world) run() error {
 	return errors.New(text)
 }
 
-// calmDown brings all nodes back and some more, lest a job's rank lies on the one node with room
-// for another, and cancels what they have no room for and, in the end, reservations.
+// calmDown brings all nodes back and adds some, so that no rank lies on the only node with room for
+// another job. It cancels jobs that have no room and, in the end, reservations.
 func (w *world) calmDown() error {
 	w.calm = true
 	for name := range w.drained {
@@ -161,7 +161,7 @@ func (r *record) filter(nodes []placement.Node) []placement.Node {
 	return list
 }
 
-// empty holds that the end of all jobs leaves nothing held.
+// empty checks that nothing is held when all jobs have ended.
 func (w *world) empty() error {
 	for _, n := range w.state.Nodes() {
 		if len(n.Held) > 0 {
@@ -233,7 +233,7 @@ func (w *world) drainJobs(node string) error {
 	return nil
 }
 
-// deliver brings one answer, mostly the oldest, and the placement limit never.
+// deliver brings one answer, mostly the oldest, but never the placement limit.
 func (w *world) deliver() error {
 	i := 0
 	if w.chance(4) {
@@ -350,10 +350,10 @@ func (w *world) event(ev Event) error {
 	if err := w.check(out); err != nil || len(out.Leave) < 2 {
 		return err
 	}
-	return w.crash() // the order of such is lost easily
+	return w.crash() // these easily lose their order
 }
 
-// restart crashes the coordinator, after which agents come back one by one, and some have died.
+// restart crashes the coordinator. Then agents come back one by one, and some have died.
 func (w *world) restart() error {
 	w.seen["crashed"] = true
 	if err := w.crash(); err != nil {

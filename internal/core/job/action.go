@@ -85,7 +85,7 @@ type (
 		Long                    bool
 	}
 	// Alarm asks for a [TimedOut] after the limit of that kind, or after For. A newer Seq replaces
-	// an older one, except for [AlarmDeparture], of which several may be set.
+	// an older one, except that several [AlarmDeparture] may be set.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int

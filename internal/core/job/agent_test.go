@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The agents of a world do what package agent does, with processes that are numbers.
+// The agents of a world do what package agent does. Their processes are numbers.
 
 func (a *agent) report(ev Event) { a.reports = append(a.reports, sentEvent{ev, a.incarnation}) }
 
@@ -87,8 +87,8 @@ func (a *agent) stop(o Stop) {
 	}
 }
 
-// live lets a process of the node end: by itself, well or badly, or because it was told to. A unit
-// without any says stopped.
+// live makes a process of the node end: by itself, well or badly, or because it was told to. A unit
+// without processes says stopped.
 func (w *world) live(a *agent) error {
 	for id := range w.spec.Request.MaxNodes * 2 {
 		r := a.runs[id]
@@ -123,10 +123,10 @@ func (w *world) live(a *agent) error {
 	return nil
 }
 
-// echo is what a rank says when another has failed.
+// echo is what a rank prints when another one has failed.
 const echo = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1234"
 
-// words are the last ones of a rank that failed.
+// words are the last words of a failed rank.
 func (w *world) words() string {
 	if w.chance(2) {
 		return ""
@@ -134,8 +134,8 @@ func (w *world) words() string {
 	return []string{echo, "RuntimeError: CUDA error: uncorrectable ECC error encountered", "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nValueError: no"}[w.rng.IntN(3)]
 }
 
-// stalled is what the agent finds when it looks at the ranks: in a wild time it may be wrong, and
-// find that they move after all.
+// stalled is what the agent reports of its ranks' progress. In a wild time it may be wrong, and
+// correct that later.
 func (w *world) stalled(node string, id int, r *run) Stalled {
 	e := Stalled{Node: node, Unit: id, Attempt: r.attempt}
 	if !r.hung || !w.calm && w.chance(4) {
@@ -155,7 +155,7 @@ func (w *world) stalled(node string, id int, r *run) Stalled {
 	return e
 }
 
-// unable is what a node knows that could not start a rank.
+// unable is the answer of a node that cannot start a rank.
 func (w *world) unable() report.Exit {
 	if w.hopeless && w.chance(20) {
 		return report.Exit{Code: 127, Spawn: "no such file"}

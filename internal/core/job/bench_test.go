@@ -10,8 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// BenchmarkLifetime is a job from its first node to its success: gather, prepare, start, exit and
-// stop.
+// BenchmarkLifetime runs a job from its first node to its success.
 func BenchmarkLifetime(b *testing.B) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		for _, nodes := range []int{1_000, 10_000} {
@@ -25,8 +24,8 @@ func BenchmarkLifetime(b *testing.B) {
 	}
 }
 
-// BenchmarkMissing is a report of a rank that fails and is started anew while another node is
-// missing, for which nobody must pay.
+// BenchmarkMissing reports a rank that fails and is started anew while another node is missing,
+// which must cost nothing.
 func BenchmarkMissing(b *testing.B) {
 	for _, nodes := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
@@ -82,7 +81,7 @@ func lifetime(b *testing.B, restart Restart, nodes int) {
 	}
 }
 
-// placed is a job whose nodes are told to start.
+// placed returns a job whose nodes are told to start.
 func placed(b *testing.B, spec Spec) (s *State, starts []Action) {
 	nodes := spec.Request.MinNodes
 	s = New(spec)

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// check holds the answer to an event against the truth.
+// check compares the answer to an event with the truth.
 func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if t.result != nil && (len(actions) > 0 || reason != "") {
 		return fmt.Errorf("after the end: %v, %q", actions, reason)
@@ -20,14 +20,14 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if len(reason) > 600 || strings.Contains(reason, "\n") {
 		return fmt.Errorf("unreadable reason %q", reason)
 	}
-	t.headless = t.headless || t.asked.node != "" && !t.w.state.Has(t.asked.node)
+	t.masterGone = t.masterGone || t.asked.node != "" && !t.w.state.Has(t.asked.node)
 	for node := range t.homes { // another may take its place
 		if t.w.state.Excludes(node) || t.leaves[node] && !t.w.state.Has(node) {
 			delete(t.homes, node)
 		}
 	}
 	if strings.Contains(reason, "at no cost") {
-		t.gratis++
+		t.free++
 	}
 	if a := t.w.state.master.question; a != nil && !t.w.state.Has(a.Node) {
 		return fmt.Errorf("waits for %v, which is not there", a)
@@ -38,7 +38,7 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if err := t.checkGrowth(ev, actions); err != nil {
 		return err
 	}
-	t.sever(ev, actions)
+	t.noteUnreachable(ev, actions)
 	again := isA[Rejoined](ev)
 	for _, act := range actions {
 		if err := t.checkAction(ev, act, again); err != nil {
@@ -46,7 +46,7 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 		}
 	}
 	if slices.ContainsFunc(actions, isA[Start]) {
-		t.unheard = ""
+		t.missed = ""
 	}
 	if err := t.checkKill(ev, actions); err != nil {
 		return err
@@ -64,12 +64,12 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	return t.checkHomes(actions)
 }
 
-// checkGrowth holds that ranks are stopped for more nodes only when their time is over and there
-// are some; nothing else stops them when a node joins.
+// checkGrowth checks that ranks are stopped for more nodes only when their time is over and there
+// are some. Nothing else stops them when a node joins.
 func (t *truth) checkGrowth(ev Event, actions []Action) error {
 	out, late := ev.(TimedOut)
 	late = late && out.Kind == AlarmGrow
-	t.ripe = t.ripe || late && out.Seq == t.alarms[AlarmGrow]
+	t.growDue = t.growDue || late && out.Seq == t.alarms[AlarmGrow]
 	grows := func(a Action) bool { return isA[Notice](a) || isA[Stop](a) }
 	if !late && !isA[Joined](ev) || !slices.ContainsFunc(actions, grows) {
 		return nil
@@ -80,7 +80,7 @@ func (t *truth) checkGrowth(ev Event, actions []Action) error {
 			nodes++
 		}
 	}
-	if !t.ripe || nodes >= t.w.spec.Request.MaxNodes || len(t.w.state.roster.list()) == 0 || len(t.failed[at]) > 0 || t.evacuated[at] {
+	if !t.growDue || nodes >= t.w.spec.Request.MaxNodes || len(t.w.state.roster.list()) == 0 || len(t.failed[at]) > 0 || t.evacuated[at] {
 		return fmt.Errorf("%v grows from %d nodes", at, nodes)
 	}
 	t.evacuated[at] = true
@@ -96,13 +96,13 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	switch act := act.(type) {
 	case Prepare:
 		t.asked = act.question()
-		t.headless, t.used[t.asked] = false, false
+		t.masterGone, t.used[t.asked] = false, false
 		clear(t.reach)
 		return t.checkBegin(attemptOf{act.Unit, act.Attempt}, act.Node)
 	case Reach:
 		return t.checkReach(act, again)
 	case Start:
-		t.ripe = t.ripe && again
+		t.growDue = t.growDue && again
 		return t.checkStart(act, again)
 	case Stop:
 		return t.checkStop(act, again)
@@ -123,8 +123,8 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	return nil
 }
 
-// checkBegin holds for what leads to an attempt: it is wanted, its turn has come, and its backoff
-// is over.
+// checkBegin checks what leads to an attempt: it is wanted, its turn has come, and its backoff is
+// over.
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
@@ -144,8 +144,8 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 	return nil
 }
 
-// checkReach holds that another node than the master is asked about the newest port, once but for
-// repetitions.
+// checkReach checks that a node other than the master is asked about the newest port, and only once
+// apart from repetitions.
 func (t *truth) checkReach(o Reach, again bool) error {
 	old := t.reach[o.Node]
 	switch n := t.w.agent(o.Node); {
@@ -153,7 +153,7 @@ func (t *truth) checkReach(o Reach, again bool) error {
 		return fmt.Errorf("when the end is decided")
 	case !n.known:
 		return fmt.Errorf("to a lost node")
-	case n.node.Addr.String() == o.Addr || t.headless:
+	case n.node.Addr.String() == o.Addr || t.masterGone:
 		return fmt.Errorf("to the master, or when that is lost")
 	case !slices.Contains(t.ports[t.asked], o.Port):
 		return fmt.Errorf("the port is not an answer to %v", t.asked)
@@ -166,11 +166,10 @@ func (t *truth) checkReach(o Reach, again bool) error {
 	return nil
 }
 
-// checkReached holds that a node that starts has answered that it reaches the master, if there is
-// one to reach.
+// checkReached checks that a node that starts has said that it reaches the master, if there is one.
 func (t *truth) checkReached(o Start) error {
 	node := o.Group.Node
-	if node.Addr.String() == o.World.MasterAddr || t.headless {
+	if node.Addr.String() == o.World.MasterAddr || t.masterGone {
 		return nil
 	}
 	if ask := t.reach[node.Name]; ask.Addr != o.World.MasterAddr || ask.Port != o.World.MasterPort || !t.reached[ask] {
@@ -195,7 +194,7 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if t.told[p] || t.begun[p] {
 		return fmt.Errorf("it has started, or was ordered to stop")
 	}
-	moves := t.unheard != "" && (o.Group.NodeRank == 0 || node == t.unheard)
+	moves := t.missed != "" && (o.Group.NodeRank == 0 || node == t.missed)
 	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() && !moves {
 		return fmt.Errorf("%s had node rank %d", node, home)
 	}
@@ -223,7 +222,7 @@ func (t *truth) checkStart(o Start, again bool) error {
 	return t.alone(o)
 }
 
-// checkWorld holds what ranks learn of the whole against the request.
+// checkWorld compares what ranks learn of the whole with the request.
 func (t *truth) checkWorld(o Start) error {
 	r := t.w.spec.Request
 	per := r.PerNode
@@ -247,8 +246,8 @@ func (t *truth) checkWorld(o Start) error {
 	return nil
 }
 
-// rigid says that nothing but the loss of nodes can move the others: the job has one size, and all
-// its nodes are alike to it.
+// rigid reports whether only the loss of nodes can move the others: the job has one size and takes
+// any node.
 func (t *truth) rigid() bool {
 	r := t.w.spec.Request
 	return r.MinNodes == r.MaxNodes && len(r.PerNode) == 1
@@ -277,7 +276,7 @@ func (t *truth) checkStop(o Stop, again bool) error {
 	return nil
 }
 
-// evidence is what is to be kept of an attempt.
+// evidence is what must be kept of an attempt.
 func (t *truth) evidence(at attemptOf) Evidence {
 	switch {
 	case len(t.failed[at]) == 0 || t.cancels > 0:
@@ -307,8 +306,8 @@ func (t *truth) checkWait(o Wait) error {
 	return nil
 }
 
-// checkExpiry holds that a job which was told that it will end does so when its ranks are ready, or
-// the time is over.
+// checkExpiry checks that a job whose end was announced ends when its ranks are ready or the time
+// is over.
 func (t *truth) checkExpiry(ev Event) error {
 	r := t.w.state.ending.result
 	if r == nil || r.Code != codeExpired || t.expired {
@@ -326,7 +325,7 @@ func (t *truth) checkExpiry(ev Event) error {
 	return nil
 }
 
-// done says that all ranks have ended well, and none was told to.
+// done reports whether all ranks exited 0 and none was told to stop.
 func (t *truth) done() bool {
 	for id := range t.w.state.progress.units {
 		at := attemptOf{id, t.newest[id]}
@@ -342,7 +341,7 @@ func (t *truth) done() bool {
 	return true
 }
 
-// checkKill holds that the second cancel reaches every process.
+// checkKill checks that the second cancel reaches every process.
 func (t *truth) checkKill(ev Event, actions []Action) error {
 	if c, ok := ev.(Cancel); !ok || c.Within > 0 || c.Once || t.cancels < 2 || t.result != nil {
 		return nil
@@ -358,7 +357,7 @@ func (t *truth) checkKill(ev Event, actions []Action) error {
 	return nil
 }
 
-// checkHomes holds that a rigid gang keeps all nodes that were not lost.
+// checkHomes checks that a rigid gang keeps all nodes that were not lost.
 func (t *truth) checkHomes(actions []Action) error {
 	if len(actions) == 0 || !isA[Start](actions[0]) || !t.w.state.gang() || !t.rigid() || len(actions) != t.w.spec.Request.MinNodes {
 		return nil
@@ -406,7 +405,7 @@ func (t *truth) checkFinish(ev Event, r report.Result) error {
 	return t.checkCause(r)
 }
 
-// healthy says that no failure of a newest attempt was reported.
+// healthy reports whether no newest attempt has a reported failure.
 func (t *truth) healthy() bool {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
@@ -417,12 +416,12 @@ func (t *truth) healthy() bool {
 	return true
 }
 
-// budget is how many restarts there may have been: each node is to blame for one at no cost.
+// budget is how many restarts there may have been: for each node, one costs nothing.
 func (t *truth) budget() int {
-	return t.w.spec.MaxRestarts*(1+t.refills) + min(t.gratis, len(t.w.agents)*(1+t.refills+t.readmits))
+	return t.w.spec.MaxRestarts*(1+t.refills) + min(t.free, len(t.w.agents)*(1+t.refills+t.readmits))
 }
 
-// checkSuccess holds that every rank's newest attempt ended well, and that no node of it was lost.
+// checkSuccess checks that every rank's newest attempt exited 0 and lost no node.
 func (t *truth) checkSuccess() error {
 	total := 0
 	for p, list := range t.ordered {
@@ -445,9 +444,9 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause holds that a failure of a gang is put down to one that was reported: no echo if there
-// was anything else, nothing that a rank did when told to stop if there was anything but echoes,
-// and else the first.
+// checkCause checks that a gang's failure is put down to a reported one: to an echo only if there
+// was nothing else, to what a rank did after it was told to stop only if there were only echoes
+// besides, and otherwise to the first.
 func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil

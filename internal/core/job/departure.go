@@ -25,7 +25,7 @@ type departure struct {
 	within time.Duration
 	why    string
 	// loose says that someone else ends what is not ready in time. Otherwise alarm is the Seq of
-	// the alarm that does. Each departure has an alarm of its own: only who keeps the clock can
+	// the alarm that does. Each departure has an alarm of its own: only the keeper of the clock can
 	// tell which one is due first.
 	loose bool
 	alarm int

@@ -6,31 +6,30 @@ import (
 	"time"
 )
 
-// departing is what an alarm is for: the attempts that must have been ordered to stop when its time
-// is over. every says that they are all.
+// departing has the attempts that must have been ordered to stop when the time of an alarm is over.
+// every says that these are all attempts.
 type departing struct {
 	attempts []attemptOf
 	within   time.Duration
 	every    bool
 }
 
-// foretell notes whom an event is about that foretells an end: the attempts that run, on a node or
-// anywhere.
-func (t *truth) foretell(ev Event) {
-	t.party = nil
+// noteNotice notes which running attempts an event announces an end to: those on a node, or all.
+func (t *truth) noteNotice(ev Event) {
+	t.affected = nil
 	switch ev := ev.(type) {
 	case Draining:
 		if n := t.w.state.roster.nodes[ev.Node]; n != nil {
-			t.party = t.running(ev.Node)
+			t.affected = t.running(ev.Node)
 		}
 	case Cancel, Joined, TimedOut:
-		t.party = t.running(everyNode)
-	default: // it foretells nothing
+		t.affected = t.running(everyNode)
+	default: // it announces nothing
 	}
 }
 
-// running are the attempts with a share on a node, or on any, that live, and have neither failed
-// nor been ordered to stop.
+// running returns the live attempts on a node, or on all nodes, that have neither failed nor been
+// ordered to stop.
 func (t *truth) running(node string) (list []attemptOf) {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
@@ -44,7 +43,7 @@ func (t *truth) running(node string) (list []attemptOf) {
 	return list
 }
 
-// stops says that an attempt was ordered to stop.
+// stops reports whether an attempt was ordered to stop.
 func (t *truth) stops(at attemptOf) bool {
 	for p := range t.told {
 		if p.attemptOf == at {
@@ -54,15 +53,15 @@ func (t *truth) stops(at attemptOf) bool {
 	return false
 }
 
-// checkDepartures holds that ranks hear of each end that comes before those they know of, and are
-// stopped when the time of any is over.
+// checkDepartures checks that ranks hear of each end that comes before those they know of, and are
+// stopped when the first is due.
 func (t *truth) checkDepartures(ev Event, actions []Action) error {
 	switch ev := ev.(type) {
 	case Draining:
-		return t.checkForetold(departing{t.party, ev.Within, false}, false, actions)
+		return t.checkForewarned(departing{t.affected, ev.Within, false}, false, actions)
 	case Cancel:
 		if ev.Within > 0 {
-			return t.checkForetold(departing{t.party, ev.Within, true}, ev.Loose, actions)
+			return t.checkForewarned(departing{t.affected, ev.Within, true}, ev.Loose, actions)
 		}
 	case TimedOut:
 		if ev.Kind == AlarmDeparture {
@@ -75,13 +74,13 @@ func (t *truth) checkDepartures(ev Event, actions []Action) error {
 		return t.checkGrows(actions)
 	case Ready, Stopped:
 		return t.checkHeeded(actions)
-	default: // it foretells nothing
+	default: // it announces nothing
 	}
 	return nil
 }
 
-// checkHeeded holds that ranks which are told to stop, though nothing has failed and no time is
-// over, are all ready for that.
+// checkHeeded checks that all ranks are ready that are told to stop before anything failed and
+// before any time was over.
 func (t *truth) checkHeeded(actions []Action) error {
 	for _, a := range actions {
 		o, ok := a.(Stop)
@@ -98,15 +97,15 @@ func (t *truth) checkHeeded(actions []Action) error {
 	return nil
 }
 
-// checkGrows is of an event after which the job may grow.
+// checkGrows checks an event after which the job may grow.
 func (t *truth) checkGrows(actions []Action) error {
 	if within := t.w.spec.DrainTime; slices.ContainsFunc(actions, func(a Action) bool { return isA[Notice](a) || isA[Stop](a) }) {
-		return t.checkForetold(departing{t.party, within, true}, false, actions)
+		return t.checkForewarned(departing{t.affected, within, true}, false, actions)
 	}
 	return nil
 }
 
-func (t *truth) checkForetold(d departing, loose bool, actions []Action) error {
+func (t *truth) checkForewarned(d departing, loose bool, actions []Action) error {
 	for _, a := range actions {
 		if a, ok := a.(Alarm); ok && a.Kind == AlarmDeparture {
 			if loose || a.For != d.within {
@@ -147,7 +146,7 @@ func told(a Action, p place, within time.Duration) bool {
 	return ok && n.Within == within && n.Node == p.node && n.Unit == p.unit && n.Attempt == p.attempt
 }
 
-// alarmed says that an alarm for no more than that time will stop an attempt.
+// alarmed reports whether an alarm within that time will stop an attempt.
 func (t *truth) alarmed(at attemptOf, within time.Duration) bool {
 	for _, d := range t.departs {
 		if d.within <= within && slices.Contains(d.attempts, at) {

@@ -37,11 +37,9 @@ const (
 	excludedUnreachable
 )
 
-func (q *suspects) blame(node string) { q.blamed[node]++ }
-
+func (q *suspects) blame(node string)                { q.blamed[node]++ }
 func (q *suspects) exclude(node string, e exclusion) { q.excluded[node] = e }
-
-func (q *suspects) clearBlamed() { clear(q.blamed) }
+func (q *suspects) clearBlamed()                     { clear(q.blamed) }
 
 func (q *suspects) pardonAll() {
 	clear(q.excluded)

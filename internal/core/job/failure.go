@@ -40,9 +40,11 @@ func (f *fault) replaces(old *fault) {
 	f.weighed = old.weighed
 }
 
-func (f *fault) decide() { f.decided = true }
-
+func (f *fault) decide()                     { f.decided = true }
 func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
+
+// started reports whether the process could be started at all.
+func (f *fault) started() bool { return f.Exit.Spawn == "" }
 
 // nodeLost reports whether the fault is the loss of a node, or of the way to it.
 func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
@@ -63,7 +65,7 @@ func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdi
 func (f *fault) precedes(old *fault) bool {
 	known := f.Verdict.Cause != verdict.Unknown && f.Verdict.Quote != ""
 	switch {
-	case old.Exit.Spawn != "":
+	case !old.started():
 		return false
 	case f.Verdict.Victim:
 		return old.Verdict.Victim && !f.told && f.At.Before(old.At)
@@ -89,8 +91,7 @@ type verdicts struct {
 const maxWeighed = 64
 
 func (v *verdicts) full() bool { return v.weighed >= maxWeighed }
-
-func (v *verdicts) weigh() { v.weighed++ }
+func (v *verdicts) weigh()     { v.weighed++ }
 
 // decide takes a fault out of those that are weighed.
 func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
@@ -207,7 +208,7 @@ func (s *State) weigh(f *fault, rank int) {
 }
 
 // Weighs reports whether what a rank left behind (Tail, Traceback and Kernel of its end) can bear
-// on what its failure means. Otherwise nobody looks at it, and it need not be kept.
+// on what its failure means. Otherwise it is not looked at and need not be kept.
 func (s *State) Weighs(ev Exited) bool {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || ev.Exit.OK() {
@@ -302,7 +303,7 @@ func (s *State) refuse(f *fault, free bool) refusal {
 	case f.Rank >= 0 && s.verdicts.repeated():
 		return refusal{repeatedFailure, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
 			s.verdicts.recurrence.Count, f.Verdict.Cause)}
-	case f.Verdict.Action == report.ActionStop && f.Exit.Spawn == "":
+	case f.Verdict.Action == report.ActionStop && f.started():
 		return refusal{wouldNotHelp, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
 	case !free && s.budget.spent >= s.spec.MaxRestarts:
 		return refusal{restartsUsed, fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)}
@@ -314,7 +315,7 @@ func (s *State) refuse(f *fault, free bool) refusal {
 // fail again.
 func (s *State) refuseAtOnce(f *fault) refusal {
 	switch {
-	case f.Exit.Spawn != "":
+	case !f.started():
 		return refusal{wouldNotHelp, "a restart would not help"}
 	case s.spec.Restart == RestartNever:
 		return refusal{restartsOff, "restarts are off"}
@@ -355,7 +356,7 @@ func (s *State) endingOf(f *fault) report.Ending {
 		return report.EndPreempted
 	case v.Cause == verdict.Quit:
 		return report.EndCancelled
-	case f.Exit.Spawn != "", v.Action == report.ActionStop, s.verdicts.repeated():
+	case !f.started(), v.Action == report.ActionStop, s.verdicts.repeated():
 		return report.EndProgram
 	}
 	return report.EndBudget

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// crowd is a job of nodes with 8 ranks each, all of which run.
-func crowd(t *testing.T, restart Restart, nodes int) *State {
+// runningJob returns a job on nodes with 8 ranks each, which run.
+func runningJob(t *testing.T, restart Restart, nodes int) *State {
 	t.Helper()
 	r := placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{8}}
 	s := New(Spec{ID: "j", Request: r, Restart: restart, MaxRestarts: 1000})
@@ -33,8 +33,8 @@ func crowd(t *testing.T, restart Restart, nodes int) *State {
 	return s
 }
 
-// everyRank is that all ranks of a crowd fail at once, with words.
-func everyRank(s *State) (events []Exited) {
+// failAll returns the exits of all ranks of such a job, with last words.
+func failAll(s *State) (events []Exited) {
 	for i, sl := range s.plan.slots {
 		for _, b := range sl.Bundles {
 			for _, u := range s.unitsAt(i) {
@@ -49,13 +49,13 @@ func everyRank(s *State) (events []Exited) {
 	return events
 }
 
-// TestWeighsFew holds that the evidence of few of those that fail together is wanted, however the
-// job restarts, and no other looked at.
+// TestWeighsFew checks that the job wants the evidence of only a few of the ranks that fail
+// together, whatever restarts, and looks at no other.
 func TestWeighsFew(t *testing.T) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		t.Run(string(restart), func(t *testing.T) {
-			s, bare := crowd(t, restart, 40), crowd(t, restart, 40)
-			events := everyRank(s)
+			s, bare := runningJob(t, restart, 40), runningJob(t, restart, 40)
+			events := failAll(s)
 			weighed := 0
 			for _, ev := range events {
 				stripped := ev
@@ -79,10 +79,10 @@ func TestWeighsFew(t *testing.T) {
 	}
 }
 
-// TestWeighsAgain what fails after that was decided.
+// TestWeighsAgain checks that further failures are weighed once a failure is decided.
 func TestWeighsAgain(t *testing.T) {
-	s := crowd(t, RestartRank, 40)
-	events := everyRank(s)
+	s := runningJob(t, RestartRank, 40)
+	events := failAll(s)
 	for _, ev := range events[:maxWeighed] {
 		s.Step(ev)
 	}

@@ -47,7 +47,7 @@ func (s *State) stalled(ev Stalled) string {
 	return s.divided(u)
 }
 
-// divided says which ranks go on in a unit most of whose ranks stand still. It costs O(ranks).
+// divided says which ranks go on when most ranks of a unit stand still. It costs O(ranks).
 func (s *State) divided(u *unit) string {
 	moving, longest := map[int]bool{}, time.Duration(0)
 	for i, m := range u.members {

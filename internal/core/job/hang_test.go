@@ -2,7 +2,7 @@ package job
 
 import "testing"
 
-// TestLaggards are those that do something else than most, whatever the others wait for in the
+// TestLaggards finds the ranks that do something else than most, whatever these wait for in the
 // kernel.
 func TestLaggards(t *testing.T) {
 	for _, c := range []struct {

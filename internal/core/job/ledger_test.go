@@ -10,15 +10,15 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// books are the ledger of a world in which each step takes a second, with what each unit does, and
-// what all of that comes to.
+// books are the ledger of a world in which each step takes a second, with what each unit does and
+// the sum of all seconds.
 type books struct {
 	ledger  goodput.Ledger
 	doing   map[int]goodput.Change
 	seconds int
 }
 
-// keep enters what a step has changed, the n-th from 1.
+// keep enters what the n-th step, from 1, has changed.
 func (b *books) keep(n int, changes []goodput.Change) {
 	for _, c := range b.doing {
 		if c.To != goodput.Over {
@@ -35,8 +35,8 @@ func (b *books) keep(n int, changes []goodput.Change) {
 
 func (b *books) report(n int) *report.Goodput { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
 
-// checkBooks holds that every unit is known to do what it does, that the parts of the ledger are
-// the whole, and that costs are of what is no training.
+// checkBooks checks that the ledger knows what every unit does, that its parts add up, and that
+// only time without training is a cost.
 func (w *world) checkBooks() error {
 	s, n := w.state, len(w.history)
 	w.books.keep(n, s.Changes())
@@ -60,8 +60,8 @@ func (w *world) checkBooks() error {
 	return checkSums(r, w.books.seconds)
 }
 
-// beat has rank 0 come to a step now and then, which decides nothing. It is left to no chance, on
-// which all that follows would depend.
+// beat makes rank 0 report a step now and then, which decides nothing. It uses no random number, so
+// that it changes no world.
 func (w *world) beat() error {
 	n := len(w.history)
 	if n%5 != 0 || len(w.state.plan.slots) == 0 {
@@ -71,7 +71,7 @@ func (w *world) beat() error {
 		Node: w.state.plan.slots[0].Node.Name, Attempt: w.state.progress.units[0].attempt, Step: int64(n % 50), Ago: time.Duration(n%9) * time.Second,
 	}
 	actions, reason := w.state.Step(ev)
-	w.history = append(w.history, turn{ev, actions, reason, w.state.Stale()})
+	w.history = append(w.history, record{ev, actions, reason, w.state.Stale()})
 	if len(actions) > 0 || reason != "" {
 		return fmt.Errorf("%v does %v: %s", ev, actions, reason)
 	}
@@ -112,7 +112,7 @@ func checkSums(r *report.Goodput, seconds int) error {
 	return nil
 }
 
-// checkReplay holds that the same events at the same times give the same ledger.
+// checkReplay checks that the same events at the same times give the same ledger.
 func (w *world) checkReplay(replayed books) error {
 	if n := len(w.history); !reflect.DeepEqual(replayed.report(n), w.books.report(n)) {
 		return fmt.Errorf("the ledger was %+v, and is %+v", w.books.report(n), replayed.report(n))

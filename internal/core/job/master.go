@@ -56,8 +56,7 @@ func (m *master) openPort() {
 }
 
 func (m *master) closePort() { m.ported = false }
-
-func (m *master) launch() { m.launched = true }
+func (m *master) launch()    { m.launched = true }
 
 // adopt begins a plan, none of whose nodes was asked anything.
 func (m *master) adopt() { clear(m.asked) }
@@ -104,8 +103,7 @@ func (m *master) miss(node, master string) {
 }
 
 func (m *master) forgive(node string) { delete(m.missed, node) }
-
-func (m *master) forgiveAll() { clear(m.missed) }
+func (m *master) forgiveAll()         { clear(m.missed) }
 
 // prepared takes the master's port, or ends the job if the master has none.
 func (s *State) prepared(ev Prepared) string {

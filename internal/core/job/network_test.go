@@ -26,8 +26,8 @@ func withNetwork(i int, network string) placement.Node {
 	}
 }
 
-// begin answers all questions until the ranks start, and returns what each node is told of the
-// network, and what is said when all run.
+// begin answers all questions until the ranks start. It returns what each node is told of the
+// network, and the reason when all run.
 func begin(s *State, attempt int) (networks map[string]string, reason string) {
 	networks = map[string]string{}
 	asks, _ := s.Step(Prepared{Node: s.plan.slots[0].Node.Name, Attempt: attempt, Port: 1000})
@@ -69,8 +69,8 @@ func TestNetworkIsWhatAllAgreeOn(t *testing.T) {
 	}
 }
 
-// TestNetworksThatDiffer: all get TCP, and it is said once; when the odd node is lost and another
-// takes its place, they agree anew.
+// TestNetworksThatDiffer checks that all nodes get TCP and that this is said once. When another
+// node takes the place of the odd one, they agree anew.
 func TestNetworksThatDiffer(t *testing.T) {
 	s := onNetworks("efa rdma", "efa rdma", "tcp")
 	got, reason := begin(s, 0)

@@ -312,14 +312,10 @@ type shortage struct {
 	text, queued string
 }
 
-func (l *shortage) need(nodes int) { l.enough = nodes }
-
-func (l *shortage) waitFor(text string) { l.text = text }
-
-func (l *shortage) queue(why string) { l.queued = why }
-
-func (l *shortage) addHomeless(unit int) { l.homeless = append(l.homeless, unit) }
-
+func (l *shortage) need(nodes int)          { l.enough = nodes }
+func (l *shortage) waitFor(text string)     { l.text = text }
+func (l *shortage) queue(why string)        { l.queued = why }
+func (l *shortage) addHomeless(unit int)    { l.homeless = append(l.homeless, unit) }
 func (l *shortage) setHomeless(units []int) { l.homeless = units }
 
 // gathering reports whether the job, or a part of it, waits for nodes.

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// turn is one step of the job, with what is recorded of its event; a stale one is not.
-type turn struct {
+// record is one step of the job as the log has it; stale events are left out.
+type record struct {
 	event   Event
 	actions []Action
 	reason  string
 	stale   bool
 }
 
-func (t turn) String() string {
+func (t record) String() string {
 	text := fmt.Sprintf("%v\n    = %s\n", t.event, t.reason)
 	for _, a := range t.actions {
 		text += fmt.Sprintf("    > %v\n", a)
@@ -22,8 +22,8 @@ func (t turn) String() string {
 	return text
 }
 
-// TestReplay holds that the same events give the same actions and reasons, which is how a
-// coordinator reads its journal.
+// TestReplay checks that the same events give the same actions and reasons: that is how a
+// coordinator reads its log.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
@@ -33,15 +33,15 @@ func TestReplay(t *testing.T) {
 		again := New(w.spec)
 		for i, old := range w.history {
 			actions, reason := again.Step(old.event)
-			if replayed := (turn{old.event, actions, reason, again.Stale()}); !reflect.DeepEqual(old, replayed) {
+			if replayed := (record{old.event, actions, reason, again.Stale()}); !reflect.DeepEqual(old, replayed) {
 				t.Fatalf("world %d, step %d: first\n%vthen\n%v", seed, i, old, replayed)
 			}
 		}
 	}
 }
 
-// TestStale holds that a stale event is one that changes nothing and has no answer, and that there
-// are no others. That ranks still stand still is told again and again, but need not be as it was.
+// TestStale checks that exactly the events that change nothing and have no answer are stale.
+// Reports that ranks still stand still may differ.
 func TestStale(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)

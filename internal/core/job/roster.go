@@ -97,11 +97,9 @@ func (r *roster) seat(name string, nodeRank int) {
 	}
 }
 
-func (r *roster) noteRan(name string) { r.nodes[name].ran = true }
-
+func (r *roster) noteRan(name string)                  { r.nodes[name].ran = true }
 func (r *roster) noteLeaving(name string, d departure) { r.nodes[name].leaves = &d }
-
-func (r *roster) noteLoss(text string) { r.lost, r.loss = true, text }
+func (r *roster) noteLoss(text string)                 { r.lost, r.loss = true, text }
 
 // list returns the spares by name, so that their order does not depend on a map.
 func (r *roster) list() []placement.Node {
@@ -252,8 +250,8 @@ func (s *State) nodeGone(n *node) string {
 	return also(reason, s.rehouse(displaced))
 }
 
-// settleAll notes that no process of some units lives on a node rank, and says of which one might
-// have.
+// settleAll notes that no process of some units lives on a node rank. It reports for each unit
+// whether one might have.
 func (s *State) settleAll(units []unit, nodeRank int) (lived []bool) {
 	lived = make([]bool, len(units))
 	for i := range units {

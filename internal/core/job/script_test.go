@@ -15,9 +15,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, with
-// UNIT/ATTEMPT where one is named; the answer has each event, its reason and its actions. Run with
-// -rewrite to accept what the code does now.
+// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, some with
+// UNIT/ATTEMPT; the answer has each event, its reason and its actions. Run with -rewrite to accept
+// what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var s *State

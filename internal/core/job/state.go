@@ -122,10 +122,8 @@ func (t *timers) next() int {
 }
 
 func (t *timers) set(kind AlarmKind, seq int) { t.newest[kind] = seq }
-
-func (t *timers) clear(kind AlarmKind) { t.newest[kind] = 0 }
-
-func (t *timers) runs(kind AlarmKind) bool { return t.newest[kind] != 0 }
+func (t *timers) clear(kind AlarmKind)        { t.newest[kind] = 0 }
+func (t *timers) runs(kind AlarmKind) bool    { return t.newest[kind] != 0 }
 
 // answers reports whether an event answers the newest alarm of its kind.
 func (t *timers) answers(ev TimedOut) bool { return ev.Seq != 0 && ev.Seq == t.newest[ev.Kind] }
@@ -163,8 +161,7 @@ func (e *ending) cancel(signal int) {
 }
 
 func (e *ending) putDownTo(unit int, why string) { e.fatal, e.why = unit, why }
-
-func (e *ending) decide(r report.Result) { e.result = &r }
+func (e *ending) decide(r report.Result)         { e.result = &r }
 
 // reword corrects what the end was put down to.
 func (e *ending) reword(end report.Ending, code int, reason string) {
@@ -183,13 +180,10 @@ type step struct {
 	replaced bool
 }
 
-func (st *step) do(a Action) { st.actions = append(st.actions, a) }
-
-func (st *step) note(c goodput.Change) { st.changes = append(st.changes, c) }
-
+func (st *step) do(a Action)            { st.actions = append(st.actions, a) }
+func (st *step) note(c goodput.Change)  { st.changes = append(st.changes, c) }
 func (st *step) judge(v report.Verdict) { st.judged = v }
-
-func (st *step) replace() { st.replaced = true }
+func (st *step) replace()               { st.replaced = true }
 
 // ignore is the answer to an event that changes nothing.
 func (st *step) ignore() string {

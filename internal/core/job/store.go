@@ -21,8 +21,8 @@ func (s *State) met(ev Met) string {
 	return ev.Why
 }
 
-// Meeting says who is missing at the start of a gang, or what all but a few wait for: the words of
-// a [Met]. It costs O(ranks + clients).
+// Meeting says which ranks are missing at the start of a gang, or what all but a few wait for: the
+// text of a [Met]. It costs O(ranks + clients).
 func (s *State) Meeting(m Meeting) string {
 	if len(m.Clients) == 0 {
 		return s.countMeeting(m)

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// started is a gang of two nodes with two ranks each, whose pids are 100 to 103.
+// started returns a running gang on two nodes with two ranks each; their pids are 100 to 103.
 func started(t *testing.T, addr func(i int) string) *State {
 	t.Helper()
 	s := New(Spec{ID: "j", Request: placement.Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{2}}})
@@ -93,7 +93,7 @@ func TestMet(t *testing.T) {
 	}
 }
 
-// TestMetAfterTheFirstHaveEnded does not miss ranks that have exited 0.
+// TestMetAfterTheFirstHaveEnded checks that ranks that exited 0 are not missing.
 func TestMetAfterTheFirstHaveEnded(t *testing.T) {
 	s := started(t, func(i int) string { return fmt.Sprint("10.0.0.", i+2) })
 	for rank := range 3 {
@@ -107,8 +107,8 @@ func TestMetAfterTheFirstHaveEnded(t *testing.T) {
 	}
 }
 
-// TestACrowd is of so many that nobody is named.
-func TestACrowd(t *testing.T) {
+// TestManyClients checks what is said when there are too many clients to name.
+func TestManyClients(t *testing.T) {
 	s := started(t, func(i int) string { return fmt.Sprint("10.0.0.", i+2) })
 	for _, c := range []struct {
 		m    Meeting

@@ -18,79 +18,79 @@ type place struct {
 	node string
 }
 
-// truth knows what lives where and what the job was told, and holds the job's actions against it.
+// truth knows what lives where and what the job was told, and compares the job's actions with that.
 type truth struct {
 	w *world
 	// newest is the newest attempt of each unit for which a start was ordered, by unit.
 	newest map[int]int
-	// ordered has the starts, by place, with their ranks, and told those that were ordered to stop.
+	// ordered has the ranks of each start; told has those that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks truly ended, and tails their last words; heard, ended and begun are what
-	// was reported of that, by agents that were not lost since.
+	// exits is how ranks truly ended, tails are their last words. heard, ended and begun are what
+	// agents reported of that which were not lost since.
 	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
 	ended map[place]bool
 	begun map[place]bool
-	// failed are the failures that were reported of an attempt until its end, the first one first.
+	// failed are the reported failures of an attempt until its end, in order.
 	failed  map[attemptOf][]reported
 	spawned bool
 	// still are the newest reports of ranks that stand still, hung the attempts that had to fail
-	// for them, and kept what was to be kept of an attempt that was stopped.
+	// for them. kept is what was to be kept of a stopped attempt.
 	still   map[place]Stalled
 	hung    map[attemptOf]bool
 	kept    map[place]Evidence
 	elapsed map[attemptOf]bool
-	// asked is the newest question for a port, ports are what nodes answered to such questions, and
-	// used those ports with which ranks have started.
+	// asked is the newest question for a port, ports are the answers to such questions, used those
+	// with which ranks have started.
 	asked question
 	ports map[question][]int
 	used  map[question]bool
-	// unable are nodes that said once that they could not start their ranks.
+	// unable are the nodes that said that they cannot start their ranks.
 	unable map[string]bool
-	// headless says that the node of that question was lost since.
-	headless bool
-	// reach is the question to each node, since then, whether it reaches such a port, and reached
-	// are the questions to which the answer was yes.
+	// masterGone says that the node of that question was lost since.
+	masterGone bool
+	// reach has the question to each node, since then, whether it reaches the port. reached are the
+	// questions answered with yes, cut those answered with no.
 	reach   map[string]Reach
 	reached map[Reach]bool
-	// cut are the questions to which the answer was no.
-	cut map[Reach]bool
-	// unheard is a master that was not reached: another node may take its place in the next
-	// attempt, and it that one's.
-	unheard string
-	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
+	cut     map[Reach]bool
+	// missed is a master that was not reached: in the next attempt, it may trade places with
+	// another node.
+	missed string
+	// alarms are the newest of each kind. homes are the node ranks of nodes since they were last
+	// lost.
 	alarms  map[AlarmKind]int
 	homes   map[string]int
 	cancels int
 	// signal is that of the first cancel.
 	signal int
-	// cancelled says that this is how the job ends.
+	// cancelled says that the job ends by a cancel.
 	cancelled bool
-	// expires says that the job was told that it will end, loose that somebody else ends it, and
-	// expired that it has ended for that; readied are the places that were ready.
+	// expires says that the end of the job was announced, loose that someone else ends it, expired
+	// that it has ended so. readied are the places that were ready.
 	expires, loose, expired bool
 	readied                 map[place]bool
-	// evacuated are the attempts of which a node was to leave.
+	// evacuated are the attempts on a node that was to leave.
 	evacuated map[attemptOf]bool
-	// ripe says that the time is over for which the number of nodes stays as it is.
-	ripe bool
+	// growDue says that the time is over for which the number of nodes stays as it is.
+	growDue bool
 	// departs are the departures by their alarm, limits the least time that an attempt was told to
-	// have, and party the attempts that the newest event may be about.
-	departs map[int]departing
-	limits  map[attemptOf]time.Duration
-	party   []attemptOf
-	// leaves are the nodes of which that was said.
+	// have, affected the attempts that the newest event may be about.
+	departs  map[int]departing
+	limits   map[attemptOf]time.Duration
+	affected []attemptOf
+	// leaves are the nodes that were said to leave.
 	leaves map[string]bool
-	// broken are the nodes of which a rank said that its GPU fails.
+	// broken are the nodes where a rank said that its GPU fails.
 	broken map[string]bool
-	// refills counts the times that the budget was whole again, readmits those that nothing was
-	// held against nodes any more, and gratis the restarts at no cost.
-	refills, readmits, gratis int
-	// weighed are the ranks of an attempt that were heard to have failed.
+	// refills counts how often the budget was whole again, readmits how often all exclusions ended,
+	// free the restarts at no cost.
+	refills, readmits, free int
+	// weighed are the ranks of an attempt that were reported to have failed.
 	weighed map[attemptOf]map[int]bool
-	// seen is what a world should have now and then.
+	// seen is what worlds should have now and then.
 	seen   map[string]bool
 	result *report.Result
 }
@@ -106,7 +106,7 @@ func newTruth(w *world) *truth {
 	}
 }
 
-// codeExpired is that of a job that was told before that it would end.
+// codeExpired is the code of a job whose end was announced.
 const codeExpired = 143
 
 // exited notes the true end of a process.
@@ -150,9 +150,9 @@ func (t *truth) alone(o Start) error {
 	return nil
 }
 
-// hear takes note of an event that the job is about to get.
-func (t *truth) hear(ev Event) {
-	t.foretell(ev)
+// note takes note of an event that the job is about to get.
+func (t *truth) note(ev Event) {
+	t.noteNotice(ev)
 	switch ev := ev.(type) {
 	case Elapsed:
 		t.elapsed[attemptOf{ev.Unit, ev.Attempt}] = true
@@ -169,13 +169,13 @@ func (t *truth) hear(ev Event) {
 		}
 		t.cancelled = t.cancelled || t.w.state.ending.result == nil
 	case Lost:
-		t.bereave(ev.Node)
-	default: // a report: see believe
+		t.nodeGone(ev.Node)
+	default: // a report: see accept
 	}
 }
 
-// believe takes note of a report that is not stale.
-func (t *truth) believe(ev Event) {
+// accept takes note of a report that is not stale.
+func (t *truth) accept(ev Event) {
 	switch ev := ev.(type) {
 	case Started:
 		t.begun[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
@@ -189,9 +189,9 @@ func (t *truth) believe(ev Event) {
 	case Ready:
 		t.readied[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
 	case Stalled:
-		t.believeStalled(ev)
+		t.acceptStalled(ev)
 	case Exited:
-		t.believeExit(ev)
+		t.acceptExit(ev)
 	case Stopped:
 		p := place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}
 		for _, rank := range t.ordered[p] {
@@ -203,9 +203,9 @@ func (t *truth) believe(ev Event) {
 	}
 }
 
-// believeStalled has an attempt fail when none of its nodes moves, or a heartbeat is missed twice
-// in a row.
-func (t *truth) believeStalled(e Stalled) {
+// acceptStalled fails an attempt when none of its nodes moves, or a heartbeat is missed twice in a
+// row.
+func (t *truth) acceptStalled(e Stalled) {
 	p := place{attemptOf{e.Unit, e.Attempt}, e.Node}
 	if t.ordered[p] == nil || t.ended[p] || t.newest[p.unit] != p.attempt || t.allHeard(p.attemptOf) || t.evacuated[p.attemptOf] {
 		return
@@ -223,7 +223,7 @@ func (t *truth) believeStalled(e Stalled) {
 	}
 }
 
-func (t *truth) believeExit(e Exited) {
+func (t *truth) acceptExit(e Exited) {
 	at := attemptOf{e.Unit, e.Attempt}
 	if t.ended[place{at, e.Node}] {
 		return
@@ -238,8 +238,8 @@ func (t *truth) believeExit(e Exited) {
 	}
 }
 
-// weighs says that a failure, of which is heard for the first time, is one of a gang that is being
-// stopped, or is about to be.
+// weighs reports whether a failure that is reported for the first time belongs to a gang that is
+// being stopped, or is about to be.
 func (t *truth) weighs(e Exited) bool {
 	at := attemptOf{e.Unit, e.Attempt}
 	p := place{at, e.Node}
@@ -262,7 +262,7 @@ type reported struct {
 	tail string
 }
 
-// fail notes a failure, and says whether it is the first of an attempt.
+// fail notes a failure, and reports whether it is the first of its attempt.
 func (t *truth) fail(at attemptOf, r reported) bool {
 	if t.newest[at.unit] != at.attempt || t.result != nil {
 		return false
@@ -271,9 +271,9 @@ func (t *truth) fail(at attemptOf, r reported) bool {
 	return len(t.failed[at]) == 1
 }
 
-// bereave fails the attempts in which a lost node still owed something.
-func (t *truth) bereave(node string) {
-	t.headless = t.headless || t.asked.node == node
+// nodeGone fails the attempts that still needed a lost node.
+func (t *truth) nodeGone(node string) {
+	t.masterGone = t.masterGone || t.asked.node == node
 	delete(t.homes, node)
 	delete(t.reach, node)
 	for p := range t.ordered {
@@ -303,7 +303,7 @@ func (t *truth) drained(node string) {
 	t.evacuate(node)
 }
 
-// evacuate notes that what runs on a node now will be stopped.
+// evacuate notes that what runs on a node will be stopped.
 func (t *truth) evacuate(node string) {
 	for p := range t.ordered {
 		if p.node == node && t.newest[p.unit] == p.attempt {
@@ -312,7 +312,7 @@ func (t *truth) evacuate(node string) {
 	}
 }
 
-// allHeard says that every rank of an attempt was reported to have ended.
+// allHeard reports whether every rank of an attempt was reported to have ended.
 func (t *truth) allHeard(at attemptOf) bool {
 	for p, ranks := range t.ordered {
 		for _, rank := range ranks {
@@ -358,7 +358,7 @@ func (t *truth) ending() string {
 	return "rank failed"
 }
 
-// question is a [Prepare] without what does not tell it from others.
+// question identifies a [Prepare].
 type question struct {
 	node          string
 	unit, attempt int

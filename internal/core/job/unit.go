@@ -196,17 +196,12 @@ func (u *unit) member(nodeRank int) *member {
 	return nil
 }
 
-func (u *unit) enter(p Phase) { u.phase = p }
-
-func (u *unit) stopFor(f *fault) { u.cause = f }
-
+func (u *unit) enter(p Phase)           { u.phase = p }
+func (u *unit) stopFor(f *fault)        { u.cause = f }
 func (u *unit) setFailing(failing bool) { u.failing = failing }
-
-func (u *unit) setTold(told bool) { u.told = told }
-
-func (u *unit) next() { u.attempt++ }
-
-func (u *unit) notify(d departure) { u.notice.departure = &d }
+func (u *unit) setTold(told bool)       { u.told = told }
+func (u *unit) next()                   { u.attempt++ }
+func (u *unit) notify(d departure)      { u.notice.departure = &d }
 
 // exitEarly notes that a rank exited 0 while others run. Another node may have reported a later
 // failure before.

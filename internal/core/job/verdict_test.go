@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestDecisionIsInTheResult follows what jobs of two nodes with 8 ranks each fail of to the
-// decision that their results have.
+// TestDecisionIsInTheResult lets jobs of two nodes with 8 ranks each fail, and checks the decision
+// in their results.
 func TestDecisionIsInTheResult(t *testing.T) {
 	at := time.Unix(1000, 0)
 	exit := func(node string, rank, code int, second time.Duration, tail string) Exited {
@@ -70,7 +70,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := crowd(t, RestartNever, 2)
+			s := runningJob(t, RestartNever, 2)
 			if c.spec != nil {
 				c.spec(&s.spec)
 			}
@@ -102,13 +102,13 @@ func TestDecisionIsInTheResult(t *testing.T) {
 	}
 }
 
-// first is the actions of a step.
+// first returns the actions of a step.
 func first(actions []Action, _ string) []Action { return actions }
 
-// TestDecisionCountsRepeats: the third failure of a kind is one that a restart does not mend, in
-// the result too.
+// TestDecisionCountsRepeats checks that a restart does not mend the third failure of a kind, and
+// that the result says so.
 func TestDecisionCountsRepeats(t *testing.T) {
-	s := crowd(t, RestartJob, 2)
+	s := runningJob(t, RestartJob, 2)
 	for attempt := range verdict.Repeats {
 		if attempt > 0 {
 			s.Step(Elapsed{Attempt: attempt})

@@ -121,8 +121,7 @@ type growth struct {
 }
 
 func (g *growth) adopt(partial bool) { g.partial = partial }
-
-func (g *growth) setDue(due bool) { g.due = due }
+func (g *growth) setDue(due bool)    { g.due = due }
 
 // armGrow begins the time for which the number of nodes stays as it is.
 func (s *State) armGrow() {

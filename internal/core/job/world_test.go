@@ -24,9 +24,9 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// TestWorld runs jobs in random worlds, whose nodes act late, die and come back, and whose messages
-// are lost, doubled and reordered, and holds every action against what truly lives where.
-// Coordinators crash and start again.
+// TestWorld runs jobs in random worlds. Nodes act late, die and come back; messages are lost,
+// doubled and reordered; coordinators crash and start again. It compares every action with what
+// truly lives where.
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
@@ -55,7 +55,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "severed", "a sooner departure"} {
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "unreachable", "a sooner departure"} {
 		if _, ok := ends.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -70,19 +70,19 @@ type world struct {
 	truth  *truth
 	books  books
 	agents []*agent
-	// timers are events that are due some day, past those that were delivered and may come again.
+	// timers are events that will be due, past are those that were delivered and may come again.
 	timers, past []Event
-	// calm is the time of repair; the others say what may happen before it, so that not every world
+	// calm is the time of repair. The others say what may happen before it, so that not every world
 	// ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts bool
-	// drains is how seldom a node is to leave.
+	// drains says that a node leaves once in that many chances.
 	drains int
 
-	history []turn
+	history []record
 }
 
-// agent is a node. A dead one has no processes; the coordinator knows of it later, or never if it
-// did not know the node.
+// agent is a node. A dead one has no processes. The coordinator hears of its death later, or never
+// if it did not know the node.
 type agent struct {
 	node        placement.Node
 	up, known   bool
@@ -103,7 +103,7 @@ type run struct {
 	attempt         int
 	start           Start
 	stopping, ended bool
-	// hung says that its ranks end only when they are told to, and beats that they had a heartbeat.
+	// hung says that its ranks end only when told to, beats that they had a heartbeat.
 	hung, beats bool
 	alive       []int
 	exits       []Exited
@@ -152,7 +152,7 @@ func newWorld(seed uint64) *world {
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// run plays a wild time, then a calm one in which the job must come to its end.
+// run plays a wild time and then a calm one, in which the job must end.
 func (w *world) run() error {
 	if err := w.step(Submitted{}); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (w *world) calmDown() error {
 			return err
 		}
 	}
-	if w.truth.loose { // whoever has said that he ends the job does
+	if w.truth.loose { // the one who said so ends the job
 		return w.step(Cancel{Code: codeCancelled, Why: "the time is over"})
 	}
 	return nil
@@ -237,7 +237,7 @@ func (w *world) expire() error {
 
 // step hands an event to the job, checks what it does, and sends its orders.
 func (w *world) step(ev Event) error {
-	w.truth.hear(ev)
+	w.truth.note(ev)
 	recorded := ev
 	if e, ok := ev.(Exited); ok {
 		weighs := w.state.Weighs(e)
@@ -250,7 +250,7 @@ func (w *world) step(ev Event) error {
 		}
 	}
 	actions, reason := w.state.Step(ev)
-	w.history = append(w.history, turn{recorded, actions, reason, w.state.Stale()})
+	w.history = append(w.history, record{recorded, actions, reason, w.state.Stale()})
 	if err := w.truth.check(ev, actions, reason); err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (w *world) perform(actions []Action) {
 	}
 }
 
-// checkSummary holds now and then that the job knows what it waits for.
+// checkSummary checks now and then that the job knows what it waits for.
 func (w *world) checkSummary() error {
 	if !w.chance(8) {
 		return nil
@@ -303,7 +303,7 @@ func (w *world) checkSummary() error {
 	return nil
 }
 
-// send puts an order on its way, sometimes twice, and not to the dead.
+// send puts an order on its way, sometimes twice, and never to a dead agent.
 func (w *world) send(name string, order Action) {
 	a := w.agent(name)
 	if !a.up {
@@ -327,7 +327,7 @@ func (w *world) pick(n int) int {
 	return 0
 }
 
-// deliver brings a report of an agent to the job; a dead agent's come as well.
+// deliver brings an agent's report to the job, also after the agent's death.
 func (w *world) deliver(a *agent) error {
 	if len(a.reports) == 0 {
 		return nil
@@ -341,12 +341,12 @@ func (w *world) deliver(a *agent) error {
 		w.past = append(w.past, r.Event)
 	}
 	if r.incarnation == a.incarnation && a.known {
-		w.truth.believe(r.Event)
+		w.truth.accept(r.Event)
 	}
 	if err := w.step(r.Event); err != nil {
 		return err
 	}
-	if w.cancels && !w.calm && w.state.Phase() == Stopping && w.chance(3) { // somebody sees it fail
+	if w.cancels && !w.calm && w.state.Phase() == Stopping && w.chance(3) { // a person sees it fail
 		return w.step(Cancel{Code: 130, Why: "^C"})
 	}
 	return nil
@@ -385,8 +385,8 @@ func (w *world) join(a *agent) error {
 	return w.step(Joined{a.node})
 }
 
-// drain says that a node will be gone. It stays, and may join again: then it does not leave any
-// more.
+// drain says that a node will be gone. The node stays, and may join again; then it no longer
+// leaves.
 func (w *world) drain(a *agent) error {
 	within := time.Duration(w.rng.IntN(4)) * time.Minute
 	w.truth.drained(a.node.Name)
@@ -398,8 +398,8 @@ func (w *world) lose(a *agent) error {
 	return w.step(Lost{a.node.Name, "it died"})
 }
 
-// reconnect drops some of what is on its way, after which the job repeats its orders and the agent
-// all it knows.
+// reconnect drops some of what is on its way. Then the job repeats its orders, and the agent
+// repeats all it knows.
 func (w *world) reconnect(a *agent) error {
 	if !a.up {
 		return nil
