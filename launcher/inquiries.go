@@ -15,8 +15,6 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-import ()
-
 // Endpoints are where a controller reaches the ranks of a job whose Ranks.Endpoint is set, by TLS
 // with the cluster's token: HOST:PORT, by node. The error names the nodes that do not say so within
 // a limit; the others are there beside it.

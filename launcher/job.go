@@ -70,20 +70,13 @@ var (
 
 // submission is the job as a coordinator sees it.
 func (j Job) submission() replica.Submission {
-	var exitCodes map[report.Ending]int
-	for ending, code := range j.Restarts.ExitCodes {
-		if exitCodes == nil {
-			exitCodes = map[report.Ending]int{}
-		}
-		exitCodes[report.Ending(ending)] = code
-	}
 	return replica.Submission{
 		Title:            strings.Join(j.Command, " "),
 		PlacementTimeout: j.Resources.PlacementTimeout, BackoffMin: j.Restarts.BackoffMin, BackoffMax: j.Restarts.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Resources.request(), Grace: max(0, j.Stopping.Grace),
 			Restart: job.Restart(j.Restarts.Policy), MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
-			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: exitCodes,
+			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: j.Restarts.ExitCodes,
 			GrowAfter: max(0, j.Resources.GrowAfter), DrainTime: j.Stopping.DrainTime,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},

@@ -228,7 +228,7 @@ func (r Restarts) check() error {
 		return usage.Errorf("backoff %s:%s: the first wait is at least 0 and at most the bound", r.BackoffMin, r.BackoffMax)
 	}
 	for ending, code := range r.ExitCodes {
-		if code < 1 || code > 255 || !slices.Contains(report.Unsuccessful(), report.Ending(ending)) {
+		if code < 1 || code > 255 || !slices.Contains(report.Unsuccessful(), ending) {
 			return usage.Errorf("exit code of %s=%d: 1 to 255, for one of %s", ending, code, report.Unsuccessful())
 		}
 	}
