@@ -218,7 +218,7 @@ func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signal
 func printAsync(say *func(string), warn *func(error)) *asyncwriter.Speaker {
 	saySync, warnSync := *say, *warn
 	words := asyncwriter.New(func(missed int) {
-		warnSync(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+		warnSync(fmt.Errorf("%d messages are not shown: the earlier ones are still unread", missed))
 	})
 	*say = func(text string) { words.Say(func() { saySync(text) }) }
 	*warn = func(err error) { words.Say(func() { warnSync(err) }) }

@@ -26,7 +26,6 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
-	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Job is one command, what it runs on, and what happens when it fails. Only Command has no default.

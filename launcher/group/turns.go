@@ -179,8 +179,8 @@ func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 		if overlap(held, g) {
 			return nil, false, fmt.Errorf("%s cannot have its turn within that of %s, which has the same GPUs: end that one before this one begins", g.ID, held.ID)
 		}
-		return nil, false, fmt.Errorf("%s cannot have its turn within that of %s: %s, which others wait with for that of %s to end; end one turn before the other begins",
-			g.ID, held.ID, t.whyWaits(w), held.ID)
+		return nil, false, fmt.Errorf("%s cannot have its turn within that of %s: %s, where another caller waits for the end of %s's; "+
+			"end one turn before the other begins", g.ID, held.ID, t.whyWaits(w), held.ID)
 	}
 	if t.whyWaits(w) != "" {
 		return nil, false, nil

@@ -1,4 +1,4 @@
-"""golaunch for Python: one controller that calls groups of workers on many nodes.
+"""golaunch for Python: one controller calls groups of workers on many nodes.
 
     from golaunch import VirtualCluster, WorkerGroup
 
@@ -6,7 +6,7 @@
         group = WorkerGroup(cluster, "trainer:Trainer", lr=0.1)
         losses = group.run_all_workers_single_data("train_step", batch)
 
-docs/groups.md of golaunch describes it. There is nothing to install beside the golaunch command.
+docs/groups.md of golaunch describes it. It needs only the golaunch command.
 """
 
 __all__ = [
@@ -21,7 +21,7 @@ _HOMES = {
 
 
 def __getattr__(name):
-    # A worker imports this package too, and needs none of these.
+    # A worker imports this package too, but needs none of these.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

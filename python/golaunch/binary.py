@@ -9,7 +9,9 @@ from .errors import GolaunchError
 
 
 def find_binary():
-    """The path of the golaunch command: GOLAUNCH_BINARY, the one that was installed with this package or beside this Python, or the one in PATH."""
+    """The path of the golaunch command: GOLAUNCH_BINARY, or the command installed with this package
+    or beside this Python, or the one in PATH.
+    """
     named = os.environ.get("GOLAUNCH_BINARY")
     if named:
         return named
@@ -24,7 +26,9 @@ def find_binary():
 
 
 def _scripts():
-    """Where pip puts commands: of this environment, of a --target or --prefix directory, of a user."""
+    """Where pip puts commands: in this environment, a --target or --prefix directory, or the
+    user's.
+    """
     yield os.path.dirname(sys.executable or "")
     yield sysconfig.get_path("scripts")
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

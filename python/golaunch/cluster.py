@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are held for this program, and what hears of the workers there."""
+"""Nodes of a cluster that this program holds, and the connections to the workers there."""
 
 import _socket
 import asyncio
@@ -31,13 +31,13 @@ from .turns import Turns
 
 _log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
-_GREETING = 10.0  # seconds in which a connection must say whose it is
-_STRANGERS = 4096  # connections that have not
-_FULL = 0.5  # seconds until workers are let in again, after there was no descriptor for one
-_IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
+_GREETING = 10.0  # seconds in which a connection must name its worker
+_STRANGERS = 4096  # connections that have not named one
+_FULL = 0.5  # seconds until the next accept after one without a free descriptor
+_IDLE = 0.02  # seconds without a waiting caller until a thread reads
 
 
-# Those of this process, and of its parent in a fork.
+# The clusters of this process, and of its parent in a fork.
 _CLUSTERS = weakref.WeakSet()
 
 
@@ -50,12 +50,15 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class VirtualCluster:
-    """Bundles on the nodes of a cluster, one for each worker: bundles_per_node is a number for each node, such as [4, 8, 2].
+    """Bundles on the nodes of a cluster, one for each worker: bundles_per_node is a number for each
+    node, such as [4, 8, 2].
 
-    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR) it is a cluster on this machine, which is started for this program
-    and ends with it; each number is then a node of it. use_gpus has each bundle be a GPU; gpu_ids are the only indexes that are taken of each
-    node, and colocate is how many groups may share one. strategy is that of placement groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. It waits
-    for its bundles, for placement_timeout seconds at most. Use it with `with`, or close() it; it ends with the program in any case.
+    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR) it is a cluster on this
+    machine, which starts for this program and ends with it; each number is then a node of it. With
+    use_gpus each bundle is a GPU. gpu_ids are the only indexes to take of each node, and colocate
+    is how many groups may share one. strategy is that of placement groups: STRICT_PACK, PACK,
+    SPREAD or STRICT_SPREAD. The constructor waits for the bundles, for at most placement_timeout
+    seconds. Use it with `with`, or call close(); it ends with the program in any case.
     """
 
     def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpu_ids=None, colocate=1, strategy="STRICT_PACK",
@@ -134,7 +137,9 @@ class VirtualCluster:
         return f"<VirtualCluster {self.name}: {self.bundles_per_node}>"
 
     def close(self):
-        """Ends all groups, gives the bundles back and, if it was started for this program, ends the cluster. It returns when no process is left."""
+        """Ends all groups, gives the bundles back and, if it was started for this program, ends the
+        cluster. When it returns, no process is left.
+        """
         if self._pid != os.getpid():
             return  # a fork of the program
         with self._lock:
@@ -168,18 +173,18 @@ class VirtualCluster:
     shutdown = close
 
     def _forked(self):
-        """In a child after a fork: all that is under way is the parent's."""
+        """In a child after a fork: the connections belong to the parent."""
         self._lock, self._closed, self._due = Lock(), True, deque()
         for handler in list(self._handlers.values()):
             if isinstance(handler, Link):
-                handler.sock.close()  # without a word to the parent's epoll
+                handler.sock.close()  # without a change to the parent's epoll
         self._listener.close()
         self._epoll.close()
         if self._helper is not None:
             self._helper.gone = "the cluster is that of the process that made it, of which this one is a fork"
             self._helper.sock.close()
 
-    # Who may come
+    # Connections of workers
 
     def _listen(self):
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK)
@@ -195,7 +200,7 @@ class VirtualCluster:
                 fd, _ = self._listener._accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # no event tells that a descriptor is free again
+            except OSError as error:  # no event tells of a free descriptor
                 _log.warning("no worker can be let in for the moment: %s; raise the limit of open files (ulimit -n)", error.strerror)
                 self._modify(self._listener.fileno(), 0)
                 self._after(_FULL, lambda: self._modify(self._listener.fileno(), select.EPOLLIN))
@@ -216,18 +221,18 @@ class VirtualCluster:
             link.close()
 
     def _greeted(self, link, frame):
-        """A connection says which worker it is of. Nothing of it is unpickled before it has shown that it knows the key."""
+        """A connection names its worker. Nothing of it is unpickled before it has shown the key."""
         self._strangers.discard(link)
         try:
             facts = json.loads(bytes(frame.body)) if frame.kind == wire.HELLO and frame.codec == wire.JSON else {}
             known = hmac.compare_digest(str(facts.get("key", "")).encode(), self._key.encode())
             group = self._by_job.get(facts.get("job")) if known else None
-        except (ValueError, AttributeError, TypeError, RecursionError):  # it may have said anything
+        except (ValueError, AttributeError, TypeError, RecursionError):  # its input may be anything
             group = None
         if group is None or not group._hello(link, facts):
             link.close()
 
-    # Waiting: whoever waits reads for all
+    # Waiting: a waiting caller reads for all
 
     def _register(self, fd, handler, mask):
         self._handlers[fd] = handler
@@ -242,16 +247,16 @@ class VirtualCluster:
             self._epoll.unregister(fd)
 
     def _after(self, seconds, do):
-        """Does something later, unless what this returns is cancelled."""
+        """Calls a function later, unless the returned timer is cancelled."""
         self._timed += 1
         entry = [time.monotonic() + seconds, self._timed, do]
         heapq.heappush(self._timers, entry)
         if self._leading and self._timers[0] is entry:
-            self._nudge()  # who waits does not know of it
+            self._nudge()  # waiting callers do not know of it
         return entry
 
     def _cancel_timer(self, entry):
-        """What it would have done is given up at once, and its place when there are many such."""
+        """Drops the function at once, and the timer's place when there are many such."""
         if entry[2] is None:
             return
         entry[2] = None
@@ -262,7 +267,9 @@ class VirtualCluster:
             self._cancelled = 0
 
     def _tidy(self):
-        """Gives memory back that no call has needed for a while, while somebody waits. The lock is held."""
+        """Gives back memory that no call has needed for a while, while a caller waits. The lock is
+        held.
+        """
         if POOL.files and not self._tidying:
             self._tidying = True
             self._after(AGE, self._trim)
@@ -289,7 +296,9 @@ class VirtualCluster:
                 self._call_back()
 
     def _wait_for(self, ready, end, timeout, future):
-        """Returns whether it is ready. Else a signal has come, or there is something to call back, for which the lock must be let go."""
+        """Returns whether it is ready. Otherwise a signal has come, or there is a callback, for
+        which the caller must release the lock.
+        """
         while not ready():
             if self._due:
                 return False
@@ -297,7 +306,7 @@ class VirtualCluster:
                 raise GolaunchError("the cluster is closed")
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
-                # What has come already counts, also with a timeout of 0.
+                # What has come already counts, even with a timeout of 0.
                 if not self._leading:
                     self._step(0)
                     if ready():
@@ -315,14 +324,14 @@ class VirtualCluster:
         return True
 
     def _turn(self):
-        """Takes what has come."""
+        """Reads what has come."""
         with self._lock:
             if not self._leading and not self._closed:
                 self._step(0)
         self._call_back()
 
     def _call_back(self):
-        """Calls back those whose calls were answered. The lock is not held."""
+        """Runs the callbacks of answered calls. The lock is not held."""
         while self._due:
             try:
                 callback, future = self._due.popleft()
@@ -334,13 +343,13 @@ class VirtualCluster:
                 _log.exception("%r, which was to be called back, has raised", callback)
 
     def _step(self, left):
-        """Waits for one event at least, or a timer, or the time of left, or a signal, of which it returns False."""
+        """Waits for an event, a timer, the time left, or a signal; it returns False for a signal."""
         timeout = -1 if left is None else left
         if self._timers:
             until = max(0, self._timers[0][0] - time.monotonic())
             timeout = until if timeout < 0 else min(timeout, until)
         if timeout > 0:
-            timeout += 0.0005  # epoll counts in milliseconds, and would be early
+            timeout += 0.0005  # epoll counts in milliseconds, and would return early
         self._leading = True
         self._steps += 1
         try:
@@ -410,10 +419,10 @@ class VirtualCluster:
             if group is not None:
                 group._told(told)
 
-    # When nobody waits
+    # Without a waiting caller
 
     def _stir(self):
-        """Something is under way: if nobody waits for it, a thread reads and writes for all. The lock is held."""
+        """A call is pending: without a waiting caller, a thread reads and writes. The lock is held."""
         if not self._stirred:
             self._stirred = True
             if self._tender is None:
@@ -451,7 +460,7 @@ class VirtualCluster:
         return any(w._pending or w._streams or w._link is not None and w._link.queue for g in self.groups for w in g.workers)
 
     def _nudge(self):
-        """Has the thread leave the reading to who waits."""
+        """Makes the thread leave the reading to a waiting caller."""
         try:
             os.write(self._nudges[1], b"x")
         except BlockingIOError:
@@ -518,7 +527,9 @@ class VirtualCluster:
         return future.result(0)
 
     def _attend(self, loop, more):
-        """Has an event loop read while something is awaited in it. Only that loop's thread comes here, which has the lock."""
+        """Makes an event loop read while a future is awaited in it. Only that loop's thread calls
+        this, and it holds the lock.
+        """
         reading = self._loops.get(loop)
         if reading is None:
             reading = self._loops[loop] = _Reading(loop, os.dup(self._epoll.fileno()))
@@ -552,7 +563,9 @@ class VirtualCluster:
 
 
 class _Reading:
-    """An event loop that reads, by a descriptor of its own, which it has for as long as it needs it, also when the cluster is closed meanwhile."""
+    """An event loop that reads. It has a descriptor of its own for as long as it needs it, even
+    after the cluster was closed.
+    """
 
     def __init__(self, loop, fd):
         self.loop, self.fd, self.count = loop, fd, 0
@@ -566,7 +579,9 @@ class _Reading:
 
 
 def _directory():
-    """One that only this user can enter, with a path that is short enough for a socket (108 bytes, unix(7))."""
+    """A directory that only this user can enter, with a path short enough for a socket (108 bytes,
+    unix(7)).
+    """
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="golaunch-controller-", dir=parent if len(os.fsencode(parent)) < 70 else "/tmp")
 

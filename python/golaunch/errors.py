@@ -1,17 +1,18 @@
-"""What calls of workers raise."""
+"""Exceptions of calls of workers."""
 
 
 class GolaunchError(Exception):
-    """golaunch itself could not do what was asked."""
+    """golaunch itself failed."""
 
 
 class WorkerFailureError(GolaunchError):
-    """A worker died, or what it was called for raised an exception.
+    """A worker died, or a method that it was called for raised an exception.
 
-    rank, node and gpu say which worker; gpu is its UUID or index, or None. cause is golaunch's verdict, one of docs/failures.md, or
-    "exception" for one that the worker raised and survived, and verdict says in a line what it means. remote_traceback is the worker's, and
-    last_words are the last lines of its standard error. exit_code and signal say how a worker ended. The exception itself, where it could be
-    brought here, is __cause__.
+    rank, node and gpu name the worker; gpu is its UUID or index, or None. cause is golaunch's
+    verdict, one of docs/failures.md, or "exception" for an exception that the worker survived.
+    verdict says in a line what it means. remote_traceback is the worker's, and last_words are the
+    last lines of its standard error. exit_code and signal say how a worker ended. __cause__ is the
+    exception itself, if it could be brought here.
     """
 
     def __init__(self, message, *, rank=None, node=None, gpu=None, cause=None, verdict=None, remote_traceback=None, last_words=None,
@@ -49,7 +50,9 @@ def _remade(kind, args, attributes):
 
 
 class GroupDeadError(WorkerFailureError):
-    """The group has ended: it was shut down, its cluster was closed, or it failed more often than it may restart."""
+    """The group has ended: it was shut down, its cluster was closed, or it failed more often than
+    it may restart.
+    """
 
 
 class ResultTooLarge(WorkerFailureError):
@@ -57,7 +60,9 @@ class ResultTooLarge(WorkerFailureError):
 
 
 class GPUMemoryError(GolaunchError):
-    """A group's turn cannot begin, for others hold memory of its GPUs. held has a dict for each of them: node, gpu_uuid, bytes, pid, job, rank, by."""
+    """A group's turn cannot begin, since others hold memory of its GPUs. held has a dict for each
+    of them: node, gpu_uuid, bytes, pid, job, rank, by.
+    """
 
     def __init__(self, message, held=()):
         super().__init__(message)

@@ -10,7 +10,7 @@ _WAITS, _VALUE, _ERROR = range(3)
 
 
 class Slot:
-    """The part of one worker in a call."""
+    """One worker's part of a call."""
 
     __slots__ = ("worker", "state", "value")
 
@@ -19,10 +19,10 @@ class Slot:
 
 
 class Future(Sequence):
-    """The results of a call, one of each worker that returns one, in the order of workers.
+    """The results of a call, one for each worker that returns one, in the order of workers.
 
-    Indexing, iterating, comparing and result() wait. A worker that fails raises its WorkerFailureError there. It can be awaited, and awaiting it
-    gives the list.
+    Indexing, iterating, comparing and result() wait, and raise the WorkerFailureError of a worker
+    that fails. Awaiting it gives the list.
     """
 
     def __init__(self, cluster, call, method, workers, returned=None, deadline=None, single=False):
@@ -35,9 +35,9 @@ class Future(Sequence):
         self._single = single
         self._callbacks, self._wakers = [], []
         self._finished = []
-        self._expiry = None  # what ends it at its deadline
+        self._expiry = None  # the timer of its deadline
 
-    # What the cluster says. It holds the lock.
+    # For the cluster, which holds the lock.
 
     def _settle(self, worker, state, value):
         slot = self._slots[worker]
@@ -53,7 +53,7 @@ class Future(Sequence):
             for wake in wakers:
                 wake()
 
-    # What people ask
+    # For users
 
     def done(self):
         """Whether all workers have answered."""
@@ -69,7 +69,8 @@ class Future(Sequence):
     def result(self, timeout=None):
         """The list of results, or for a call of a single worker its result. timeout is in seconds.
 
-        The first failure is raised at once, though other workers may not have answered."""
+        It raises the first failure at once, even if other workers have not answered.
+        """
         self._cluster._wait(lambda: self._left == 0 or self._first_error() is not None, timeout, self)
         error = self._first_error()
         if error is not None:
@@ -88,7 +89,9 @@ class Future(Sequence):
         return {w: s.value for w, s in self._slots.items() if s.state == _ERROR}
 
     def cancel(self):
-        """Asks the workers to end the call, and returns whether one had not answered. It then raises CallCancelled."""
+        """Asks the workers to end the call, which then raises CallCancelled. It returns whether a
+        worker had not answered.
+        """
         return self._cluster._cancel(self, CallCancelled(f"the call of {self.method} was cancelled"))
 
     def as_completed(self, timeout=None):
@@ -106,7 +109,9 @@ class Future(Sequence):
                 yield slot.worker, slot.value
 
     def add_done_callback(self, callback):
-        """Calls back with this future when all workers have answered, in the thread that waits for any of the cluster's calls."""
+        """Calls a function with this future when all workers have answered, in the thread that
+        waits for any of the cluster's calls.
+        """
         with self._cluster._lock:
             if self._left:
                 self._callbacks.append(callback)
@@ -144,8 +149,9 @@ class Future(Sequence):
 
 
 class RemoteGenerator:
-    """What a worker's generator yields, as it comes. The worker is at most 16 items ahead of who reads it, and does nothing else until it was read
-    to its end or closed."""
+    """The items of a worker's generator, as they come. The worker is at most 16 items ahead of the
+    reader, and does nothing else until the generator was read to its end or closed.
+    """
 
     def __init__(self, future, worker):
         self._future, self._worker = future, worker
@@ -171,7 +177,7 @@ class RemoteGenerator:
                     item = self._items.popleft()
                     took = True
                     cluster._credit(self._future, self._worker)
-        except BaseException:  # of a signal's handler
+        except BaseException:  # raised by a signal's handler
             if took:
                 self._items.appendleft(item)
             raise

@@ -19,22 +19,24 @@ from .pickling import dumps, loads
 from .sharding import NamedSharding
 
 _log = logging.getLogger("golaunch")
-# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual for one that
-# has failed, and up to two seconds for one that has exited with code 0; on a busy machine it is more. Why it ended is worth the wait, for what
-# to do about it depends on that. The connection of a worker on another machine may be made again: its calls wait for as long as golaunch has it live.
+# How long pending calls wait for golaunch's verdict after a worker's connection has ended, in
+# seconds. It usually takes milliseconds for a failure, and up to two seconds for an exit with code
+# 0; more on a busy machine. The wait is worth it: what to do depends on the reason. A worker on
+# another machine may connect again: its calls wait for as long as golaunch says that it is alive.
 _VERDICT = 10.0
-# What golaunch says of a worker that has ended as if it were done.
+# golaunch's words for a worker that exited as if it were done.
 _DONE = "exited with code 0"
-# How long golaunch may take to answer that it ends a group, and until that is killed, in seconds.
+# How long golaunch may take to end a group before it is killed, in seconds.
 _ANSWER, _KILLED = 10.0, 60.0
-# How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
+# How long an exception of one of several workers waits for the end of another worker, of which it
+# may be an echo, in seconds.
 _ECHO = 0.02
-# When a call that may run is cancelled again, in seconds: the signal that tells the worker may have come when a method was about to wait in the kernel,
-# after Python has looked for signals. Whoever is cancelled already does not mind.
+# After how many seconds a running call is cancelled again: the signal may have come just before a
+# method waited in the kernel, after Python had looked for signals. A second cancel does no harm.
 _CANCEL_AGAIN = 0.1, 1.0, 10.0
-# Calls of one worker that have no result yet; who calls more waits.
+# Calls of one worker without a result; further callers wait.
 _OUTSTANDING = 1000
-# Bytes that stand in a worker's queue; who calls with more waits.
+# Bytes in a worker's queue; further callers wait.
 _QUEUED = 64 << 20
 _UNITS = {"": 1, "B": 1, "K": 10 ** 3, "KB": 10 ** 3, "KIB": 1 << 10, "M": 10 ** 6, "MB": 10 ** 6, "MIB": 1 << 20,
           "G": 10 ** 9, "GB": 10 ** 9, "GIB": 1 << 30, "T": 10 ** 12, "TB": 10 ** 12, "TIB": 1 << 40}
@@ -49,20 +51,21 @@ class Worker:
         self.attempt = -1
         self.state = "starting"
         self._link = None
-        # What both ends need to go on after the connection has ended, which that to a worker on this machine does only at the end of one of them; and
-        # whether it has said that it is ready.
+        # What both ends need to resume on a new connection, which a worker on this machine never
+        # makes; and whether the worker has said that it is ready.
         self._replay, self._is_ready = None, False
-        # Calls that have no result yet, and generators that have not ended, which nobody but who reads them keeps.
+        # Calls without a result, and unfinished generators, which only their readers keep alive.
         self._pending = {}
         self._streams = {}
         self._held = []
         self._since = {}
-        # What was pending, and streams, when its connection ended, and until when an exception of another worker may be an echo of that, by attempt, until
-        # golaunch says why that was: the next attempt may come first.
+        # By attempt, until golaunch says why the connection ended: what was pending then, the
+        # streams, and until when an exception of another worker may be an echo. The next attempt
+        # may come first.
         self._unclear = {}
-        # Why no call will be answered, once nothing starts it again.
+        # Why no call will be answered any more; None while the worker may restart.
         self._end = None
-        # Those of the methods that turns call which its object has.
+        # The methods for turns that its object has.
         self._methods = ()
 
     def call(self, method, *args, **kwargs):
@@ -119,9 +122,11 @@ class Worker:
             raise wire.ProtocolError(f"a worker says {kind}")
 
     def _raised(self, call, future, error, wait):
-        """A method has raised. When another worker has ended just now, that is the cause, and this may be an echo of it."""
+        """A method has raised. If another worker has just ended, that is the cause, and this may be
+        an echo of it.
+        """
         if self._pending.get(call) is not future:
-            return  # the cause was told
+            return  # the cause is known
         if wait or any(until > time.monotonic() for w in self.group.workers for _, _, until in w._unclear.values()):
             self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False))
             return
@@ -129,7 +134,7 @@ class Worker:
         future._settle(self.rank, futures._ERROR, error)
 
     def _streamed(self, frame):
-        """A part of what a generator yields. Of a call that was cancelled nobody wants it."""
+        """An item of a generator. It is dropped if the call was cancelled."""
         items = self._streams.get(frame.call, _nothing)()
         if items is None:
             return
@@ -156,7 +161,7 @@ class Worker:
             self._link.send(parts, segment)
 
     def _greeted(self, link, facts, limit):
-        """A process begins as this worker."""
+        """A process connects as this worker for the first time."""
         self.node, self.gpu, self.local_rank, self.pid, self.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], facts["attempt"]
         self._link, self.state, self._end, self._is_ready = link, "making", None, False
         link.known(self, bool(facts.get("direct")), limit)
@@ -166,12 +171,12 @@ class Worker:
             link.send(self._replay.ack())
 
     def _resumed(self, link, facts, limit):
-        """The same process has come again. What is wrong with that is a ProtocolError."""
+        """The same process connects again. A mistake of it is a ProtocolError."""
         if self._replay is None or not isinstance(facts.get("received"), int):
             raise wire.ProtocolError("its connection had ended")
         self._replay.acknowledge(facts["received"])
         if self._link is not None:
-            self._link.close()  # which has ended at its other end
+            self._link.close()  # its other end is closed
         self._unclear.pop(self.attempt, None)
         self._link, self.state = link, "ready" if self._is_ready else "making"
         link.known(self, False, limit)
@@ -182,7 +187,7 @@ class Worker:
             self._take_held()
 
     def _take_held(self):
-        """Calls it with what was called while it was not there."""
+        """Sends it the calls that were made while it was not connected."""
         held, self._held = self._held, []
         for call, future, frame in held:
             self._pending[call] = future
@@ -201,7 +206,7 @@ class Worker:
         if told["exception"] is not None:
             try:
                 error.__cause__ = loads(told["exception"], ())
-            except Exception:  # its class is not known here: the text says all
+            except Exception:  # its class is unknown here: the text says all
                 pass
         return error
 
@@ -213,7 +218,7 @@ class Worker:
         return error
 
     def _broken(self, link, error):
-        """It has sent what may not be read."""
+        """It has sent a malformed frame."""
         failure = WorkerFailureError(f"{self._where()} sends what cannot be read: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
         link.close()
         self._link, self.state = None, "lost"
@@ -234,16 +239,16 @@ class Worker:
         self.group._look()
 
     def _unknown(self, attempt):
-        """Nothing was said of an attempt for a while."""
+        """There is no verdict on an attempt after the limit."""
         _, _, until = self._unclear.get(attempt, (None, None, 0.0))
         if self._replay is not None and attempt == self.attempt or until > time.monotonic():
-            return  # it may come again; or it did, and its connection has ended again
+            return  # it may connect again; or it did, and that connection has ended
         self._explained(attempt, WorkerFailureError(
             f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
             gpu=self.gpu, cause="unknown"))
 
     def _explained(self, attempt, error):
-        """Fails what an attempt has left, unless that has an end already."""
+        """Fails the pending calls of an attempt that has not ended yet."""
         pending, streams, _ = self._unclear.pop(attempt, ({}, {}, 0.0))
         for call, future in pending.items():
             if self._pending.get(call) is future:
@@ -258,7 +263,7 @@ class Worker:
                     items._end(error)
 
     def _done(self):
-        """It has ended as if there were nothing to do, and is not started again."""
+        """It has exited as if it were done, and is not started again."""
         self.state = "ended"
         self._end = WorkerFailureError(
             f"{self._where()} has {_DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu, cause="exited", exit_code=0)
@@ -266,7 +271,7 @@ class Worker:
         self._fail_held(self._end)
 
     def _untold(self):
-        """Whether golaunch has not said why it is lost."""
+        """Whether its connection has ended without a verdict."""
         return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
 
     def _fail(self, error):
@@ -289,12 +294,16 @@ class _Calls:
     """Calls of methods, with the names of NeMo RL's RayWorkerGroup. Each returns a Future."""
 
     def run_all_workers_single_data(self, method_name, *args, run_rank_0_only_axes=None, **kwargs):
-        """Calls a method of all workers with the same arguments; of the axes in run_rank_0_only_axes only the first along each."""
+        """Calls a method of all workers with the same arguments; along the axes in
+        run_rank_0_only_axes only of the first.
+        """
         workers = self._group._first_of(run_rank_0_only_axes)
         return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds)
 
     def run_all_workers_multiple_data(self, method_name, *args, run_rank_0_only_axes=None, common_kwargs=None, **kwargs):
-        """Calls a method of all workers, each with its own element of each list; common_kwargs are the same for all."""
+        """Calls a method of all workers, each with its element of each list; common_kwargs are the
+        same for all.
+        """
         workers = self._group._first_of(run_rank_0_only_axes)
         for name, values in list(enumerate(args)) + list(kwargs.items()):
             if not hasattr(values, "__len__") or len(values) != len(workers):
@@ -306,10 +315,13 @@ class _Calls:
 
     def run_all_workers_sharded_data(self, method_name, *args, in_sharded_axes=None, replicate_on_axes=None, output_is_replicated=None,
                                      make_dummy_calls_to_free_axes=False, common_kwargs=None, **kwargs):
-        """Calls a method with data that is split along in_sharded_axes: each argument is a list, of lists for a second axis, and so on.
+        """Calls a method with data that is split along in_sharded_axes: each argument is a list, of
+        lists for a second axis, and so on.
 
-        Along replicate_on_axes workers get the same data. Of all other axes only the first worker is called; with make_dummy_calls_to_free_axes the
-        others are called with None. Along output_is_replicated only the first worker's result is returned."""
+        Along replicate_on_axes workers get the same data. Along all other axes only the first
+        worker is called; with make_dummy_calls_to_free_axes the others are called with None. Along
+        output_is_replicated only the first worker's result is returned.
+        """
         group, sharding = self._group, self._group.sharding
         sharded, replicated, once = list(in_sharded_axes or ()), set(replicate_on_axes or ()), set(output_is_replicated or ())
         for axis in set(sharded) | replicated | once:
@@ -329,7 +341,7 @@ class _Calls:
                 returned.append(w)
             if called:
                 key = tuple(at[a] for a in sharded)
-                if key not in made:  # workers that get the same get it from one pickle
+                if key not in made:  # one pickle for all workers that get the same
                     made[key] = (tuple(_part(v, key) for v in args), dict({k: _part(v, key) for k, v in kwargs.items()}, **common))
                 workers.append(w)
                 calls.append(made[key])
@@ -339,7 +351,7 @@ class _Calls:
         return group._call(method_name, workers, calls, self._seconds, returned=returned)
 
     def run_single_worker_single_data(self, method_name, worker_idx, *args, **kwargs):
-        """Calls a method of one worker. result() of what is returned is its result, and not a list."""
+        """Calls a method of one worker. result() of the returned future is its result, not a list."""
         group = self._group
         if not isinstance(worker_idx, int) or not 0 <= worker_idx < len(group.workers):
             raise IndexError(f"no worker {worker_idx!r}: {group.name} has 0 to {len(group.workers) - 1}")
@@ -352,20 +364,24 @@ class _View(_Calls):
 
 
 def _shortened(name):
-    """At most 56 characters, with both ends: the last ones are what tells names apart."""
+    """At most 56 characters, with both ends: the last ones tell names apart."""
     return name if len(name) <= 56 else name[:28] + name[-28:]
 
 
 class WorkerGroup(_Calls):
-    """Workers on the bundles of a cluster. Each is a rank of a job, with all its environment, and makes one object of a class once.
+    """Workers on the bundles of a cluster. Each is a rank of a job, with its whole environment, and
+    makes one object of a class.
 
-    target is the class, or its name as "module:Class", which is imported on each node; args and init are what it is made with. workers_per_node is a
-    number, or one for each node; the cluster's bundles when None. env are variables of the workers, and memory_limit bounds what one may allocate,
-    such as "8GB". sharding is a NamedSharding, or None for one axis, data_parallel; tied groups are its further axes.
+    target is the class, or its name as "module:Class", which each node imports; args and init are
+    its arguments. workers_per_node is a number, or one for each node; the cluster's bundles when
+    None. env are variables of the workers, and memory_limit bounds what one may allocate, such as
+    "8GB". sharding is a NamedSharding, or None for one axis, data_parallel; tied groups are its
+    further axes.
 
-    When a worker dies, all of the group start again (restart="group"), or that one alone (restart="worker"), max_restarts times in all;
-    restart_on_failure=False never. preload names modules that each node imports once and forks its workers with. It returns when all workers are
-    ready, or raises what has kept one from that.
+    When a worker dies, the whole group restarts (restart="group"), or that worker alone
+    (restart="worker"), at most max_restarts times; restart_on_failure=False never restarts. preload
+    names modules that each node imports once before it forks its workers. The constructor returns
+    when all workers are ready, or raises why one is not.
     """
 
     def __init__(self, cluster, target, *args, workers_per_node=None, name=None, env=None, memory_limit=None, restart_on_failure=True,
@@ -385,13 +401,13 @@ class WorkerGroup(_Calls):
         if ":" not in self.target or "<locals>" in self.target:
             raise ValueError(f"{self.target!r}: a class of a module, or \"module:Class\"")
         if self.target.startswith("__main__:"):
-            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # by this name its workers know it
+            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # the name by which its workers import it
         self.restart, self._restarts = restart, max_restarts if restart_on_failure else 0
         self._max_result = _bytes(max_result_bytes)
-        # Each with whether the class must have it.
+        # Each with whether the class must have the method.
         self._offload, self._onload = (offload_method or "offload", bool(offload_method)), (onload_method or "onload", bool(onload_method))
         self._others_keep = _bytes(others_keep)
-        self._loaded = self._offloaded = None  # the processes that were told so last
+        self._loaded = self._offloaded = None  # the processes that obeyed last
         body, buffers = dumps((args, init))
         self._looking, self._pause = False, 0.0
         self._making = wire.encode(wire.MAKE, 0, json.dumps({
@@ -405,7 +421,7 @@ class WorkerGroup(_Calls):
             "restart": "job" if restart == "group" else "rank", "max_restarts": self._restarts, "backoff": restart_backoff, "grace": grace,
             "hang_timeout": hang_timeout, "preload": preload or "", "preload_strict": preload_strict, "shown": show_output,
         }
-        if not cluster._local:  # workers on other machines come by their agents
+        if not cluster._local:  # workers on other machines connect by their agents
             self._starting.update(socket=cluster.socket_path, key=cluster._key)
 
         self._jobs = 0
@@ -416,14 +432,14 @@ class WorkerGroup(_Calls):
             self.shutdown(force=True)
             raise
 
-    # Its life
+    # Life cycle
 
     def _environment(self, env):
         own = {"GOLAUNCH_CONTROLLER": self.cluster.socket_path, "GOLAUNCH_CONTROLLER_KEY": self.cluster._key}
         return [f"{k}={v}" for k, v in dict(env or {}, **own).items()]
 
     def _start(self):
-        """Begins a job of its own for the workers: the first, or the next one when that is over."""
+        """Begins a job for the workers: the first one, or the next one after its end."""
         cluster = self.cluster
         with cluster._lock:
             self.workers = [Worker(self, rank) for rank in range(sum(self.per_node))]
@@ -453,8 +469,9 @@ class WorkerGroup(_Calls):
             raise futures._raised(error)
 
     def shutdown(self, cleanup_method=None, timeout=30.0, force=False):
-        """Ends the workers, after cleanup_method of each if one is named, and waits for that. With force they are killed. It returns whether
-        they ended as they should."""
+        """Ends the workers, after cleanup_method of each if one is named, and waits for that. With
+        force it kills them. It returns whether they ended in order.
+        """
         cluster, fine = self.cluster, True
         if cluster._closed or self._dead is not None:
             self._leave()
@@ -481,11 +498,11 @@ class WorkerGroup(_Calls):
         except TimeoutError:
             fine = fine and force
             try:
-                for _ in range(2):  # the second one kills
+                for _ in range(2):  # the second request kills
                     cluster._helper.ask("stop", _limit=_ANSWER, job=self.job, why="its controller ends it")
                 cluster._wait(lambda: self._dead, _KILLED, None)
             except (GolaunchError, ValueError, TimeoutError) as error:
-                if self._dead is None:  # else it has ended meanwhile
+                if self._dead is None:  # otherwise it has just ended
                     fine = False
                     _log.warning("%s may run on until golaunch misses its controller: %s", self.name, error)
         self._leave()
@@ -510,7 +527,7 @@ class WorkerGroup(_Calls):
     def __repr__(self):
         return f"<WorkerGroup {self.name}: {len(self.workers)} workers of {self.target}>"
 
-    # What is told of it; the lock is held
+    # Events; the lock is held
 
     def _hello(self, link, facts):
         rank, attempt = facts.get("rank"), facts.get("attempt")
@@ -520,7 +537,7 @@ class WorkerGroup(_Calls):
             return False
         w = self.workers[rank]
         if attempt < w.attempt or (rank, attempt) in self._failures or self._dead:
-            return False  # it may come late, and be about to be stopped
+            return False  # a late one, which is about to be stopped
         limit = self._max_result + (1 << 20)
         if self._closing:
             if w._link is not None:
@@ -553,7 +570,9 @@ class WorkerGroup(_Calls):
             self._fatal = self._fatal or error
 
     def _look(self):
-        """golaunch tells of failures, and of them alone: a worker may have ended as if it were done. Who lives on without its connection is looked at again."""
+        """golaunch tells only of failures: a worker may have exited as if it were done. One that is
+        alive without a connection is checked again.
+        """
         self._pause = 0.05
         if not self._looking:
             self._looking = True
@@ -601,7 +620,7 @@ class WorkerGroup(_Calls):
         return error
 
     def _failed(self, error, failure):
-        """Which of the workers end with it: all of a group that restarts as a whole, those of a lost node, or one."""
+        """The workers that a failure ends: all of the group, those of a lost node, or one."""
         rank, attempt, node = failure.get("rank"), failure.get("attempt", -1), failure.get("node")
         whole = self.restart == "group"
         for w in self.workers:
@@ -630,18 +649,21 @@ class WorkerGroup(_Calls):
     # Calls
 
     def within(self, seconds):
-        """The same calls with a deadline, seconds after each was made: what was not answered by then is cancelled, and raises DeadlineExceeded."""
+        """The same calls with a deadline, in seconds: a call without an answer by then is
+        cancelled, and raises DeadlineExceeded.
+        """
         if seconds <= 0:
             raise ValueError(f"a deadline of {seconds} s: more than 0")
         return _View(self, seconds)
 
     @contextlib.contextmanager
     def active(self, timeout=None):
-        """A turn on the GPUs, which other groups of the cluster may have too: with group.active(): ...
+        """A turn on the GPUs, which other groups of the cluster may share: with group.active(): ...
 
-        The groups that had a turn before on the same GPUs are told to offload, golaunch looks by NVML whether their memory is free, and this group
-        is told to onload; then the block begins. The group keeps the memory until another one wants its turn. timeout, in seconds, bounds the wait
-        for all that. Threads of one group share its turn, and a block within one of the same group is part of it.
+        Groups that had a turn on the same GPUs offload, golaunch checks by NVML that their memory
+        is free, and this group onloads; then the block begins. The group keeps the memory until
+        another group's turn. timeout, in seconds, bounds the wait for all that. Threads of one
+        group share its turn, and a block within one of the same group is part of it.
         """
         came = self.cluster._turns.enter(self, timeout)
         try:
@@ -657,7 +679,7 @@ class WorkerGroup(_Calls):
         future = Future(cluster, call, method, workers, returned, deadline, single)
         future._group = self
         self._room(workers, deadline)
-        with Deferred():  # also what a handler of a signal raises is none of the arguments' errors
+        with Deferred():  # even an exception of a signal's handler is not an error of the arguments
             self._send(future, calls)
         return future
 
@@ -670,7 +692,8 @@ class WorkerGroup(_Calls):
                 except Exception as error:
                     error = TypeError(f"the arguments of {future.method} cannot be pickled: {type(error).__name__}: {error}")
                     raise error from None
-                last = args, wire.encode(wire.CALL, call, name, *pickled)  # also for who is not ready: what the buffers are of may change
+                # even for a worker that is not ready: the buffers' objects may change
+                last = args, wire.encode(wire.CALL, call, name, *pickled)
             frames.append(last[1])
         with cluster._lock:
             now = time.monotonic()
@@ -690,7 +713,9 @@ class WorkerGroup(_Calls):
                 future._expiry = cluster._after(future._deadline - time.monotonic(), lambda: cluster._expire(future))
 
     def _room(self, workers, deadline):
-        """Waits until the workers called take one more call: who calls faster than they answer waits."""
+        """Waits until the called workers take one more call: a caller that is faster than they
+        answer waits.
+        """
         called = [self.workers[rank] for rank in workers]
 
         def room():
@@ -705,7 +730,7 @@ class WorkerGroup(_Calls):
             self.cluster._wait(room, None if deadline is None else max(0, deadline - time.monotonic()), None)
 
     def _forget(self, rank, future):
-        """A result is wanted no more; the lock is held."""
+        """No caller wants the result any more; the lock is held."""
         w, call = self.workers[rank], future._call
         w._held = [h for h in w._held if h[1] is not future]
         runs = call == min(w._pending, default=None)
@@ -724,7 +749,9 @@ class WorkerGroup(_Calls):
         return [w for w in range(len(self.workers)) if all(self.sharding.get_worker_coords(w)[a] == 0 for a in axes)]
 
     def get_all_worker_results(self, future, return_generators_as_proxies=False):
-        """Waits for the results of a call. Those that are generators are lists of all that they yield, or stay what they are."""
+        """Waits for the results of a call. Generators become lists of all their items, or stay
+        generators.
+        """
         results = future.result()
         if return_generators_as_proxies:
             return results
@@ -732,11 +759,11 @@ class WorkerGroup(_Calls):
             return list(results)
         return [list(r) if isinstance(r, RemoteGenerator) else r for r in results] if isinstance(results, list) else results
 
-    # What is known of it
+    # Facts
 
     @property
     def worker_metadata(self):
-        """Of each worker, where it runs."""
+        """Where each worker runs."""
         return [{"rank": w.rank, "node": w.node, "local_rank": w.local_rank, "gpu": w.gpu, "pid": w.pid, **self.sharding.get_worker_coords(w.rank)}
                 for w in self.workers]
 
@@ -749,7 +776,7 @@ class WorkerGroup(_Calls):
         return self.sharding.get_ranks_by_coord(data_parallel=dp_index)[0]
 
     def get_worker_status(self):
-        """Of each worker its state, where it runs, what it is called for and since when, in seconds."""
+        """Each worker's state and place, and what it is called for and since when, in seconds."""
         self.cluster._turn()
         now = time.monotonic()
         with self.cluster._lock:
@@ -764,12 +791,16 @@ class WorkerGroup(_Calls):
             return status
 
     def get_resource_usage(self, timeout=5.0):
-        """What each worker uses, by golaunch's own measurements, the same as in `golaunch top`: cpus, memory_bytes, gpu_use and more, by rank."""
+        """What each worker uses, as in `golaunch top`: cpus, memory_bytes, gpu_use and more, by
+        rank.
+        """
         usage = self.cluster._helper.ask("usage", job=self.job, within=timeout)
         return {u["rank"]: u for u in usage["workers"]}
 
     def detect_stuck_workers(self, after=60.0, timeout=5.0):
-        """The workers that are in one call for longer than `after` seconds, with what they do and, as far as can be seen, where in their program."""
+        """The workers that have been in one call for more than `after` seconds, with what they do
+        and, if possible, their position in the program.
+        """
         stuck = [s for s in self.get_worker_status() if s["busy_seconds"] >= after]
         if not stuck:
             return []
@@ -778,8 +809,9 @@ class WorkerGroup(_Calls):
         return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
 
     def restart_failed_workers(self, timeout=None):
-        """Waits until the workers that golaunch starts again are ready; when the group has ended, starts it anew. It returns the ranks that were
-        started."""
+        """Waits until restarted workers are ready; starts the group anew if it has ended. It
+        returns the ranks that were started.
+        """
         self.cluster._turn()
         with self.cluster._lock:
             dead = self._dead is not None
@@ -845,7 +877,7 @@ def _bytes(size):
 
 
 def _command(python):
-    """A worker's command line. A package that was not installed is found where it is here."""
+    """A worker's command line. A package that is not installed is found where it is here."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     command = [python or sys.executable]
     if any(os.path.abspath(p) == home for p in sys.path if p.endswith(("site-packages", "dist-packages"))):

@@ -1,4 +1,6 @@
-"""The golaunch command as the helper of this program: it speaks to the cluster, with golaunch's own mutual TLS."""
+"""The golaunch command as this program's helper: it speaks to the cluster, with golaunch's own
+mutual TLS.
+"""
 
 import json
 import select
@@ -8,7 +10,7 @@ import subprocess
 from .binary import find_binary
 from .errors import GolaunchError
 
-_END = 90.0  # seconds; it ends what runs on all nodes, and has limits of its own
+_END = 90.0  # seconds; it ends the ranks on all nodes, and has limits of its own
 
 
 class Helper:
@@ -16,7 +18,7 @@ class Helper:
         ours, theirs = socket.socketpair()
         command = [binary or find_binary(), "_controller"]
         try:
-            # A session of its own: ^C on the terminal is this program's to hear.
+            # A session of its own: a ^C on the terminal is for this program.
             self.process = subprocess.Popen(command, stdin=theirs, start_new_session=True)
         except OSError as error:
             ours.close()
@@ -33,7 +35,9 @@ class Helper:
         cluster._register(ours.fileno(), self, select.EPOLLIN)
 
     def send(self, do, _then=None, **what):
-        """Asks, and returns the question's number, or has the answer told to a function. The cluster's lock is held."""
+        """Asks, and returns the question's number, or passes the answer to a function. The
+        cluster's lock is held.
+        """
         if self.gone:
             raise GolaunchError(self.gone)
         self.asked += 1
@@ -66,7 +70,7 @@ class Helper:
         self.cluster._modify(self.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self.unsent else 0))
 
     def events(self):
-        """What golaunch has told, answers apart; None is its end."""
+        """golaunch's events, without answers; None is the end."""
         try:
             data = self.sock.recv(1 << 18)
         except BlockingIOError:
@@ -92,7 +96,7 @@ class Helper:
             yield None
 
     def close(self):
-        """Ends it with all that it has begun, and waits for that."""
+        """Ends it with all that it has begun, and waits."""
         if self.gone is None:
             self.gone = "the cluster is closed"
             self.cluster._unregister(self.sock.fileno())

@@ -1,4 +1,6 @@
-"""What the names of NeMo RL and verl have in common: classes that those describe, their workers as handles, and the results of calls."""
+"""What the names of NeMo RL and verl share: descriptions of classes, handles of workers, and
+results of calls.
+"""
 
 import contextlib
 import functools
@@ -11,7 +13,9 @@ from .future import Future
 
 
 def get(what, timeout=None):
-    """The results of a call, or of a list of calls, as ray.get has them. timeout, in seconds, is for each."""
+    """The results of a call, or of a list of calls, as from ray.get. timeout, in seconds, is for
+    each.
+    """
     if isinstance(what, (list, tuple)):
         return [get(w, timeout) for w in what]
     if isinstance(what, Future) or hasattr(what, "_golaunch_result"):
@@ -20,7 +24,7 @@ def get(what, timeout=None):
 
 
 class Handle:
-    """A worker as Ray's actors are: handle.method.remote(...) returns a future."""
+    """A worker as a Ray actor: handle.method.remote(...) returns a future."""
 
     def __init__(self, worker):
         self._worker = worker
@@ -43,18 +47,18 @@ class _Method:
 
 
 def described(cls, args, kwargs):
-    """A class and what it is made with, so that a worker can make it: the class by its name, since a worker imports it."""
+    """A class by its name, which a worker imports, and the arguments of its object."""
     cls = plain(cls)
     name = cls if isinstance(cls, str) else f"{cls.__module__}:{cls.__qualname__}"
     if ":" not in name or "<locals>" in name:
         raise ValueError(f"{name!r}: a class of a module, which workers can import")
     if name.startswith("__main__:"):
-        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # by this name workers know it
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # the name by which workers import it
     return {"class": name, "main": main_program() if name.startswith("__main__:") else None, "made": pickle.dumps((args, kwargs), 5)}
 
 
 def plain(cls):
-    """The class that ray.remote has made an actor of."""
+    """The class behind an actor of ray.remote."""
     return getattr(cls, "__ray_actor_class__", cls)
 
 
@@ -62,7 +66,7 @@ def plain(cls):
 
 
 def find(description):
-    """The class of a description, and what it is made with."""
+    """The class of a description, and its arguments."""
     from .worker import _find
 
     cls = plain(_find(description["class"], description["main"]))
@@ -71,7 +75,9 @@ def find(description):
 
 
 def waiting(made):
-    """The object itself, or if it has coroutines one that runs each to its end, one at a time."""
+    """The object itself, or for one with coroutines an object that runs each to its end, one at a
+    time.
+    """
     import inspect
 
     return Waiting(made) if any(inspect.iscoroutinefunction(m) for _, m in inspect.getmembers(type(made))) else made
@@ -104,10 +110,11 @@ class Waiting:
 
 
 class _Urgent:
-    """Has a loop hear of SIGURG, by which a worker learns that a call is cancelled: it cancels the task.
+    """Makes a loop handle SIGURG, by which a worker learns that a call is cancelled: it cancels the
+    task.
 
-    The worker's own handler would raise in the midst of whatever the loop does, and what that had in hand would be lost: the next step of a coroutine,
-    for which the next call would wait for ever.
+    The worker's own handler would raise in the middle of the loop's work and lose it: the next step
+    of a coroutine, for which the next call would wait forever.
     """
 
     def __init__(self, loop, task):
@@ -138,7 +145,7 @@ class _Urgent:
 
     @contextlib.contextmanager
     def _held(self):
-        """The signal waits."""
+        """The signal is pending."""
         before = self.signal.pthread_sigmask(self.signal.SIG_BLOCK, {self.signal.SIGURG})
         try:
             yield
@@ -147,7 +154,7 @@ class _Urgent:
 
 
 def own_gpu():
-    """Has this process see its GPU alone, as a Ray actor does, whose local rank is 0."""
+    """Shows this process only its GPU, like a Ray actor, whose local rank is 0."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     at = int(os.environ["LOCAL_RANK"])
     if len(visible) > 1 and at < len(visible):
@@ -156,7 +163,7 @@ def own_gpu():
 
 
 def make(roles):
-    """A worker of verl's: the object of its class, or of several by their roles."""
+    """A worker of verl: the object of its class, or several objects by their roles."""
     own_gpu()
     if "" in roles:
         cls, args, kwargs = find(roles[""])
@@ -170,7 +177,7 @@ def make(roles):
     finally:
         del os.environ["DISABLE_WORKER_INIT"]
     for one in made.values():
-        one.fused_worker_dict = dict(made)  # by which verl's workers know each other
+        one.fused_worker_dict = dict(made)  # verl's workers know each other by it
     return _Roles({role: waiting(one) for role, one in made.items()})
 
 

@@ -1,7 +1,9 @@
 """A lock that a signal's handler does not interrupt.
 
-Python runs handlers in the main thread, between any two of its steps, and one that raises, as that of ^C does, ends whatever goes on there. What belongs to
-a lock would be left half done. So while the main thread has one, handlers are noted, and called when it lets go; where it waits, it stops waiting for that.
+Python runs handlers in the main thread, between any two of its steps. One that raises, as that of
+^C does, ends whatever runs there, and would leave the work under a lock half done. So while the
+main thread has such a lock, handlers are noted, and called when it releases the lock; a wait ends
+for that.
 """
 
 import _signal
@@ -18,21 +20,21 @@ class _Signalled(BaseException):
 
 
 class _Deferral:
-    """Handlers of signals that are called later. There is one, of the main thread."""
+    """Handlers of signals that are called later. The main thread has the only object."""
 
     def __init__(self):
         self._depth = 0
         self._waits = False
         self._noted = []
-        self._seen, self._handlers = None, []  # all handlers when they were looked at last, and those that are Python's, by number
-        self._held = []  # those that are replaced
+        self._seen, self._handlers = None, []  # all handlers at the last check, and Python's among them, by number
+        self._held = []  # the replaced ones
         self._note = self._handle
 
     def hold(self):
         if not self._depth:
             try:
                 self._replace()
-            except BaseException:  # of a handler that is not replaced yet
+            except BaseException:  # the handler was not replaced yet
                 self._restore()
                 raise
         self._depth += 1
@@ -48,7 +50,7 @@ class _Deferral:
                     self._call(noted)
 
     def wait(self, wait, *args):
-        """Waits in a function of C until that returns something, which this returns, or a signal has come."""
+        """Waits in a function of C, and returns its result, or when a signal has come."""
         try:
             try:
                 self._waits = True
@@ -80,13 +82,13 @@ class _Deferral:
             if self._waits:
                 self._waits = False
                 raise _Signalled()
-        else:  # others are being replaced, or restored
+        else:  # the other handlers are being replaced, or restored
             for held, handler in self._held:
                 if held == number:
                     handler(number, frame)
 
     def _call(self, noted):
-        """Calls handlers, one after another, also when one raises."""
+        """Calls handlers one after another, even if one raises."""
         number = noted.pop(0)
         try:
             handler = _signal.getsignal(number)
@@ -101,7 +103,7 @@ _DEFERRAL = _Deferral()
 
 
 def _forked():
-    """In a child after a fork, of a thread that is its main thread now, and may have been another one."""
+    """In a child after a fork, whose main thread may have been another thread."""
     _DEFERRAL._depth, _DEFERRAL._waits, _DEFERRAL._noted = 0, False, []
     _DEFERRAL._restore()
 
@@ -126,7 +128,7 @@ class Deferred:
 
 
 class Lock:
-    """A lock that its thread may take again, with a condition."""
+    """A reentrant lock with a condition."""
 
     def __init__(self):
         self.raw = threading.RLock()
@@ -143,7 +145,7 @@ class Lock:
             _DEFERRAL.release()
 
     def wait(self, timeout=None):
-        """Lets others have it until they notify, or a signal comes, of which it returns False."""
+        """Releases the lock until a notification, or a signal, for which it returns False."""
         waiter = _thread.allocate_lock()
         waiter.acquire()
         self._waiting.append(waiter)
@@ -153,7 +155,9 @@ class Lock:
         return going
 
     def apart(self, wait, *args):
-        """Waits in a function of C while others may have it, and returns what that returns, or None when a signal has come."""
+        """Releases the lock, waits in a function of C, and returns its result, or None for a
+        signal.
+        """
         state = self.raw._release_save()
         try:
             return _DEFERRAL.wait(wait, *args) if _is_main() else wait(*args)

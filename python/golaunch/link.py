@@ -11,31 +11,34 @@ _READ, _BOTH = select.EPOLLIN, select.EPOLLIN | select.EPOLLOUT
 
 
 class Link:
-    """What is said to a worker stands in a queue where its socket takes no more.
+    """Frames to a worker wait in a queue if its socket takes no more.
 
-    The socket of a worker on another machine is the helper's, which sends segments on one after another. What of them waits, waits in the queue, which
-    is bounded, and not in the socket, for that counts their frames alone: one is sent when the helper has read nearly all that was.
+    The socket of a worker on another machine is the helper's, which sends segments on one after
+    another. They wait in the queue, which is bounded, and not in the socket, which counts only
+    their frames: the next one is sent when the helper has read nearly all before it.
     """
 
     def __init__(self, cluster, sock):
         self.cluster, self.sock = cluster, sock
         self.reader = wire.Reader(sock, wire.MAX_HELLO, shared=False)
         self.shared = False
-        self._room = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF) // 2  # the kernel doubles what it is told
+        self._room = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF) // 2  # the kernel doubles the value
         self.worker = None
         self.queue = deque()
         self.queued = 0
         cluster._register(sock.fileno(), self, _READ)
 
     def known(self, worker, shared, limit):
-        """From now on this is a worker's. With shared it is on this machine, and may send segments."""
+        """From now on this is a worker's. With shared, it is on this machine, and gets segments."""
         self.worker, self.shared = worker, shared
         self.reader.limit = limit
         if shared:
             self.reader.take_descriptors()
 
     def _narrow(self, segment):
-        """Sets how much may be unread when the next part is sent, which may have a segment: for one on another machine the least there is."""
+        """Sets how much may be unread when the next part is sent, which may have a segment: the
+        minimum for a worker on another machine.
+        """
         if not self.shared:
             self.sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, self._room if segment is None else 0)
 
@@ -89,7 +92,7 @@ class Link:
         self.cluster._modify(self.sock.fileno(), _READ)
 
     def readable(self):
-        """Yields the frames that have come, and None when the worker says no more."""
+        """Yields the frames that have come, and None at the end."""
         try:
             alive = self.reader.fill()
         except BlockingIOError:
@@ -118,7 +121,7 @@ def _size(segment):
 
 
 def _rest(parts, n):
-    """What is left of parts when n bytes were sent."""
+    """The parts after the first n bytes."""
     left = []
     for p in parts:
         if n >= len(p):

@@ -1,8 +1,11 @@
-"""Memory that processes of one machine share: files in memory (memfd), which are written anew when nobody else has them any more.
+"""Memory that processes of one machine share: files in memory (memfd), which are reused when no
+other process has them.
 
-Fresh pages cost several times what copying to them costs, so a file is kept for the next frame. Nobody needs to say that he is done with one: each
-use is an open file description of its own, made by opening the file again, which whoever has a descriptor of it or a mapping keeps open, children
-after a fork too. The kernel grants a write lease (fcntl(2), F_SETLEASE) only to who has the sole description of a file that may write.
+Fresh pages cost several times as much as copying to them, so a file is kept for the next frame. No
+process needs to say that it is done with a file: each use is an open file description of its own,
+made by opening the file again, and lives while any process has a descriptor or a mapping of it,
+children after a fork too. The kernel grants a write lease (fcntl(2), F_SETLEASE) only for a file
+with a single description that may write.
 """
 
 import _signal
@@ -13,23 +16,26 @@ import mmap
 import os
 import time
 
-# How long what is kept may be of no use, in seconds.
+# How long unused memory is kept, in seconds.
 AGE = 10.0
-# What a process keeps at most, of what was sent last: a controller an eighth of the memory that there is, all workers of a node a quarter, and none
-# more than _MOST bytes in _FILES files. Who echoes what it has got still has it when the next call is written, so that two files take turns then.
+# Upper bounds for what a process keeps of the last frames: an eighth of the memory for a
+# controller, a quarter for all workers of a node, and in no process more than _MOST bytes in _FILES
+# files. A worker that echoes its input still has it when the next call is written, so two files
+# alternate then.
 _MOST = 3 << 30
 _FILES = 256
-_LOOKED_AT = 8  # files that are asked for before there is a new one
+_LOOKED_AT = 8  # files to ask before a new one is made
 _AT_ONCE = 4 << 20  # bytes copied before other threads may run
-_F_SETSIG = 10  # of Linux, which module fcntl does not name
-_MAP_POPULATE = 0x8000  # of Linux, which module mmap names from 3.10 on
-# The offset of a description says how many bytes count, and above them which use of the file it is: no two uses of a file have the same.
+_F_SETSIG = 10  # Linux's; the module fcntl lacks it
+_MAP_POPULATE = 0x8000  # Linux's; the module mmap has it from 3.10 on
+# The offset of a description says how many bytes count, and in its upper bits which use of the file
+# it is: no two uses of a file are equal.
 _LENGTH_BITS = 44
 _USES = 1 << 19
 
 
 class Segment:
-    """A use of memory: a descriptor that is closed when nobody refers to it."""
+    """A use of memory: a descriptor that is closed with the last reference."""
 
     __slots__ = ("fd",)
 
@@ -41,15 +47,16 @@ class Segment:
 
 
 class _File:
-    """Memory of this process, which it alone writes to."""
+    """Memory that only this process writes to."""
 
     def __init__(self, size):
         self.size, self.map, self.uses, self.used = size, None, 0, 0.0
         made = os.memfd_create("golaunch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(made, size)
-            fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)  # who maps it keeps all of it
-            self.fd = _opened_again(made)  # the first description is not among those that the kernel counts for a lease
+            # a mapping must stay valid as a whole
+            fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            self.fd = _opened_again(made)  # the kernel does not count the first description for a lease
         finally:
             os.close(made)
 
@@ -60,9 +67,10 @@ class _File:
             os.close(self.fd)
 
     def free(self):
-        """Whether nobody else has it."""
-        # Who opens it in this very moment, as tools that look through /proc do, has the kernel signal that a lease is in his way: by SIGIO, which ends
-        # a process, if it is not told otherwise for each lease. SIGURG does nothing.
+        """Whether no other process has it."""
+        # A process that opens the file at this moment, such as a tool that reads /proc, makes the
+        # kernel signal that a lease is in its way. The default, SIGIO, would end this process;
+        # SIGURG does nothing.
         fcntl.fcntl(self.fd, _F_SETSIG, _signal.SIGURG)
         try:
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -82,7 +90,7 @@ class _File:
         return segment
 
     def write(self, at, view):
-        if self.map is None and self.uses > 1:  # not for what is perhaps the only use: to map fresh pages costs more than it brings
+        if self.map is None and self.uses > 1:  # not for a single use: mapping fresh pages costs more than it saves
             try:
                 self.map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
             except OSError:
@@ -98,21 +106,22 @@ class _File:
 class Pool:
     """The memory that this process has written and keeps, the last used at the end.
 
-    Nobody waits for it, for a signal handler may come in between in the thread that has it: who finds it taken does without.
+    No thread waits for it, since a signal's handler may run in the thread that has it: a thread
+    that finds it taken does without.
     """
 
     def __init__(self):
         self.files, self._lock = [], _thread.allocate_lock()
-        self._works = self._most = None  # not known before the first file
+        self._works = self._most = None  # unknown before the first file
         self._due = 0.0
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self):
-        """In a child after a fork: what both would write to is the parent's."""
+        """In a child after a fork: the memory that both could write belongs to the parent."""
         self.files, self._lock = [], _thread.allocate_lock()
 
     def share(self, parts, align):
-        """A segment that has the parts one after another, each at a multiple of align."""
+        """A segment with the parts in order, each at a multiple of align."""
         views = [memoryview(p).cast("B") for p in parts]
         length = sum(_up(len(v), align) for v in views)
         file, segment = self._take(length)
@@ -128,7 +137,7 @@ class Pool:
         return segment
 
     def _take(self, length):
-        dropped = []  # to give memory back takes the kernel a while, in which others may have the pool
+        dropped = []  # the kernel takes a while to free memory, in which other threads may use the pool
         if self._works is not False and self._lock.acquire(False):
             try:
                 if self._most is None:
@@ -157,20 +166,20 @@ class Pool:
                 raise OSError(errno.ENOTSUP, "leases do not tell who has a file in memory")
             self._works = True
         self.files.append(file)
-        # A file that others still have is theirs alone from now on.
+        # A file that others still have belongs to them from now on.
         while len(self.files) > _FILES or sum(f.size for f in self.files) > self._most and len(self.files) > 1:
             dropped.append(self.files.pop(0))
         return file, segment
 
     def tidy(self):
-        """Gives back what has been of no use for a while, if it is time to look for that."""
+        """Gives back memory that was unused for a while, if it is time to check."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + AGE
             self._drop(now - AGE)
 
     def clear(self):
-        """Gives all back."""
+        """Gives all memory back."""
         self._drop(None)
 
     def _drop(self, before):
@@ -180,13 +189,13 @@ class Pool:
         try:
             self.files = [] if before is None else [f for f in files if f.used > before or not f.free()]
         except OSError:
-            self._works, self.files = False, []  # this process is another user's now
+            self._works, self.files = False, []  # this process belongs to another user now
         finally:
             self._lock.release()
 
 
 def _most():
-    """How much a process keeps at most."""
+    """The upper bound for what a process keeps."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/self/cgroup") as f:

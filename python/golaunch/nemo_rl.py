@@ -1,4 +1,5 @@
-"""NeMo RL's names for what golaunch has: docs/from-nemo-rl.md says how to switch, and what is different.
+"""NeMo RL's names for golaunch's classes. docs/from-nemo-rl.md says how to switch, and what
+differs.
 
     from golaunch.nemo_rl import RayVirtualCluster, RayWorkerBuilder, RayWorkerGroup, get
 """
@@ -18,7 +19,9 @@ __all__ = ["NamedSharding", "RayVirtualCluster", "RayWorkerBuilder", "RayWorkerG
 
 
 class RayVirtualCluster(VirtualCluster):
-    """A VirtualCluster by NeMo RL's arguments; options are golaunch's, such as address. Nodes with 0 bundles are left out."""
+    """A VirtualCluster with NeMo RL's arguments; options are golaunch's, such as address. Nodes
+    with 0 bundles are left out.
+    """
 
     def __init__(self, bundle_ct_per_node_list, use_gpus=True, max_colocated_worker_groups=1, num_gpus_per_node=8, name="",
                  placement_group_strategy="SPREAD", port_range_low=None, port_range_high=None, segment_size=None, node_resource_constraints=None,
@@ -34,11 +37,13 @@ class RayVirtualCluster(VirtualCluster):
             options["name"] = f"{''.join(c if c.isalnum() else '-' for c in name.lower()).strip('-')[:32]}-{secrets.token_hex(2)}"
         super().__init__(
             [n for n in bundle_ct_per_node_list if n], use_gpus=use_gpus, colocate=max_colocated_worker_groups,
-            # As NeMo RL has it, all bundles of a number are on one node.
+            # As in NeMo RL, all bundles of a number are on one node.
             strategy="STRICT_PACK", **options)
 
     def get_master_address_and_port(self):
-        """The address of the first node, and a port that is free there now: for groups that meet each other, if that node is this machine."""
+        """The address of the first node, and a port that is free there now, for groups that meet
+        each other, if that node is this machine.
+        """
         address = self.nodes[0]["address"]
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as s:
             try:
@@ -58,7 +63,9 @@ class RayVirtualCluster(VirtualCluster):
 
 
 class RayWorkerBuilder:
-    """The class of workers by its full name, "package.module.Class", and what each is made with."""
+    """The class of workers by its full name, "package.module.Class", and the arguments of its
+    objects.
+    """
 
     def __init__(self, ray_actor_class_fqn, *args, **kwargs):
         self.ray_actor_class_fqn, self.args, self.kwargs = ray_actor_class_fqn, args, kwargs
@@ -68,7 +75,9 @@ class RayWorkerBuilder:
 
 
 class RayWorkerGroup(WorkerGroup):
-    """A WorkerGroup by NeMo RL's arguments; options are golaunch's, such as restart or offload_method."""
+    """A WorkerGroup with NeMo RL's arguments; options are golaunch's, such as restart or
+    offload_method.
+    """
 
     def __init__(self, cluster, remote_worker_builder, workers_per_node=None, name_prefix="", bundle_indices_list=None, sharding_annotations=None,
                  env_vars=None, dp_leader_worker_indices=None, **options):
@@ -96,7 +105,9 @@ class RayWorkerGroup(WorkerGroup):
 
     @property
     def handles(self):
-        """The workers as NeMo RL's `workers` are: handle.method.remote(...); get() waits for it."""
+        """The workers like NeMo RL's `workers`: handle.method.remote(...) returns what get() waits
+        for.
+        """
         return [Handle(w) for w in self.workers]
 
     @property
@@ -128,7 +139,9 @@ class RayWorkerGroup(WorkerGroup):
         return known
 
     def get_all_worker_results(self, future_bundle, return_generators_as_proxies=False):
-        """Waits for the results of a call. What generators yield is one list, in the order of workers."""
+        """Waits for the results of a call. The items of generators are one list, in the order of
+        workers.
+        """
         results = get(future_bundle)
         if return_generators_as_proxies or not isinstance(results, list) or not any(isinstance(r, RemoteGenerator) for r in results):
             return results
@@ -149,7 +162,9 @@ def _numbers(cluster, workers_per_node):
 
 
 def _tied(cluster, bundle_indices_list):
-    """How many workers each node has. A worker's rank is its place in the list, and golaunch counts ranks node by node, and on a node bundle by bundle."""
+    """How many workers each node has. A worker's rank is its index in the list; golaunch counts
+    ranks node by node, and on a node bundle by bundle.
+    """
     flat = [(node, i) for node, at in bundle_indices_list for i in at]
     per_node = [sum(1 for node, _ in flat if node == n) for n in range(len(cluster.bundles_per_node))]
     while per_node and per_node[-1] == 0:
@@ -171,7 +186,7 @@ def _sharding(annotations):
 
 
 def _make(description, prefix, tied, gpus_per_node):
-    """Makes the worker's object, as its class wants it for its place (configure_worker)."""
+    """Makes the worker's object as its class wants it there (configure_worker)."""
     import inspect
 
     cls, args, kwargs = find(description)

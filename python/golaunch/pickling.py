@@ -6,7 +6,7 @@ from .wire import SMALL
 
 
 def dumps(value):
-    """The pickle of a value, and the buffers that are not in it."""
+    """The pickle of a value, and the buffers beside it."""
     buffers = []
 
     def beside(buffer):

@@ -1,4 +1,4 @@
-"""Turns of groups that have the same GPUs: one has their memory at a time."""
+"""Turns of groups on the same GPUs: one has their memory at a time."""
 
 import threading
 import time
@@ -9,19 +9,23 @@ _FREED = 30.0  # seconds in which memory must be free once a group has offloaded
 
 
 class Turns:
-    """Whose turn it is on the GPUs of a cluster, as launcher/turns.go has it. Its state belongs to who holds the cluster's lock.
+    """The turns on the GPUs of a cluster, as in launcher/group/turns.go. The cluster's lock guards
+    the state.
 
-    A turn is a group's, and all its threads share it: who comes while it lasts comes in at once, so that a thread of a turn may wait for another.
-    Groups that have no GPU in common do not wait for each other, nor does any for one that has ended.
+    All threads of a group share its turn. A thread that comes during the turn enters at once, so
+    that one thread of a turn may wait for another. Groups without a common GPU do not wait for each
+    other, and no group waits for one that has ended.
     """
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.running = {}  # by group, the turn that it has
-        self.queue = []  # who waits, in order
+        self.running = {}  # the turn of each group that has one
+        self.queue = []  # waiting threads, in order
 
     def enter(self, group, timeout):
-        """Returns what leave wants: the turn, and the thread that came in, for another may leave."""
+        """Returns the argument of leave: the turn and the thread that entered, since another thread
+        may leave.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         want = _Want(group, threading.get_ident())
         try:
@@ -49,12 +53,14 @@ class Turns:
             self._stir()
 
     def over(self, group):
-        """A group has ended, and with it its turn, though threads may be in its blocks. The lock is held."""
+        """A group has ended, and with it its turn, even if threads are in its blocks. The lock is
+        held.
+        """
         self.running.pop(group, None)
         self._stir()
 
     def _again(self, want):
-        """Whether the thread is in the group's turn already: then this block is a part of it."""
+        """Whether the thread is in the group's turn already: this block is then part of it."""
         with self.cluster._lock:
             turn = self.running.get(want.group)
             if turn is not None and want.thread in turn.threads:
@@ -64,7 +70,7 @@ class Turns:
     def _wait(self, want, timeout, end):
         group = want.group
         try:
-            _present(group, end)  # before its workers are there, nobody knows where they are
+            _present(group, end)  # until then their places are unknown
             with self.cluster._lock:
                 want.mine = [g for g, turn in self.running.items() if want.thread in turn.threads]
                 self.queue.append(want)
@@ -83,7 +89,7 @@ class Turns:
         turn.threads[want.thread] = turn.threads.get(want.thread, 0) + 1
 
     def _claim(self, want):
-        """Takes the turn if it can be had, and raises where it never can. The lock is held, so that nobody else takes it."""
+        """Takes the turn if it is free, and raises if it never can be. The lock is held."""
         group = want.group
         if want.turn is not None:
             return True
@@ -101,7 +107,7 @@ class Turns:
                 raise GolaunchError(
                     f"{group.name} cannot have its turn within that of {held.name}, which has the same GPUs: leave that block before this one begins")
             raise GolaunchError(
-                f"{group.name} cannot have its turn within that of {held.name}: {self._before(want)}, and there somebody waits for the end of "
+                f"{group.name} cannot have its turn within that of {held.name}: {self._before(want)}, where another thread waits for the end of "
                 f"{held.name}'s: leave one of the blocks before the other begins")
         if self._before(want):
             return False
@@ -111,11 +117,11 @@ class Turns:
         return True
 
     def _before(self, want):
-        """Why others come first, if they do."""
+        """Why others come first, or None."""
         return next((why for _, _, why in self._ahead(want)), None)
 
     def _ahead(self, want):
-        """The groups that come first, with what they want if they wait too, and why."""
+        """The groups that come first, with their waiting thread or None for a turn, and why."""
         for other in self.running:
             if other is not want.group and _share(other, want.group):
                 yield other, None, f"it is {other.name}'s"
@@ -123,14 +129,16 @@ class Turns:
             if earlier is want:
                 return
             if earlier.turn is not None or any(_share(earlier.group, held) for held in want.mine):
-                continue  # it has come, or cannot before this thread has left
+                continue  # it has its turn, or must wait for this thread
             if earlier.group is not want.group and _share(earlier.group, want.group):
                 yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
 
     def _stuck(self, want, mine, before, seen):
-        """The one of some groups that has to leave its turn before a want can come true, because of what others wait for in their turns. Where it is not known
-        where a group's workers are, it may be so for other reasons, and nothing is said. Only wants that came before count, so that of threads which wait
-        for each other the last one is told. The lock is held."""
+        """The group in mine whose turn must end before want can have its own, directly or because
+        others wait, or None. Groups whose workers may be on any GPU do not count. Only the
+        earlier waiters in before count, so that of threads that wait for each other the last one
+        is told. The lock is held.
+        """
         seen.add(want)
         for other, earlier, _ in self._ahead(want) if mine else ():
             if not _overlap(other, want.group):
@@ -151,16 +159,16 @@ class Turns:
             return "its workers are told to load" if want.group in self.running else self._before(want) or "nothing is known to be before it"
 
     def _stir(self):
-        """Has all who wait look again, also who waits for the cluster's sockets. The lock is held."""
+        """Wakes all waiters, and those that wait for the cluster's sockets. The lock is held."""
         cluster = self.cluster
         cluster._lock.notify_all()
         if cluster._leading and not cluster._closed:
             cluster._nudge()
 
-    # What a turn begins with
+    # The begin of a turn
 
     def _begin(self, group, end):
-        """Has the others free the GPUs, and the group take them."""
+        """Makes the other groups free the GPUs, and this group take them."""
         with self.cluster._lock:
             others = [o for o in self.cluster.groups if o is not group and o._offloaded != _processes(o) and _share(o, group)]
         for other in others:
@@ -174,46 +182,48 @@ class Turns:
 class _Want:
     def __init__(self, group, thread):
         self.group, self.thread = group, thread
-        self.mine = []  # the groups in whose turns the thread is that waits
-        self.turn = None  # that it has got
-        self.first = False  # it is to begin the turn
+        self.mine = []  # the groups in whose turns the waiting thread is
+        self.turn = None  # its turn, once it has one
+        self.first = False  # this thread begins the turn
 
 
 class _Turn:
     def __init__(self):
-        self.threads = {}  # by thread, how often it is in the block
+        self.threads = {}  # how many blocks each thread is in
         self.begun = False
 
 
 def _share(a, b):
-    """Whether two groups may have a GPU in common: one whose workers start may get any."""
+    """Whether two groups may share a GPU: starting workers may get any."""
     return a is b or _unplaced(a) or _unplaced(b) or _overlap(a, b)
 
 
 def _overlap(a, b):
-    """Whether two groups are known to have a GPU in common, or without GPUs a place on a node."""
+    """Whether two groups are known to share a GPU, or without GPUs a place on a node."""
     return not _places(a).isdisjoint(_places(b))
 
 
 def _unplaced(group):
-    """Whether it is not known where all its workers are: they start, and may be anywhere."""
+    """Whether the place of a worker is unknown, since it is starting."""
     return group._dead is None and any(w._link is None and w._end is None for w in group.workers)
 
 
 def _places(group):
-    """Where its workers are, or have been when they start again."""
+    """Where its workers are, or were before they restarted."""
     return {(w.node, w.gpu or w.local_rank) for w in group.workers if w.node is not None and w._end is None} if group._dead is None else set()
 
 
 def _present(group, end):
-    """Waits until all workers are there but for those that have left."""
+    """Waits for all workers that have not exited."""
     group.cluster._wait(lambda: group._dead or all(w.state == "ready" or w._end is not None for w in group.workers), _left(end), None)
     if group._dead is not None:
         raise group._dead.again()
 
 
 def _processes(group):
-    """Which the workers are: after a restart they are others, which nobody has told anything."""
+    """The identity of the workers: after a restart they are others, to which no turn has said
+    anything.
+    """
     return group.job, [w.attempt for w in group.workers]
 
 
@@ -222,7 +232,9 @@ def _left(end):
 
 
 def _tell(group, method, end):
-    """Calls a method of all workers when they are there, and returns which they were. A method that golaunch assumes by its name need not be there."""
+    """Calls a method of all workers when they are ready, and returns their identity. A method that
+    golaunch assumes by its name may be missing.
+    """
     name, must = method
     late = f"the time for a turn is over, and {group.name} has not answered {name}"
     try:
@@ -237,7 +249,7 @@ def _tell(group, method, end):
         raise TimeoutError(late)
     calls = group if left is None else group.within(left)
     try:
-        # Who has ended by itself has no memory either.
+        # An exited worker has no memory.
         for called in [calls.run_single_worker_single_data(name, w.rank) for w in group.workers if w._end is None]:
             called.result()
     except DeadlineExceeded as error:
@@ -246,7 +258,7 @@ def _tell(group, method, end):
 
 
 def _offload(other, end):
-    """A group that has ended has no memory any more. When workers die of it, those that come after them are told too."""
+    """An ended group has no memory. If workers die of it, those that follow them are told once."""
     other._loaded = other._offloaded = None
     for last in (False, True):
         try:
@@ -268,7 +280,7 @@ def _freed(group, end):
     if not gpus:
         return
     within = _FREED if end is None else min(_FREED, _left(end))
-    clean = group._offloaded == _processes(group)  # else it may have memory itself
+    clean = group._offloaded == _processes(group)  # otherwise the group may have memory itself
     others = sum(o is not group and _share(o, group) for o in group.cluster.groups)
     found = group.cluster._helper.ask(
         "freed", job=group.job, gpus=gpus, keep=group._others_keep, whole=group._others_keep * max(1, others) if clean else 0, within=within)

@@ -1,4 +1,5 @@
-"""verl's names for its single controller, on golaunch: docs/from-verl.md says how to switch, and what is different. It needs verl, and no running Ray.
+"""verl's names for its single controller, on golaunch. docs/from-verl.md says how to switch, and
+what differs. It needs verl, and no running Ray.
 
     from golaunch.verl import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, get
 """
@@ -22,7 +23,9 @@ __all__ = [
 
 
 class RayResourcePool(ResourcePool):
-    """Places for workers, as many as process_on_nodes has for each node. options are those of golaunch's VirtualCluster, such as address."""
+    """Bundles for workers, process_on_nodes of them on each node. options are those of golaunch's
+    VirtualCluster, such as address.
+    """
 
     def __init__(self, process_on_nodes=None, use_gpu=True, name_prefix=None, max_colocate_count=10, detached=False, accelerator_type=None, **options):
         super().__init__(process_on_nodes, max_colocate_count)
@@ -33,19 +36,19 @@ class RayResourcePool(ResourcePool):
 
     @property
     def cluster(self):
-        """golaunch's VirtualCluster, which is held from the first group on."""
+        """golaunch's VirtualCluster, from the first group on."""
         if self._cluster is None:
             self._cluster = VirtualCluster(list(self.store), use_gpus=self.use_gpu, colocate=self.max_colocate_count, **self._options)
         return self._cluster
 
     def shutdown(self):
-        """Ends all groups of the pool and gives its places back; so does the end of the program."""
+        """Ends all groups of the pool and gives its bundles back, as the end of the program does."""
         if self._cluster is not None:
             self._cluster.close()
 
 
 class ResourcePoolManager:
-    """Pools by their names, and which role has which."""
+    """Pools by their names, and the pool of each role."""
 
     def __init__(self, resource_pool_spec, mapping, max_colocate_count=3, resource_pool_dict=None, **options):
         self.resource_pool_spec, self.mapping, self.max_colocate_count = resource_pool_spec, mapping, max_colocate_count
@@ -65,9 +68,9 @@ class ResourcePoolManager:
 
 
 class RayClassWithInitArgs(ClassWithInitArgs):
-    """A class of workers, which may be one that ray.remote has made an actor of, and what it is made with."""
+    """A class of workers, or an actor of ray.remote, and the arguments of its objects."""
 
-    roles = None  # by name, what a worker of several is made of
+    roles = None  # the parts of a worker of several roles, by name
 
     def update_options(self, options):
         unknown = sorted(set(options) - {"runtime_env"}) + sorted(set(options.get("runtime_env", {})) - {"env_vars"})
@@ -80,7 +83,9 @@ class RayClassWithInitArgs(ClassWithInitArgs):
 
 
 def create_colocated_worker_cls(class_dict):
-    """Workers that have an object of each class in one process: spawn() of their group has a group for each."""
+    """Workers with an object of each class in one process: spawn() of their group returns a group
+    for each.
+    """
     all_ = RayClassWithInitArgs(None)
     all_.roles = dict(class_dict)
     return all_
@@ -90,7 +95,9 @@ create_colocated_worker_cls_fused = create_colocated_worker_cls
 
 
 class RayWorkerGroup(_Base):
-    """Workers whose methods the decorator `register` says how to call. options are those of golaunch's WorkerGroup, such as restart."""
+    """Workers whose methods have the decorator `register`, which says how to call them. options are
+    those of golaunch's WorkerGroup, such as restart.
+    """
 
     def __init__(self, resource_pool=None, ray_cls_with_init=None, bin_pack=True, name_prefix=None, detached=False, worker_names=None, worker_handles=None,
                  ray_wait_register_center_timeout=300, *, device_name="cuda", profile_steps=None, worker_nsight_options=None, worker_env=None, use_gpu=None,
@@ -120,14 +127,16 @@ class RayWorkerGroup(_Base):
             self._bind(plain(one.cls), role + "_" if role else "", role + "_" if role else "")
 
     def _bind(self, cls, remote, local):
-        """Gives this group the methods of a class that are registered, under the names that they have with the workers."""
+        """Gives this group the registered methods of a class, under their names at the workers."""
         for name in dir(cls):
             how = getattr(getattr(cls, name, None), _decorator.MAGIC_ATTR, None)
             if how is not None and how["dispatch_mode"] != _decorator.Dispatch.DIRECT_ROLLOUT_METHOD:
                 setattr(self, local + name, _Registered(self, remote, name, how))
 
     def spawn(self, prefix_set):
-        """A group for each role, with the methods of its class by their own names. They have the same workers."""
+        """A group for each role, with its class's methods under their own names, and the same
+        workers.
+        """
         return {role: self._of(role) for role in prefix_set}
 
     def fuse(self, prefix_set):
@@ -147,7 +156,7 @@ class RayWorkerGroup(_Base):
 
     @property
     def workers(self):
-        """The workers as handles: handle.method.remote(...); get() waits for it."""
+        """The workers as handles: handle.method.remote(...) returns what get() waits for."""
         return self._workers
 
     @property
@@ -159,14 +168,16 @@ class RayWorkerGroup(_Base):
         return worker._worker.state == "ready"
 
     def execute_all_async(self, method_name, *args, **kwargs):
-        """Calls all workers. Where all arguments are lists with an element for each worker, each gets its own."""
+        """Calls all workers. If all arguments are lists with an element for each worker, each gets
+        its own.
+        """
         n, made = self.world_size, {}
         each = all(isinstance(a, list) and len(a) == n for a in (*args, *kwargs.values()))
         calls = []
         for i in range(n):
             mine = tuple(a[i] for a in args) if each else args
             named = {k: v[i] for k, v in kwargs.items()} if each else kwargs
-            # Who gets the same gets it from one pickle.
+            # One pickle for all workers that get the same.
             calls.append(made.setdefault((*map(id, mine), *map(id, named.values())), (mine, named)))
         return self.group._call(method_name, range(n), calls)
 
@@ -184,16 +195,18 @@ class RayWorkerGroup(_Base):
     execute_rank_zero = execute_rank_zero_async
 
     def active(self, timeout=None):
-        """The group's turn on its GPUs, as of golaunch's WorkerGroup."""
+        """The group's turn on its GPUs, as in golaunch's WorkerGroup."""
         return self.group.active(timeout)
 
     def shutdown(self):
-        """Ends the workers, of all roles."""
+        """Ends the workers of all roles."""
         return self.group.shutdown()
 
 
 class _Registered:
-    """A method of a group: what is given is dispatched to workers, and what they return collected, as `register` says."""
+    """A method of a group: its arguments are dispatched to workers, and their results collected, as
+    `register` says.
+    """
 
     def __init__(self, group, remote, name, how):
         self._group, self._name, self._blocking = group, remote + name, how["blocking"]
@@ -213,7 +226,9 @@ class _Registered:
 
 
 class Later(DataProtoFuture):
-    """What a method with blocking=False returns: get() waits for it. Another group's method takes it as an argument, and waits too."""
+    """The result of a method with blocking=False: get() waits for it. Another group's method takes
+    it as an argument, and waits too.
+    """
 
     _golaunch_result = True
 
@@ -234,7 +249,7 @@ class Later(DataProtoFuture):
 
 
 def _unpadded(output, padding):
-    """What came of the elements that were there before the last chunk was filled up."""
+    """The results without those of the padding in the last chunk."""
     if not padding:
         return output
     if isinstance(output, DataProto):
@@ -243,7 +258,9 @@ def _unpadded(output, padding):
 
 
 def _dispatching(dispatch):
-    """The same way to dispatch, but that of verl's meshes, which puts data into Ray's object store: here it goes with the call."""
+    """The same dispatch, but for that of verl's meshes, which puts data into Ray's object store:
+    here the data goes with the call.
+    """
     if isinstance(dispatch, partial):
         if dispatch.func is _decorator.dispatch_lazy_compute_data_proto:
             return partial(_by_mesh, *dispatch.args)
@@ -267,7 +284,7 @@ def _split_by(ranks, size, group, *args, **kwargs):
 
 
 def _by_ranks(ranks, size, group, *args, **kwargs):
-    """Each worker's element is the one of its rank along the mesh."""
+    """Each worker gets the element of its rank along the mesh."""
     for a in (*args, *kwargs.values()):
         if len(a) != size:
             raise ValueError(f"an argument has {len(a)} parts, and the mesh {size}: one for each")

@@ -1,8 +1,10 @@
 """Frames between a controller and its workers.
 
-A frame is a header, a name, a body, the sizes of its buffers, and the buffers. A frame may have a segment: a file in memory, which comes beside
-the frame as a descriptor and has what is large, so that no byte of it passes the socket and all workers of a machine map the same pages. For
-workers on another machine their node's agent makes such a file; what they send has no segment. Everything is little-endian.
+A frame is a header, a name, a body, the sizes of its buffers, and the buffers. It may have a
+segment: a file in memory, which comes beside the frame as a descriptor and has its large parts. No
+byte of a segment passes the socket, and all workers of a machine map the same pages. For workers on
+another machine their node's agent makes such a file; what they send has no segment. Everything is
+little-endian.
 """
 
 import _socket
@@ -24,21 +26,22 @@ HELLO, MAKE, READY, CALL, RESULT, ERROR, ITEM, END, CANCEL, CREDIT, BYE, ACK = r
 PICKLE, JSON, RAW = 0, 1, 2
 CODEC = 0x0F
 SEGMENT = 0x80  # a descriptor comes with the frame
-BODY_APART = 0x40  # the body is the first thing in it
-LARGE = 1 << 63  # of a buffer's size: the buffer is in it
+BODY_APART = 0x40  # the body is the first part of the segment
+LARGE = 1 << 63  # in a buffer's size: the buffer is in the segment
 
-# What is smaller than SMALL goes through the socket. A segment costs some 50 microseconds, as 64 KiB do there.
+# Parts smaller than SMALL go through the socket. A segment costs some 50 microseconds, as 64 KiB do
+# there.
 SMALL = 64 << 10
 ALIGN = 64
 MAX_BUFFERS = 1 << 14
 MAX_NAME = 64 << 10
 MAX_HELLO = 64 << 10
-# After so many frames, or bytes of them, their receiver says that it has them.
+# After that many frames, or bytes, their receiver acknowledges them.
 ACK_FRAMES, ACK_BYTES = 64, 64 << 10
 
 
 class ProtocolError(Exception):
-    """The other end says what it may not."""
+    """The other end breaks the protocol."""
 
 
 class Frame:
@@ -49,7 +52,9 @@ class Frame:
 
 
 def encode(kind, call, name=b"", body=b"", buffers=(), codec=PICKLE, shared=True):
-    """The parts of a frame in order, and its segment or None. With shared, what is large goes into a segment."""
+    """The parts of a frame in order, and its segment or None. With shared, large parts go into a
+    segment.
+    """
     if not buffers and (len(body) < SMALL or not shared):
         return [HEADER.pack(kind, codec, 0, len(name), call, len(body)) + name + bytes(body)], None
     if len(buffers) > MAX_BUFFERS:
@@ -79,10 +84,13 @@ def size_of(body, buffers):
 
 
 class Replay:
-    """One end's part in going on where a connection has ended: the frames it has sent that the other end may not have, and how many it has received.
+    """What one end needs to resume after a connection has ended: the sent frames that the other end
+    may not have, and how many frames it has received.
 
-    Each end counts the frames of the other one, but for HELLO and ACK, over all connections of a worker's life. A worker's HELLO has its count, and the
-    controller answers with its own, by an ACK. Then each sends again what the other one does not have, so that every frame is received exactly once.
+    Each end counts the other one's frames, without HELLO and ACK, over all connections of a
+    worker's life. A worker's HELLO has its count, and the controller answers with its own in an
+    ACK. Then each end sends again what the other one lacks, so that every frame is received exactly
+    once.
     """
 
     def __init__(self):
@@ -126,7 +134,8 @@ class Reader:
         self._view = memoryview(self._buf)
         self._start = self._end = 0
         self._fds = []
-        # The frame that is being read into memory of its own: what was read of its header, the memory, and how much of it there is.
+        # The frame that is being read into memory of its own: what was read of its header, the
+        # memory, and how much of it is filled.
         self._large = None
 
     def take_descriptors(self):
@@ -138,7 +147,9 @@ class Reader:
         self._fds = []
 
     def fill(self, flags=0):
-        """Reads once. It returns False at the end of the stream, and raises BlockingIOError when there is nothing and it may not wait."""
+        """Reads once. It returns False at the end of the stream, and raises BlockingIOError if
+        there is nothing and it must not wait.
+        """
         if self._large is not None:
             memory, have = self._large[1], self._large[2]
             n = self._receive(memoryview(memory)[have:], flags)
@@ -166,7 +177,7 @@ class Reader:
         return n
 
     def next(self):
-        """The next frame, or None if it has not come as a whole."""
+        """The next frame, or None if it is incomplete."""
         if self._large is not None:
             head, memory, have = self._large
             if have < len(memory):
@@ -200,7 +211,8 @@ class Reader:
         begin = self._start + HEADER.size
         if have >= HEADER.size + total:
             self._start = begin + total
-            # What is kept of a frame must not be overwritten by the next one; who gets a buffer may write to it.
+            # The next frame must not overwrite what is kept of this one, and the receiver of a
+            # buffer may write to it.
             return self._frame(head, memoryview((bytearray if buffers else bytes)(self._view[begin:begin + total])))
         if HEADER.size + total > len(self._buf):
             memory = bytearray(total)
@@ -250,14 +262,14 @@ class Reader:
                 raise ProtocolError(f"a frame of {size} bytes, {self.limit} at most")
             if not 0 < size <= os.fstat(fd).st_size:
                 raise ProtocolError("a frame without its segment")
-            # Private: who writes to it gets pages of its own.
+            # Private: a writer gets pages of its own.
             return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
         finally:
             os.close(fd)
 
 
 def rights(segment):
-    """What is sent beside the first byte of a frame."""
+    """The ancillary data of a frame's first byte."""
     return [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [segment.fd]))] if segment is not None else []
 
 

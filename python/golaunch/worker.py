@@ -1,6 +1,7 @@
-"""A worker of a group: it makes its object once, and does what its controller calls for.
+"""A worker of a group: it makes its object once, and runs its controller's calls.
 
-golaunch starts it as a rank of a job: python -m golaunch.worker. It imports nothing that it does not need, for it is the time until a group is ready.
+golaunch starts it as a rank of a job: python -m golaunch.worker. It imports only what it needs,
+since a group is not ready before.
 """
 
 import _signal
@@ -17,49 +18,54 @@ from . import wire
 from .memory import AGE, POOL
 from .pickling import dumps, loads
 
-# How many items of a generator the worker is ahead of who reads them.
+# How many items of a generator the worker is ahead of the reader.
 AHEAD = 16
 _CREDENTIALS = struct.Struct("3i")
 _TAIL = 16 << 10
-# The shortest and the longest pause, in seconds, between attempts to reach a controller: no event tells that a node's agent is there again, or that golaunch
-# is about to end a worker that the controller does not take.
+# The shortest and the longest pause, in seconds, between attempts to connect to a controller: no
+# event tells that a node's agent is back, or that golaunch is about to end a worker that the
+# controller refuses.
 _PAUSES = 0.05, 1.0
-# Buffers of a result up to this size, in bytes, are copied, so that the next call need not wait until the controller has them.
+# Buffers of a result up to this size, in bytes, are copied, so that the next call need not wait for
+# the controller.
 _COPIED = 1 << 20
 
 
 class _Cancelled(BaseException):
-    """Ends a method in whatever it does: the call was cancelled."""
+    """Ends a running method: the call was cancelled."""
 
 
 class _Bye(BaseException):
-    """The controller needs this worker no more, or will not have it; its argument is what this process ends with (sys.exit)."""
+    """The controller no longer needs this worker, or refuses it; the argument is for sys.exit."""
 
 
 class Worker:
-    """What a controller calls. A connection that ends is made again, and both ends go on where they were: golaunch ends what a controller leaves behind."""
+    """The connection to a controller. If it breaks, the worker connects again, and both ends
+    resume; golaunch ends the workers of a dead controller.
+    """
 
     def __init__(self, path, sock, direct, hello):
         self.path, self.sock, self.direct, self.hello = path, sock, direct, hello
-        self.replay = None  # a controller on this machine has none
-        # Whether frames wait for the controller to say what it has, and while a connection is made again a lock that is free when it is there.
+        self.replay = None  # None for a controller on this machine
+        # Whether frames wait for an acknowledgement; and during a reconnect, a lock that is
+        # released when it is done.
         self.resuming, self.reconnected, self.fresh = False, None, None
-        self.pause = 0.0  # before the next attempt to make it again
+        self.pause = 0.0  # before the next attempt to connect
         self.lent = 0  # the number of the newest frame that has memory of the user's objects
         self.flags = fcntl.fcntl(sock.fileno(), fcntl.F_GETFL)
-        self.reader = wire.Reader(sock, 1 << 62)  # segments come from this node's agent too
+        self.reader = wire.Reader(sock, 1 << 62)  # this node's agent sends segments too
         self.calls = deque()
         self.cancelled = set()
-        # By generator, how many more items may be sent.
+        # How many more items of each generator may be sent.
         self.credit = {}
         self.running = None
-        # The user's own code runs, which may be interrupted; this file's may not.
+        # The user's code is running, which may be interrupted; this file's may not.
         self.entered = self.inside = self.signalled = False
         self.object = self.coming = None
         self.max_result = 1 << 62
         self.watch()
 
-    # What comes in
+    # Input
 
     def take(self, frame):
         if frame.kind == wire.CALL:
@@ -78,7 +84,9 @@ class Worker:
             raise wire.ProtocolError(f"the controller says {frame.kind}")
 
     def fill(self, flags=0):
-        """Reads. While the connection is made again there is nothing to read, and only a caller that may wait waits."""
+        """Reads. During a reconnect there is nothing to read, and only a caller that may wait
+        waits.
+        """
         if self.reconnected is not None and not self.rejoin(not flags):
             raise BlockingIOError
         try:
@@ -89,7 +97,7 @@ class Worker:
         self.lose()
 
     def received(self):
-        """A frame that has come as a whole, or None. What the ends of a connection say of frames is none."""
+        """A complete frame, or None. Frames about the connection itself are handled here."""
         while True:
             frame = self.reader.next() if self.reconnected is None else None
             if frame is None:
@@ -110,7 +118,7 @@ class Worker:
                         self.transmit(parts)
 
     def acknowledge(self, due):
-        """The controller may not be reading now: then a later ACK says the same."""
+        """The controller may not be reading now: a later ACK then says the same."""
         try:
             self.sock.send(due[0], _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -137,7 +145,9 @@ class Worker:
         self.transmit(wire.encode(wire.HELLO, 0, body=text, codec=wire.JSON, shared=False)[0])
 
     def lose(self):
-        """The connection has ended. A thread makes it again, for a method may run meanwhile, and goes on."""
+        """The connection has ended. A thread connects again, since a method may be running
+        meanwhile.
+        """
         if self.reconnected is None:
             self.resuming = True
             self.reconnected = _thread.allocate_lock()
@@ -158,13 +168,15 @@ class Worker:
                 pass
         lock.release()
         again = 0.0
-        while self.reconnected is lock:  # a signal may come when a method was about to wait in the kernel, after Python has looked for signals
-            _signal.pthread_kill(main, _signal.SIGURG)  # as if something had come
+        # a signal may come just before a method waits in the kernel, after Python has looked for
+        # signals
+        while self.reconnected is lock:
+            _signal.pthread_kill(main, _signal.SIGURG)  # as if a frame had come
             again = min(max(2 * again, _PAUSES[0]), _PAUSES[1])
             time.sleep(again)
 
     def rejoin(self, wait):
-        """Goes on with the connection that was made again, if it was."""
+        """Uses the new connection, if there is one."""
         if not self.reconnected.acquire(wait):
             return False
         self.reconnected = None
@@ -177,14 +189,14 @@ class Worker:
         return True
 
     def watch(self):
-        """Has the kernel signal what comes while a method runs."""
+        """Makes the kernel signal input while a method runs."""
         fd = self.sock.fileno()
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, _F_SETSIG, _signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETFL, self.flags | (os.O_ASYNC if self.entered else 0))
 
     def rest(self):
-        """Gives memory back that is of no use, while nothing comes and now and then."""
+        """Gives unused memory back, while nothing comes and now and then."""
         if self.coming is None:
             from select import POLLIN, poll
 
@@ -195,7 +207,7 @@ class Worker:
             POOL.tidy()
 
     def drain(self):
-        """Takes what has come already."""
+        """Handles the input that has come already."""
         while True:
             frame = self.received()
             if frame is not None:
@@ -207,7 +219,7 @@ class Worker:
                 return
 
     def interrupt(self, *_):
-        """Something has come: a method that runs ends if it says so. In this file's own code that waits."""
+        """Input has come: it may end the running method. This file's own code makes it wait."""
         if self.inside:
             self.inside = False
             self.look()
@@ -215,7 +227,9 @@ class Worker:
             self.signalled = True
 
     def look(self):
-        """Takes what has come, and lets the user's code run unless it is cancelled. No signal is lost in between."""
+        """Handles the input, and lets the user's code run unless it is cancelled. No signal is lost
+        in between.
+        """
         while True:
             self.signalled = False
             self.drain()
@@ -227,8 +241,9 @@ class Worker:
             self.inside = False
 
     def enter(self, do, *args, **kwargs):
-        """Runs code of the user's, which a cancel ends."""
-        while self.replay is not None and self.replay.acked < self.lent:  # the code may write to what is on its way
+        """Runs the user's code, which a cancel ends."""
+        # the code may write to memory that is being sent
+        while self.replay is not None and self.replay.acked < self.lent:
             frame = self.received()
             if frame is not None:
                 self.take(frame)
@@ -244,7 +259,7 @@ class Worker:
             self.entered = self.inside = False
             fcntl.fcntl(fd, fcntl.F_SETFL, self.flags)
 
-    # What goes out
+    # Output
 
     def send(self, kind, call, value=None, name=b""):
         body, buffers = dumps(value)
@@ -272,7 +287,7 @@ class Worker:
             self.lose()
 
     def fail(self, call, error, name=b""):
-        """Tells of an exception. What cannot be pickled of it goes as text."""
+        """Sends an exception. What cannot be pickled goes as text."""
         import traceback
 
         kind = type(error)
@@ -285,7 +300,7 @@ class Worker:
         }
         try:
             body, buffers = dumps(error)
-            loads(body, buffers)  # many an exception can be pickled, and not made again
+            loads(body, buffers)  # some exceptions can be pickled, but not made again
             if not buffers and len(body) < wire.SMALL:
                 told["exception"] = bytes(body)
         except Exception:
@@ -293,7 +308,7 @@ class Worker:
         body, _ = dumps(told)
         self.put(*wire.encode(wire.ERROR, call, name, body, shared=self.direct))
 
-    # Its life
+    # Life cycle
 
     def make(self):
         """Makes the object that the controller wants."""
@@ -317,7 +332,8 @@ class Worker:
         self.send(wire.READY, 0, found)
 
     def serve(self):
-        # The kernel signals what comes while a method runs. SIGURG does nothing to a process that has no handler of it, such as a child.
+        # The kernel signals input while a method runs. SIGURG does nothing to a process without a
+        # handler, such as a child.
         _signal.signal(_signal.SIGURG, self.interrupt)
         while True:
             while not self.calls:
@@ -357,7 +373,7 @@ class Worker:
         return method(*args, **kwargs)
 
     def stream(self, call, items):
-        """Sends what a generator yields, no more than AHEAD beyond what is read of it."""
+        """Sends the items of a generator, at most AHEAD beyond the reader."""
         self.credit[call] = AHEAD
         try:
             while call not in self.cancelled:
@@ -374,7 +390,7 @@ class Worker:
 
 
 _END = object()
-_F_SETSIG = 10  # of Linux, which module fcntl does not name
+_F_SETSIG = 10  # Linux's; the module fcntl lacks it
 
 
 class _TooLarge(Exception):
@@ -396,7 +412,7 @@ def _text(error):
 
 
 def _beyond(tb):
-    """A traceback without the frames of this file at its beginning."""
+    """A traceback without this file's frames at its beginning."""
     while tb is not None and tb.tb_frame.f_code.co_filename == __file__ and tb.tb_next is not None:
         tb = tb.tb_next
     return tb
@@ -419,7 +435,7 @@ def _prepare(how):
 
 
 def _find(target, main):
-    """The class that "module:Class" names, which may be in the program that is the controller's."""
+    """The class that "module:Class" names, which may be in the controller's own program."""
     module_name, _, name = target.partition(":")
     try:
         if module_name == "__main__":
@@ -438,7 +454,9 @@ def _find(target, main):
 
 
 def _main(main):
-    """The controller's own program as a module, as multiprocessing has it: its `if __name__ == "__main__"` does not run."""
+    """The controller's own program as a module, as in multiprocessing: its `if __name__ ==
+    "__main__"` does not run.
+    """
     import runpy
     import types
 
@@ -456,7 +474,7 @@ def _main(main):
 
 
 def _come(path, direct):
-    """A socket to the controller's own, or to that of this node's agent."""
+    """A connection to the controller's socket, or to this node's agent's."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     try:
         if direct and os.stat(path).st_uid != os.geteuid():
@@ -473,7 +491,9 @@ def _come(path, direct):
 
 
 def _connect():
-    """The path, and the socket, to the controller where that is on this machine and this user's, or to this node's agent, and which of both it is."""
+    """The path and the connection to the controller if it is on this machine and this user's, and
+    else to this node's agent; and which of both it is.
+    """
     path, endpoint = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_ENDPOINT")
     why = "GOLAUNCH_CONTROLLER is not set"
     for at, direct in ((path, True), (endpoint, False)):
@@ -493,7 +513,7 @@ def main():
         "key": env.pop("GOLAUNCH_CONTROLLER_KEY", ""), "job": env.get("GOLAUNCH_JOB"), "rank": int(env["RANK"]), "local_rank": int(env["LOCAL_RANK"]),
         "attempt": int(env["GOLAUNCH_ATTEMPT"]), "node": env.get("GOLAUNCH_NODE"), "gpu": env.get("GOLAUNCH_GPU_UUID"), "pid": os.getpid(), "direct": direct,
     })
-    os.register_at_fork(after_in_child=sock.close)  # else a child would keep the controller from seeing the worker's end
+    os.register_at_fork(after_in_child=sock.close)  # otherwise a child would hide the worker's end from the controller
     try:
         worker.greet()
         worker.make()
@@ -503,7 +523,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # What is pickled by this module's name must be the same as what others import.
+    # Objects pickled under this module's name must be those that others import.
     from golaunch.worker import main as _run
 
     sys.exit(_run())

@@ -139,7 +139,7 @@ class Crossing(OfDriver):
             crossing = self.apart(other)
             self.assertTrue(entered.wait(LIMIT))
             self.waits(self.shared, 1)
-            with self.assertRaisesRegex(GolaunchError, f"{d.name} cannot have its turn within that of {a.name}: it is {b.name}'s, and there somebody waits for the end of {a.name}'s"):
+            with self.assertRaisesRegex(GolaunchError, f"{d.name} cannot have its turn within that of {a.name}: it is {b.name}'s, where another thread waits for the end of {a.name}'s"):
                 d.active(LIMIT).__enter__()
             with b.active(LIMIT):  # it has its turn, which this thread shares
                 pass
