@@ -1,9 +1,9 @@
 package tcpstore
 
-// changes are the keys whose values proxies may have kept and must not use any more, the newest last. A key comes here once, unless it
-// is deleted and made again: what has changed is not kept any more.
+// changes are the keys whose cached values proxies must not use any more, the newest last. A key
+// comes here once, unless it is deleted and made again: what has changed is never cached again.
 type changes struct {
-	// version counts them. A proxy says which it has heard of.
+	// version counts the changes. A proxy says which version it knows.
 	version uint64
 	keys    []string
 	bytes   int
@@ -12,7 +12,8 @@ type changes struct {
 }
 
 const (
-	// maxChanges and maxChangedBytes bound what is remembered, and so what a round says of it. Who missed more keeps nothing.
+	// maxChanges and maxChangedBytes bound what is remembered, and so what a round reports. A proxy
+	// that missed more drops its cache.
 	maxChanges      = 256
 	maxChangedBytes = 16 << 10
 )
@@ -25,7 +26,8 @@ func (c *changes) add(key string) {
 	}
 }
 
-// since are the keys that have changed since a version; all says that they are not known any more.
+// since returns the keys that have changed since a version. If all is true, they are not
+// remembered.
 func (c *changes) since(version uint64) (keys []string, all bool) {
 	n := c.version - version
 	if n > uint64(len(c.keys)) {

@@ -15,25 +15,28 @@ import (
 	"time"
 )
 
-// Client is a connection to a store of torch or of this package. As in torch, every key goes out with a "/" before it, and a call
-// that waits for others keeps further calls on the same client waiting: programs that wait in several goroutines dial for each.
+// Client is a connection to a store of torch or of this package. As in torch, every key is sent
+// with a "/" before it, and a call that waits delays further calls on the same client: a program
+// that waits in several goroutines dials once for each.
 //
-// A call lasts as long as its context and the client's timeout allow. If it ends early while it waits for keys, the wait is
-// cancelled, its error wraps the context's, and the client goes on; any other call that fails breaks the client.
+// A call lasts as long as its context and the client's timeout allow. If it ends early while it
+// waits for keys, the wait is cancelled, the error wraps the context's, and the client remains
+// usable. Any other failure breaks the client.
 type Client struct {
 	conn    net.Conn
 	replies *bufio.Reader
 	timeout time.Duration
-	// turn is full while a call is at work, which then owns all but conn. broken is why no call can be.
+	// turn is full during a call, which then owns all fields but conn. broken is why no call is
+	// possible.
 	turn   chan struct{}
 	broken error
 }
 
-// patienceToCancel bounds the wait for the answer to a cancelled wait.
-const patienceToCancel = 10 * time.Second
+// cancelTimeout bounds the wait for the answer to a cancelled wait.
+const cancelTimeout = 10 * time.Second
 
-// Dial connects to a store and greets it with this process's id. It tries again for as long as the timeout, which then bounds
-// each call too (torch's default is 5 minutes).
+// Dial connects to a store and greets it with this process's ID. It retries for as long as the
+// timeout, which then bounds each call too (torch's default is 5 minutes).
 func Dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -78,10 +81,11 @@ func dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Cli
 	return c, nil
 }
 
-// Close disconnects; a call at work fails.
+// Close disconnects. A call under way fails.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// call sends a request when its turn has come and has answer read the reply, if there is one.
+// call sends a request when no other call is under way, and has answer read the reply, if there is
+// one.
 func (c *Client) call(ctx context.Context, r request, answer func(context.Context) error) error {
 	if r.err != nil {
 		return r.err
@@ -113,8 +117,8 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 	return err
 }
 
-// bound makes reading fail once the context ends, and writing after the client's timeout: half a request would break the connection.
-// What it returns undoes the former.
+// bound makes reads fail once the context ends, and writes after the client's timeout: half a
+// request would break the connection. undo ends the former.
 func (c *Client) bound(ctx context.Context) (undo func()) {
 	ended := make(chan struct{})
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // deadlines fail on a closed connection only
@@ -135,7 +139,7 @@ func (c *Client) send(r request) error {
 	return err
 }
 
-// waitError is the end of a wait that left the connection sound.
+// waitError is the end of a wait that left the connection usable.
 type waitError struct {
 	what  string
 	cause error
@@ -144,7 +148,8 @@ type waitError struct {
 func (e *waitError) Error() string { return e.what + ": " + e.cause.Error() }
 func (e *waitError) Unwrap() error { return e.cause }
 
-// released waits for the end of a wait, and cancels it when the context ends. A wait that ends as it is cancelled has ended well.
+// released waits for the end of a wait, and cancels it when the context ends. A wait that ends
+// while it is being cancelled has succeeded.
 func (c *Client) released(ctx context.Context, what string) error {
 	b, err := c.replies.ReadByte()
 	if err == nil && b == stopWaiting {
@@ -156,7 +161,7 @@ func (c *Client) released(ctx context.Context, what string) error {
 	if ctx.Err() == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	_ = c.conn.SetDeadline(time.Now().Add(patienceToCancel))
+	_ = c.conn.SetDeadline(time.Now().Add(cancelTimeout))
 	if err := c.send(request{bytes: []byte{opCancelWait}}); err != nil {
 		return err
 	}
@@ -198,7 +203,7 @@ func (c *Client) readValue() ([]byte, error) {
 	return c.read(n)
 }
 
-// request is a request as it is built; err is why it cannot be sent.
+// request is a request under construction; err is why it cannot be sent.
 type request struct {
 	bytes []byte
 	err   error

@@ -12,60 +12,65 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is a client. While it has not taken a reply, no more of it is read.
+// conn is a client. While it has not read a reply, no more of it is read.
 type conn struct {
 	loop *loop
 	fd   int
 	peer netip.AddrPort
-	// numbering has the requests by their first bytes; nil before the client has shown which it speaks.
+	// numbering has the requests by their first byte; nil until the client has shown which version
+	// it speaks.
 	numbering []byte
-	// pid is what its ping said.
+	// pid is the process ID of its ping.
 	pid uint32
 
-	// held is what came of a request that is not there as a whole, and of those behind it; need is how much there must be of it
-	// to go on.
+	// held is what has come of an incomplete request; need is the length at which it is worth
+	// scanning again.
 	held    []byte
 	need    int
 	scanner scanner
-	// unsent is what the client has not taken of its replies, and lag what that costs.
+	// unsent are the parts of replies that the client has not read, and lag is what they cost.
 	unsent [][]byte
 	lag    int
-	// booked is what held and unsent take of the budget.
+	// booked is what the client takes of the budget.
 	booked int
 
-	// due is when the client is too late with the request or reply at hand, and late its place among those; nil if there is none.
+	// due is the deadline of the request or reply under way, and late the client's place in that
+	// order; nil if there is none.
 	due time.Time
-	// came is when it connected, and silent its place among those that have said nothing since; nil for others.
+	// came is when it connected, and silent its place among those that have sent nothing; nil for
+	// others.
 	came   time.Time
 	silent *list.Element
 	late   *list.Element
 
-	// link is what there is of a proxy; nil for another client.
-	link *link
-	// number is what the store calls a client of a proxy's. It is asked while the store has yet to reply to it, and dirty while it may not
-	// have done all that has no reply. pending is what that costs.
+	// proxyLink is not nil if the client is a proxy.
+	proxyLink *proxyLink
+	// number is the store's name for a client of a proxy. asked says that the store has yet to
+	// reply, dirty that it may not have executed all requests without a reply; pending is what they
+	// cost.
 	number       uint32
 	asked, dirty bool
 	pending      int
-	// stalled says that the store is slow to take what clients ask for, and muted that the client is not watched, for events, meanwhile.
+	// stalled says that the store reads too slowly, and muted that the client is not watched
+	// meanwhile for events.
 	stalled, muted bool
 	events         uint32
 
-	// wait is what it waits for. Once answered it stays there until the next request.
+	// wait is what it waits for. Once answered it stays until the next request.
 	wait     *waiter
 	answered bool
 }
 
 const (
-	// firstChunk is the most that a long request gets, in bytes, before they have come, whatever length it claims; each next chunk is
-	// at most growth times what came.
+	// firstChunk is the most memory, in bytes, that a long request gets before its bytes have come,
+	// whatever length it claims. Each further chunk is at most growth times what came.
 	firstChunk = 2 * readBuffer
 	growth     = 4
 	// enoughOut is how many bytes of replies are collected before they are sent.
 	enoughOut = 256 << 10
 )
 
-// readable reads once, so that no client keeps the others waiting.
+// readable reads once, so that no client delays the others.
 func (c *conn) readable() error {
 	if c.busy() {
 		return c.mute()
@@ -80,20 +85,21 @@ func (c *conn) readable() error {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return nil
 	case err != nil || n <= 0:
-		return c.gone(err)
+		return c.disconnectError(err)
 	}
-	c.spoke()
+	c.markSpoken()
 	return c.proceed(into[:have+n], own)
 }
 
-// room is where to read to: what is held comes first. It is the client's own memory for a request that needs more than the loop's.
+// room returns the buffer to read into, behind what is held. It is the client's own if the request
+// needs more than the loop's buffer.
 func (c *conn) room() (into []byte, own bool, err error) {
 	if c.need <= readBuffer {
 		copy(c.loop.buffer[:], c.held)
 		return c.loop.buffer[:], false, nil
 	}
 	size := max(firstChunk, growth*len(c.held))
-	if !c.scanner.shape.list { // of a list, need is not even where its next field ends
+	if !c.scanner.shape.list { // need does not cover the next field of a list
 		size = chunk(c.need, size)
 	}
 	if len(c.held) == cap(c.held) || cap(c.held) < min(size, firstChunk) {
@@ -105,8 +111,9 @@ func (c *conn) room() (into []byte, own bool, err error) {
 	return c.held[:cap(c.held)], true, err
 }
 
-// chunk is the largest of need, a part of it, a part of that and so on that is within a limit. So the last chunk is what is needed, and not a few bytes
-// more than the one before it: all chunks together are less than 1.4 times that.
+// chunk repeatedly divides need by growth until it is within the limit. The last chunk is then
+// exactly what is needed, not a few bytes more than the one before, and all chunks together are
+// less than 1.4 times need.
 func chunk(need, limit int) int {
 	for need > limit {
 		need = (need + growth - 1) / growth
@@ -114,7 +121,7 @@ func chunk(need, limit int) int {
 	return need
 }
 
-// proceed answers the whole requests in data, and holds the rest.
+// proceed answers the complete requests in data, and holds the rest.
 func (c *conn) proceed(data []byte, own bool) error {
 	at := 0
 	for at < len(data) && len(c.unsent) == 0 && !c.busy() {
@@ -134,7 +141,7 @@ func (c *conn) proceed(data []byte, own bool) error {
 	return c.hold(data[at:], own, at > 0)
 }
 
-// hold keeps what is left of what was read. It began anew if a request before it was answered.
+// hold keeps what remains of the data. anew says that a request before it was answered.
 func (c *conn) hold(rest []byte, own, anew bool) error {
 	switch {
 	case len(rest) == 0:
@@ -147,15 +154,15 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 		c.held = rest
 	}
 	if anew && len(c.unsent) == 0 {
-		c.onTime()
+		c.clearDeadline()
 	}
 	if len(c.held) > 0 && !c.asked && !c.stalled {
-		c.owe()
+		c.setDeadline()
 	}
 	return c.book()
 }
 
-// book has the budget match what the client makes the store hold.
+// book makes the budget match what the client has the store hold.
 func (c *conn) book() error {
 	n := cap(c.held) + c.lag + c.pending
 	err := c.loop.table.budget.take(n - c.booked)
@@ -165,53 +172,54 @@ func (c *conn) book() error {
 	return err
 }
 
-// owe says that the client must do something in time.
-func (c *conn) owe() {
+// setDeadline requires the client to finish a request or read a reply in time.
+func (c *conn) setDeadline() {
 	if c.late == nil {
 		c.due = time.Now().Add(c.loop.options.Patience)
 		c.late = c.loop.late.PushBack(c)
 	}
 }
 
-// spoke takes the client from those that have said nothing.
-func (c *conn) spoke() {
+// markSpoken removes the client from those that have sent nothing.
+func (c *conn) markSpoken() {
 	if c.silent != nil {
 		c.loop.silent.Remove(c.silent)
 		c.silent = nil
 	}
 }
 
-func (c *conn) onTime() {
+func (c *conn) clearDeadline() {
 	if c.late != nil {
 		c.loop.late.Remove(c.late)
 		c.late = nil
 	}
 }
 
-func (c *conn) tooLate() error {
+func (c *conn) deadlineError() error {
 	if len(c.unsent) > 0 {
 		return fmt.Errorf("it took nothing of a reply for %v", c.loop.options.Patience)
 	}
 	return fmt.Errorf("a request did not end within %v", c.loop.options.Patience)
 }
 
-// gone is why the connection ended; nil is an orderly end.
-func (c *conn) gone(err error) error {
+// disconnectError is why the connection ended; err is nil after an orderly end.
+func (c *conn) disconnectError(err error) error {
 	switch {
 	case len(c.held) > 0:
 		return fmt.Errorf("%w within a request", ErrVanished)
 	case c.wait != nil && !c.answered:
-		return fmt.Errorf("%w while it waited for %q", ErrVanished, visible(c.wait.spots[0].key))
+		return fmt.Errorf("%w while it waited for %q", ErrVanished, visible(c.wait.slots[0].key))
 	case err == nil || errors.Is(err, unix.ECONNRESET):
-		return errGone
+		return errClosed
 	}
 	return fmt.Errorf("its connection broke: %w", err)
 }
 
-// hello tells by its first bytes which numbering a client speaks. It returns what the greeting takes of them.
+// hello finds out from the first bytes which version a client speaks, and returns the length of the
+// greeting.
 func (c *conn) hello(b []byte) (n int) {
 	c.need = 0
-	switch n = c.linkHello(b); {
+	switch n = c.proxyHello(b); {
 	case n > 0 || c.need > 0:
 	case b[0] != opValidate:
 		c.numbering = legacy
@@ -225,20 +233,21 @@ func (c *conn) hello(b []byte) (n int) {
 	return n
 }
 
-// linkHello tells by its first bytes whether a client is a proxy. One of another version is no client either.
-func (c *conn) linkHello(b []byte) (n int) {
+// proxyHello recognizes a proxy by its first bytes. A proxy of another version is refused like any
+// unknown client.
+func (c *conn) proxyHello(b []byte) (n int) {
 	switch {
-	case b[0] != linkGreeting[0] || c.loop.up != nil:
-	case len(b) < len(linkGreeting):
-		c.need = len(linkGreeting)
-	case string(b[:len(linkGreeting)]) == linkGreeting:
-		c.welcome()
-		n = len(linkGreeting)
+	case b[0] != proxyGreeting[0] || c.loop.uplink != nil:
+	case len(b) < len(proxyGreeting):
+		c.need = len(proxyGreeting)
+	case string(b[:len(proxyGreeting)]) == proxyGreeting:
+		c.becomeProxy()
+		n = len(proxyGreeting)
 	}
 	return n
 }
 
-// request answers the first request in b, if it is there as a whole, and returns its length.
+// request answers the first request in b, if it is complete, and returns its length.
 func (c *conn) request(b []byte) (n int, err error) {
 	if c.numbering == nil {
 		n = c.hello(b)
@@ -259,20 +268,20 @@ func (c *conn) request(b []byte) (n int, err error) {
 	}
 	n = c.scanner.at
 	c.scanner = scanner{}
-	c.yield(op)
+	c.endWait(op)
 	switch a := args(b[1:n]); {
-	case c.loop.up != nil:
-		return n, c.loop.up.take(c, op, a)
-	case c.link != nil:
+	case c.loop.uplink != nil:
+		return n, c.loop.uplink.take(c, op, a)
+	case c.proxyLink != nil:
 		return n, c.relay(op, a)
 	default:
 		return n, handlers[op](c, a)
 	}
 }
 
-// yield ends the wait of a client that sends something: torch 1.13 has no other way to say that it gave up. One that cancels a
-// wait that is over does not take what it waited for.
-func (c *conn) yield(op byte) {
+// endWait ends the wait of a client that sends a request: torch 1.13 has no other way to give up. A
+// client that cancels a wait that is over does not take what it waited for.
+func (c *conn) endWait(op byte) {
 	w := c.wait
 	if w == nil {
 		return
@@ -280,8 +289,8 @@ func (c *conn) yield(op byte) {
 	taken := c.answered && op != opCancelWait
 	c.loop.changed = c.loop.changed || !c.answered
 	c.wait, c.answered = nil, false
-	if c.loop.up != nil {
-		c.loop.up.leave(w, taken)
+	if c.loop.uplink != nil {
+		c.loop.uplink.leave(w, taken)
 	} else if taken {
 		c.loop.table.budget.give(w.cost())
 	} else {

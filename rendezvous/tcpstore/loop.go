@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// readBuffer is what one read takes at most, in bytes: all clients share the buffer.
+	// readBuffer is the size of the buffer that all clients share, in bytes.
 	readBuffer = 64 << 10
-	// maxEvents bounds the clients served, and maxAccepts those taken, before the loop looks for others.
+	// maxEvents bounds the clients served, and maxAccepts those accepted, in one round.
 	maxEvents  = 256
 	maxAccepts = 64
-	// acceptPause follows a failure to take a client, such as too many open files.
+	// acceptPause follows a failure to accept a client, such as too many open files.
 	acceptPause = 100 * time.Millisecond
 )
 
-// loop owns a store. It is used by one goroutine, but for bell.
+// loop owns a store. One goroutine uses it, but for the bell.
 type loop struct {
 	options  Options
 	addr     netip.AddrPort
 	table    *table
-	audit    audit
+	warnings warningLimit
 	tasks    <-chan func(*loop)
 	bell     bell
 	epoll    int
@@ -36,18 +36,18 @@ type loop struct {
 	over     bool
 
 	conns map[int]*conn
-	// up is the store that this one is a proxy of; nil if it is the store itself.
-	up *uplink
-	// told are the proxies that have news to get.
-	told []*conn
-	// changed says that the status is not what it was when the last change was told.
+	// uplink leads to the store that this one is a proxy of; nil if it is the store itself.
+	uplink *uplink
+	// withNews are the proxies that have news to send.
+	withNews []*conn
+	// changed says that the status has changed since the last signal.
 	changed bool
-	// late has the clients that owe the rest of a request or the taking of a reply, the most urgent first.
+	// late has the clients with a deadline, the earliest first.
 	late list.List
-	// silent has the clients that have not said anything yet, the first that came first.
+	// silent has the clients that have sent nothing yet, the oldest first.
 	silent list.List
-	// deaf is until when no client is taken; zero if they are.
-	deaf time.Time
+	// acceptAfter is until when no client is accepted; zero if they are.
+	acceptAfter time.Time
 
 	buffer [readBuffer]byte
 	out    output
@@ -67,7 +67,7 @@ func newLoop(l net.Listener, o Options, tasks <-chan func(*loop)) (*loop, error)
 		}
 	}
 	if err == nil && o.Root.IsValid() {
-		loop.up, err = dialUp(loop, o.Root)
+		loop.uplink, err = dialRoot(loop, o.Root)
 	}
 	if err != nil {
 		loop.close()
@@ -77,7 +77,7 @@ func newLoop(l net.Listener, o Options, tasks <-chan func(*loop)) (*loop, error)
 	return loop, nil
 }
 
-// takeOver makes a listener's socket the store's own. What is set on it here, every connection inherits.
+// takeOver duplicates a listener's socket for the store. Connections inherit its options.
 func takeOver(l net.Listener) (fd int, err error) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
@@ -90,11 +90,12 @@ func takeOver(l net.Listener) (fd int, err error) {
 	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
 		return -1, errors.Join(e, err)
 	}
-	return fd, errors.Join(lively(fd), l.Close())
+	return fd, errors.Join(setKeepalive(fd), l.Close())
 }
 
-// lively has a connection send at once, and notice within three minutes that the other end is gone.
-func lively(fd int) (err error) {
+// setKeepalive has a connection send at once, and notice within three minutes that the peer is
+// gone.
+func setKeepalive(fd int) (err error) {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -123,35 +124,35 @@ func (l *loop) run(changes chan<- struct{}) {
 		for _, e := range events[:max(n, 0)] {
 			l.serve(int(e.Fd), e.Events)
 		}
-		l.hurry()
-		l.finish()
-		l.tell(changes)
+		l.expire()
+		l.flushProxies()
+		l.signalChange(changes)
 	}
 }
 
-// finish sends at the end of a round what has come together for proxies, or for the store.
-func (l *loop) finish() {
-	for i := 0; i < len(l.told); i++ { // a proxy that is dropped may give news to others
-		if c := l.told[i]; l.conns[c.fd] == c && len(c.link.news) > 0 {
-			news := c.link.news
-			c.link.news = nil
+// flushProxies sends what this round has collected for proxies, or for the store.
+func (l *loop) flushProxies() {
+	for i := 0; i < len(l.withNews); i++ { // dropping a proxy may cause news for others
+		if c := l.withNews[i]; l.conns[c.fd] == c && len(c.proxyLink.news) > 0 {
+			news := c.proxyLink.news
+			c.proxyLink.news = nil
 			l.drop(c, c.deliver([][]byte{news}, cap(news)))
 		}
 	}
-	l.told = l.told[:0]
-	if l.up != nil {
-		l.up.flush()
+	l.withNews = l.withNews[:0]
+	if l.uplink != nil {
+		l.uplink.flush()
 	}
 }
 
-// tell says at the end of a round that the status changed, unless the last change it told has yet to be received.
-func (l *loop) tell(changes chan<- struct{}) {
+// signalChange tells that the status has changed, unless an earlier signal has yet to be received.
+func (l *loop) signalChange(changes chan<- struct{}) {
 	if !l.changed {
 		return
 	}
 	l.changed = false
-	if l.up != nil {
-		l.up.changed()
+	if l.uplink != nil {
+		l.uplink.changed()
 	}
 	select {
 	case changes <- struct{}{}:
@@ -163,14 +164,14 @@ func (l *loop) serve(fd int, events uint32) {
 	switch c := l.conns[fd]; {
 	case fd == l.listener:
 		l.accept()
-	case l.up != nil && fd == l.up.fd:
-		l.up.ready(events)
+	case l.uplink != nil && fd == l.uplink.fd:
+		l.uplink.ready(events)
 	case fd == l.bell.fd:
 		l.bell.quiet()
 		for len(l.tasks) > 0 {
 			(<-l.tasks)(l)
 		}
-	case c == nil: // dropped by what came before in this round
+	case c == nil: // it was dropped in this round
 	case events&unix.EPOLLOUT != 0:
 		l.drop(c, c.writable())
 	default:
@@ -188,8 +189,8 @@ func (l *loop) accept() {
 			return
 		case !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR):
 			l.warn(l.addr, fmt.Errorf("the store at %v cannot take clients: %w", l.addr, err))
-			l.deaf = time.Now().Add(acceptPause)
-			_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, 0) // it is in the set, so this cannot fail
+			l.acceptAfter = time.Now().Add(acceptPause)
+			_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, 0) // cannot fail: it is in the set
 			return
 		}
 	}
@@ -217,14 +218,16 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 	l.drop(c, c.readable()) // its greeting is often there already
 }
 
-// total counts the connections of all stores of this process.
+// total counts the connections of all stores in this process.
 var total atomic.Int64
 
-// reserved are the files of this process that are no connections of stores: of ranks' output, above all.
+// reserved is how many of the process's descriptors stores leave to others, above all to ranks'
+// output.
 const reserved = 1024
 
-// makeRoom disconnects who has been silent for longest, if it was for long and there is no room for one more: a client of torch says
-// something at once, or is of a version that may first do so much later.
+// makeRoom disconnects the client that has been silent for longest, if that is too long and there
+// is no room for one more. A client of torch sends something at once, but of its two connections
+// before version 2.1 one may not.
 func (l *loop) makeRoom() {
 	if l.silent.Len() == 0 || l.full(1) == nil {
 		return
@@ -235,7 +238,7 @@ func (l *loop) makeRoom() {
 	}
 }
 
-// full says that there are too many connections, with more to come.
+// full says why there are too many connections, if more came.
 func (l *loop) full(more int) error {
 	most := 0
 	if l.options.MaxClients != nil {
@@ -253,29 +256,29 @@ func (l *loop) full(more int) error {
 	return nil
 }
 
-// errGone is the end of a client that nobody need know of.
-var errGone = errors.New("it went away")
+// errClosed is the end of a client that causes no warning.
+var errClosed = errors.New("it went away")
 
-// drop disconnects a client for a reason; nil is none.
+// drop disconnects a client for a reason; nil keeps it.
 func (l *loop) drop(c *conn, why error) {
 	if why == nil || l.conns[c.fd] != c {
 		return
 	}
 	delete(l.conns, c.fd)
-	c.spoke()
+	c.markSpoken()
 	total.Add(-1)
 	l.changed = true
 	unix.Close(c.fd)
-	c.onTime()
+	c.clearDeadline()
 	l.table.budget.give(c.booked)
-	if !errors.Is(why, errGone) {
+	if !errors.Is(why, errClosed) {
 		l.warn(c.peer, fmt.Errorf("the store at %v disconnected %v: %w", l.addr, c.peer, why))
 	}
 	switch {
-	case c.link != nil:
-		c.unlink()
-	case c.wait != nil && l.up != nil:
-		l.up.leave(c.wait, false)
+	case c.proxyLink != nil:
+		c.releaseProxy()
+	case c.wait != nil && l.uplink != nil:
+		l.uplink.leave(c.wait, false)
 	case c.wait != nil:
 		l.release(l.table.leave(c.wait))
 	}
@@ -288,14 +291,14 @@ func (l *loop) release(released []*waiter) {
 	}
 }
 
-// patience is how long to wait for events, in milliseconds, -1 for ever.
+// patience is how long to wait for events, in milliseconds; -1 means for ever.
 func (l *loop) patience() int {
-	next := l.deaf
+	next := l.acceptAfter
 	if e := l.late.Front(); e != nil && (next.IsZero() || e.Value.(*conn).due.Before(next)) {
 		next = e.Value.(*conn).due
 	}
-	if l.up != nil {
-		if at := l.up.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+	if l.uplink != nil {
+		if at := l.uplink.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
@@ -305,27 +308,27 @@ func (l *loop) patience() int {
 	return int(max(0, time.Until(next)/time.Millisecond+1))
 }
 
-// hurry disconnects who is too late.
-func (l *loop) hurry() {
-	if l.late.Len() == 0 && l.deaf.IsZero() && l.up == nil {
+// expire disconnects clients whose deadline has passed.
+func (l *loop) expire() {
+	if l.late.Len() == 0 && l.acceptAfter.IsZero() && l.uplink == nil {
 		return
 	}
 	now := time.Now()
-	if l.up != nil {
-		l.up.hurry(now)
+	if l.uplink != nil {
+		l.uplink.expire(now)
 	}
 	for e := l.late.Front(); e != nil && now.After(e.Value.(*conn).due); e = l.late.Front() {
 		c := e.Value.(*conn)
-		l.drop(c, c.tooLate())
+		l.drop(c, c.deadlineError())
 	}
-	if !l.deaf.IsZero() && now.After(l.deaf) {
-		l.deaf = time.Time{}
-		_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, unix.EPOLLIN) // it is in the set, so this cannot fail
+	if !l.acceptAfter.IsZero() && now.After(l.acceptAfter) {
+		l.acceptAfter = time.Time{}
+		_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, unix.EPOLLIN) // cannot fail: it is in the set
 	}
 }
 
 func (l *loop) warn(about netip.AddrPort, err error) {
-	if l.options.Warn != nil && l.audit.due(about.Addr(), time.Now()) {
+	if l.options.Warn != nil && l.warnings.due(about.Addr(), time.Now()) {
 		l.options.Warn(err)
 	}
 }
@@ -335,8 +338,8 @@ func (l *loop) close() {
 		unix.Close(fd)
 	}
 	total.Add(int64(-len(l.conns)))
-	if l.up != nil {
-		unix.Close(l.up.fd)
+	if l.uplink != nil {
+		unix.Close(l.uplink.fd)
 	}
 	unix.Close(l.listener)
 	unix.Close(l.epoll)
@@ -352,7 +355,7 @@ func addrPortOf(a unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// bell wakes the loop. Any goroutine may ring it.
+// bell wakes the loop from any goroutine.
 type bell struct{ fd int }
 
 func newBell() (bell, error) {

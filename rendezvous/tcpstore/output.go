@@ -8,23 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output collects replies, so that requests that come together are answered together. Values are not copied.
+// output collects replies, so that requests that come together are answered together. Values are
+// not copied.
 type output struct {
 	parts [][]byte
-	// scratch has the short replies; whole says that the last part is its end.
+	// scratch has the short replies; whole says that the last part is the end of it.
 	scratch []byte
 	whole   bool
 	size    int
 }
 
 const (
-	// maxVectors is the kernel's bound on the parts of one system call (UIO_MAXIOV).
+	// maxVectors is the kernel's limit on the parts of one system call (UIO_MAXIOV).
 	maxVectors = 1024
-	// copied is up to what length a value is copied all the same: a part costs the kernel more than that.
+	// copied is the length up to which values are copied after all: a part costs the kernel more.
 	copied = 64
-	// perPart is what a part costs in bytes beside its own.
+	// perPart is the overhead of a part, in bytes.
 	perPart = 24
-	// maxScratch is how much of a scratch is kept for later replies.
+	// maxScratch is how much scratch memory is kept for later replies.
 	maxScratch = 64 << 10
 )
 
@@ -56,7 +57,8 @@ func (o *output) frame(f frame) {
 	o.whole = false
 }
 
-// message writes what a proxy gets: a head, and behind it what write does. Of a write that fails nothing is left.
+// message writes a message for a proxy: a header, then what write writes. A failed write leaves
+// nothing behind.
 func (o *output) message(kind byte, write func() error) error {
 	head, parts, size := []byte{headLength - 1: 0}, len(o.parts), o.size
 	head[0] = kind
@@ -88,7 +90,8 @@ func (c *conn) flush() error {
 	return nil
 }
 
-// deliver sends what the client takes at once, and the rest when it takes more. The memory of the rest is the client's from then.
+// deliver sends as much as the client takes at once, and the rest later. The memory of the rest
+// belongs to the client from then on.
 func (c *conn) deliver(parts [][]byte, memory int) error {
 	if len(c.unsent) > 0 {
 		c.unsent, c.lag = append(c.unsent, parts...), c.lag+memory+perPart*len(parts)
@@ -99,19 +102,19 @@ func (c *conn) deliver(parts [][]byte, memory int) error {
 		return err
 	}
 	c.unsent, c.lag = rest, memory+perPart*cap(rest)
-	c.owe()
+	c.setDeadline()
 	return errors.Join(c.book(), c.interest(unix.EPOLLOUT))
 }
 
-// writable sends more of what is unsent, and then goes on with the requests behind.
+// writable sends more of what is unsent, and then continues with the requests behind it.
 func (c *conn) writable() error {
 	rest, err := c.write(c.unsent)
 	if err != nil {
 		return err
 	}
-	c.onTime()
+	c.clearDeadline()
 	if c.unsent = rest; len(rest) > 0 {
-		c.owe()
+		c.setDeadline()
 		return nil
 	}
 	c.unsent, c.lag = nil, 0
@@ -136,13 +139,13 @@ func (c *conn) write(parts [][]byte) (rest [][]byte, err error) {
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return nil, fmt.Errorf("%w before its reply: %w", ErrVanished, err)
 		}
-		parts = behind(parts, n)
+		parts = skip(parts, n)
 	}
 	return nil, nil
 }
 
-// behind is what follows the first n bytes.
-func behind(parts [][]byte, n int) [][]byte {
+// skip drops the first n bytes.
+func skip(parts [][]byte, n int) [][]byte {
 	for ; n > 0 && n >= len(parts[0]); parts = parts[1:] {
 		n -= len(parts[0])
 	}

@@ -9,7 +9,8 @@ type Peers struct {
 	addrs    map[netip.Addr]bool
 }
 
-// NewPeers are those with the given addresses, or all when there is none. Who serves at a loopback address is reached from another.
+// NewPeers returns peers with the given addresses; none allow all. A server at a loopback address
+// is reached from another loopback address.
 func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
 	p := &Peers{all: len(addrs) == 0, loopback: own.IsLoopback(), addrs: make(map[netip.Addr]bool, len(addrs))}
 	for _, a := range addrs {
@@ -18,7 +19,7 @@ func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
 	return p
 }
 
-// Has says that a machine is one of them.
+// Has says that a machine may use the store.
 func (p *Peers) Has(from netip.Addr) bool {
 	from = from.Unmap().WithZone("")
 	return p.all || p.addrs[from] || p.loopback && from.IsLoopback()

@@ -90,7 +90,7 @@ func BenchmarkRootsAtFullSize(b *testing.B) {
 		start := func(i, round int, reply []byte) ([]byte, int) {
 			switch {
 			case round == 0:
-				return []byte(linkGreeting), headLength
+				return []byte(proxyGreeting), headLength
 			case round == 1:
 				return ask(opAdd).key("count").int(1).bytes, headLength + 8
 			case round == 2 && binary.LittleEndian.Uint64(reply[headLength:]) == nodes:
@@ -145,7 +145,7 @@ func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	ok(b, err)
 	b.Cleanup(s.Close)
 	link := -1
-	s.do(func(l *loop) { link = l.up.fd })
+	s.do(func(l *loop) { link = l.uplink.fd })
 	return s.Addr(), link
 }
 

@@ -163,10 +163,10 @@ func TestMoreThanARound(t *testing.T) {
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache()
 	for i := range 200 {
-		c.put(&kept{key: fmt.Sprint(i), frame: make(frame, maxCachedValue/2)})
+		c.put(&cachedValue{key: fmt.Sprint(i), frame: make(frame, maxCachedValue/2)})
 	}
-	c.put(&kept{key: "0", frame: make(frame, 9)})
-	c.put(&kept{key: "long", frame: make(frame, maxCachedValue+1)})
+	c.put(&cachedValue{key: "0", frame: make(frame, 9)})
+	c.put(&cachedValue{key: "long", frame: make(frame, maxCachedValue+1)})
 	sum := 0
 	for key, k := range c.values {
 		sum += cost(key, k.frame)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// modern are the requests of torch 2.2 and later by their first bytes, and legacy those of torch 1.13; opValidate stands for none.
-// Torch dropped what had the number 7 in 2.1, and never used it.
+// modern are the requests of torch 2.2 and later by their first byte, and legacy those of torch
+// 1.13; opValidate stands for none. Torch dropped the request with number 7 in 2.1, and never used
+// it.
 var (
 	modern = []byte{
 		opValidate, opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opDeleteKey, opAppend, opMultiGet, opMultiSet,
@@ -16,15 +17,17 @@ var (
 	legacy = []byte{opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opValidate, opDeleteKey}
 )
 
-// handlers answer requests. A request that fails ends the connection: the protocol has no errors.
+// handlers answer requests. A failed request ends the connection, because the protocol has no
+// errors.
 var handlers = [...]func(*conn, args) error{
 	opSet: set, opCompareSet: compareSet, opGet: get, opAdd: add, opCheck: check, opWait: wait, opNumKeys: numKeys,
 	opDeleteKey: deleteKey, opAppend: appendTo, opMultiGet: multiGet, opMultiSet: multiSet, opCancelWait: cancelWait, opPing: ping,
 	opQueuePush: queuePush, opQueuePop: queuePop, opQueueLen: queueLen, opListKeys: listKeys, opBarrier: barrier,
-	opRound: round, opHold: holdFor, opArrive: arriveFor, opDrop: dropFor, opTaken: takenFor, opClient: clientIs, opRoster: roster,
+	opRound: round, opHold: startProxyWait, opArrive: arriveProxyWait, opDrop: dropProxyWait, opTaken: finishProxyWait, opClient: setClient, opClients: storeClientList,
 }
 
-// keep makes a value of a request one to store. A long one keeps the memory that it was read to.
+// keep makes a value of a request one to store. A long value keeps the memory that it was read
+// into.
 func (c *conn) keep(f frame) frame {
 	if len(f) > readBuffer && len(f) > cap(c.held)/2 {
 		return slices.Clip(f)
@@ -100,25 +103,26 @@ func wait(c *conn, a args) error {
 	return c.suspend(w)
 }
 
-// want gives a waiter a spot for each key of a list that does not exist.
+// want gives a waiter a slot for each key of a list that does not exist.
 func (w *waiter) want(t *table, a args) {
 	for left := int(a.int8B()); left > 0; left-- {
 		key := a.key()
 		if t.exists(key) {
 			continue
 		}
-		if n := len(w.spots); n == cap(w.spots) { // to no more than there can be
-			w.spots = slices.Grow(w.spots, min(left, 3*n+16))
+		if n := len(w.slots); n == cap(w.slots) { // but not beyond the keys that are left
+			w.slots = slices.Grow(w.slots, min(left, 3*n+16))
 		}
-		if l := t.waiting[string(key)]; l != nil { // many wait for the same
-			w.spots = append(w.spots, spot{w: w, key: l.key, line: l})
+		if l := t.waiting[string(key)]; l != nil { // others wait for it too
+			w.slots = append(w.slots, slot{w: w, key: l.key, queue: l})
 		} else {
-			w.spots = append(w.spots, spot{w: w, key: string(key)})
+			w.slots = append(w.slots, slot{w: w, key: string(key)})
 		}
 	}
 }
 
-// barrier counts an arrival. As in torch, the count is never reset, and one who gives up stays counted: a key serves one barrier.
+// barrier counts an arrival. As in torch, the count is never reset, and a client that gives up
+// stays counted: a key serves one barrier.
 func barrier(c *conn, a args) error {
 	w := &waiter{conn: c}
 	if err := w.arrive(a); err != nil {
@@ -127,7 +131,7 @@ func barrier(c *conn, a args) error {
 	return c.suspend(w)
 }
 
-// arrive counts a waiter at a barrier, and gives it a spot if it is not the last.
+// arrive counts a waiter at a barrier, and gives it a slot if it is not the last.
 func (w *waiter) arrive(a args) error {
 	l, key, size := w.conn.loop, string(a.key()), a.int8B()
 	n, err := l.table.count(key, 1)
@@ -135,16 +139,16 @@ func (w *waiter) arrive(a args) error {
 	case err != nil:
 		return err
 	case n < size:
-		w.spots = []spot{{w: w, key: key}}
+		w.slots = []slot{{w: w, key: key}}
 	default:
-		l.release(l.table.arrived(key))
+		l.release(l.table.keySet(key))
 	}
 	return nil
 }
 
-// suspend has the client wait, if there is something to wait for.
+// suspend has the client wait, unless there is nothing to wait for.
 func (c *conn) suspend(w *waiter) error {
-	if len(w.spots) == 0 {
+	if len(w.slots) == 0 {
 		c.loop.out.bytes(stopWaiting)
 		return nil
 	}
@@ -158,7 +162,7 @@ func (c *conn) suspend(w *waiter) error {
 
 // released answers a client whose wait is over.
 func (c *conn) released(w *waiter) error {
-	if c.link != nil {
+	if c.proxyLink != nil {
 		c.ended(w)
 		return nil
 	}
@@ -167,7 +171,8 @@ func (c *conn) released(w *waiter) error {
 	return c.deliver([][]byte{{stopWaiting}}, 0)
 }
 
-// cancelWait is answered whether there was a wait or not: the end of the wait may have crossed it.
+// cancelWait is answered whether or not there was a wait, because its end may have crossed the
+// request.
 func cancelWait(c *conn, _ args) error {
 	c.loop.out.bytes(waitCanceled)
 	return nil

@@ -6,30 +6,33 @@ import (
 	"strconv"
 )
 
-// table is what a store holds. Keys and queues have separate names, but a queue that is not empty makes its name exist for those
-// who check and wait. The methods that may end waits return the waiters that have nothing more to wait for.
+// table is what a store holds. Keys and queues have separate names, but for checks and waits a name
+// also exists if its queue is not empty. Methods that may end waits return the waiters that have
+// nothing left to wait for.
 type table struct {
 	budget  budget
 	values  map[string]*entry
 	queues  map[string][]frame
-	waiting map[string]*line
+	waiting map[string]*waitQueue
 	changes changes
-	// removals counts the keys that exist no more.
+	// removals counts the keys that were removed.
 	removals uint64
 }
 
-// entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to in place.
+// entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to
+// in place.
 type entry struct {
 	frame  frame
 	shared bool
-	// handed says that a proxy may have kept the value, and fickle that none may any more.
-	handed, fickle bool
+	// cached says that a proxy may have cached the value, and volatile that none may cache it any
+	// more.
+	cached, volatile bool
 }
 
-// budget bounds the bytes of a store: what is stored, and what clients are at sending and receiving.
+// budget bounds the bytes of a store: what is stored, and requests and replies under way.
 type budget struct{ used, limit int64 }
 
-// take fails, and takes nothing, when more than the limit would be used.
+// take fails, and takes nothing, if the limit would be exceeded.
 func (b *budget) take(n int) error {
 	if b.used+int64(n) > b.limit && n > 0 {
 		return fmt.Errorf("the store is full: it may hold %d bytes", b.limit)
@@ -40,7 +43,7 @@ func (b *budget) take(n int) error {
 
 func (b *budget) give(n int) { b.used -= int64(n) }
 
-// perEntry is what a key or a queued value costs in bytes beside its own.
+// perEntry is the overhead of a key or a queued value, in bytes.
 const perEntry = 128
 
 func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
@@ -48,7 +51,7 @@ func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
 func newTable(limit int64) *table {
 	return &table{
 		budget: budget{limit: limit}, changes: changes{most: maxChanges},
-		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*line{},
+		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*waitQueue{},
 	}
 }
 
@@ -70,10 +73,10 @@ func (t *table) put(key string, f frame) error {
 	return nil
 }
 
-// change says that the value of a key will not be what proxies may have kept.
+// change notes that the value of a key will differ from what proxies may have cached.
 func (t *table) change(key string, e *entry) {
-	if e.handed {
-		e.handed, e.fickle = false, true
+	if e.cached {
+		e.cached, e.volatile = false, true
 		t.changes.add(key)
 	}
 }
@@ -82,10 +85,10 @@ func (t *table) set(key string, f frame) ([]*waiter, error) {
 	if err := t.put(key, f); err != nil {
 		return nil, err
 	}
-	return t.arrived(key), nil
+	return t.keySet(key), nil
 }
 
-// get has an empty value for a key that does not exist, as torch's libuv server.
+// get returns an empty value for a key that does not exist, as torch's libuv server does.
 func (t *table) get(key []byte) frame {
 	e := t.values[string(key)]
 	if e == nil {
@@ -95,8 +98,9 @@ func (t *table) get(key []byte) frame {
 	return e.frame
 }
 
-// compareSet stores desired if the key has the expected value, or has none and none is expected. It returns what the key has then;
-// for a key that does not exist even then, torch wants the expected value back.
+// compareSet stores desired if the key has the expected value, or if it has none and none is
+// expected. It returns the value that the key then has. If the key still does not exist, torch
+// wants the expected value back.
 func (t *table) compareSet(key string, expected, desired frame) (frame, []*waiter, error) {
 	e := t.values[key]
 	switch {
@@ -113,7 +117,7 @@ func (t *table) compareSet(key string, expected, desired frame) (frame, []*waite
 	return desired, released, err
 }
 
-// count adds to a counter, kept in decimal digits, without ending waits. A key that does not exist counts from 0.
+// count adds to a counter, kept in decimal digits, without ending waits. A new key counts from 0.
 func (t *table) count(key string, delta int64) (int64, error) {
 	n := delta
 	if e := t.values[key]; e != nil {
@@ -131,7 +135,7 @@ func (t *table) add(key string, delta int64) (int64, []*waiter, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return n, t.arrived(key), nil
+	return n, t.keySet(key), nil
 }
 
 func (t *table) append(key string, f frame) ([]*waiter, error) {
@@ -146,7 +150,7 @@ func (t *table) append(key string, f frame) ([]*waiter, error) {
 	if e.shared {
 		e.frame, e.shared = append(make(frame, 0, len(e.frame)+len(f)), e.frame...), false
 	}
-	e.frame = append(e.frame, f.body()...).sized()
+	e.frame = append(e.frame, f.body()...).withLength()
 	return nil, nil
 }
 
@@ -167,10 +171,10 @@ func (t *table) push(queue string, f frame) ([]*waiter, error) {
 		return nil, err
 	}
 	t.queues[queue] = append(t.queues[queue], f)
-	return t.pushed(queue), nil
+	return t.queuePushed(queue), nil
 }
 
-// pop takes the first value of a queue, and says how many there were.
+// pop removes the first value of a queue, and returns how many there were.
 func (t *table) pop(queue string) (frame, int) {
 	q := t.queues[queue]
 	if len(q) == 0 {

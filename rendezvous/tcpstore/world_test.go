@@ -117,10 +117,10 @@ func (w *world) desert() {
 		if i == 0 {
 			conns -= len(w.wires)
 			for _, c := range l.conns {
-				conns += len(c.link.waits)
+				conns += len(c.proxyLink.waits)
 			}
 		}
-		if u := l.up; u != nil {
+		if u := l.uplink; u != nil {
 			conns += len(u.holds) + len(u.groups) + len(u.asked) + len(u.queue) + len(u.stalled)
 		}
 		if left != 0 || conns+len(l.table.waiting)+l.late.Len() > 0 {
@@ -154,7 +154,7 @@ func (w *world) proxy() {
 	proxy, a := pair(w.t)
 	b, root := pair(w.t)
 	var err error
-	l.up, err = newUplink(l, proxy, netip.AddrPort{})
+	l.uplink, err = newUplink(l, proxy, netip.AddrPort{})
 	ok(w.t, err)
 	w.root.admit(root, nil)
 	w.wires = append(w.wires, &wire{[2]int{a, b}})
@@ -193,7 +193,7 @@ func (w *world) step() {
 	case n < 9:
 		w.carry(w.wires[w.rng.IntN(len(w.wires))], w.rng.IntN(2), 1+w.rng.IntN(200))
 	case w.rng.IntN(12) > 0:
-		w.hear(w.clients[w.rng.IntN(len(w.clients))])
+		w.handleMessage(w.clients[w.rng.IntN(len(w.clients))])
 	default:
 		w.leave(w.rng.IntN(len(w.clients)))
 	}
@@ -222,9 +222,9 @@ func (w *world) serve(l *loop) bool {
 	for _, e := range events[:max(n, 0)] {
 		l.serve(int(e.Fd), e.Events)
 	}
-	l.hurry()
-	l.finish()
-	l.tell(make(chan struct{}, 1))
+	l.expire()
+	l.flushProxies()
+	l.signalChange(make(chan struct{}, 1))
 	return n > 0
 }
 
@@ -242,7 +242,7 @@ func (w *world) carry(wire *wire, from, most int) bool {
 
 // ask has a client ask for something, unless it waits for an answer. Sometimes it asks for two things at once, or gives up a wait.
 func (w *world) ask(c *player) {
-	w.hear(c)
+	w.handleMessage(c)
 	if c.waits {
 		if w.rng.IntN(12) == 0 {
 			w.cancel(c)
@@ -316,7 +316,7 @@ func (w *world) rest() {
 			busy = w.carry(wire, 1, 4096) || busy
 		}
 		for _, c := range w.clients {
-			busy = w.hear(c) || busy
+			busy = w.handleMessage(c) || busy
 		}
 	}
 }

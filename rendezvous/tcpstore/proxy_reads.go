@@ -7,48 +7,50 @@ import (
 	"slices"
 )
 
-// reading is what a client wants to know of some keys, all at one moment after it asked. What the proxy has kept is part of the answer
-// if the store has said since that it still holds. It goes with other readings in a round, of which one at a time is on the way.
-type reading struct {
+// keyRead is what a client wants to know about some keys, all at one moment after it asked. Cached
+// values count if the store has confirmed them since. It travels with others in a round; one round
+// at a time is under way.
+type keyRead struct {
 	client *conn
 	keys   args
 	n      int
-	values []*kept
+	values []*cachedValue
 	// then is called when the store has answered; fresh says that all values held at one moment.
-	then func(r *reading, fresh bool)
+	then func(r *keyRead, fresh bool)
 }
 
-// kept is a value that the proxy has, or will have when a round has landed.
-type kept struct {
+// cachedValue is a value that the proxy has, or will have after a round.
+type cachedValue struct {
 	key   string
 	frame frame
-	// stale says that it holds no more, later that it did not come, and absent that there is no such key.
+	// stale says that the value has changed, later that the round left it out, and absent that the
+	// key does not exist.
 	stale, later, absent bool
 	place                *list.Element
 }
 
-// flight is a round on its way, with the keys whose values it will bring.
-type flight struct {
-	readings []*reading
-	wanted   []*kept
+// readRound is a round under way, with the keys whose values it fetches.
+type readRound struct {
+	readings []*keyRead
+	wanted   []*cachedValue
 }
 
-// cache has values that the store promised to tell the changes of. The oldest make room.
+// cache has values whose changes the store promised to report. The oldest are evicted first.
 type cache struct {
-	values map[string]*kept
+	values map[string]*cachedValue
 	order  list.List
 	bytes  int
 }
 
 const (
-	// maxCached bounds a cache, in bytes, and maxCachedValue a value in it.
+	// maxCached bounds a cache, and maxCachedValue a value in it, in bytes.
 	maxCached      = 64 << 20
 	maxCachedValue = 1 << 20
 )
 
-func newCache() cache { return cache{values: map[string]*kept{}} }
+func newCache() cache { return cache{values: map[string]*cachedValue{}} }
 
-func (c *cache) put(k *kept) {
+func (c *cache) put(k *cachedValue) {
 	if len(k.frame) > maxCachedValue {
 		return
 	}
@@ -57,18 +59,18 @@ func (c *cache) put(k *kept) {
 	}
 	c.values[k.key], k.place = k, c.order.PushBack(k)
 	for c.bytes += cost(k.key, k.frame); c.bytes > maxCached; {
-		c.remove(c.order.Front().Value.(*kept))
+		c.remove(c.order.Front().Value.(*cachedValue))
 	}
 }
 
-// remove makes room: who has the value may go on to use it.
-func (c *cache) remove(k *kept) {
+// remove evicts a value. Reads that have it may still use it.
+func (c *cache) remove(k *cachedValue) {
 	delete(c.values, k.key)
 	c.order.Remove(k.place)
 	c.bytes -= cost(k.key, k.frame)
 }
 
-// drop says that what there is of a key holds no more.
+// drop marks the value of a key as changed.
 func (c *cache) drop(key string) {
 	if k := c.values[key]; k != nil {
 		k.stale = true
@@ -85,24 +87,24 @@ func (c *cache) clear() {
 
 // get has a client wait for the values of keys.
 func (u *uplink) get(c *conn, keys args, n int) error {
-	return u.read(&reading{client: c, keys: bytes.Clone(keys), n: n, then: u.give})
+	return u.read(&keyRead{client: c, keys: bytes.Clone(keys), n: n, then: u.answerRead})
 }
 
-// read has a reading go with the next round; its client waits.
-func (u *uplink) read(r *reading) error {
+// read adds a read to the next round; its client waits.
+func (u *uplink) read(r *keyRead) error {
 	r.client.asked = true
 	r.client.pending = len(r.keys) + 8*r.n
 	u.queue = append(u.queue, r)
 	return r.client.book()
 }
 
-// round sends the readings that there are, unless a round is on the way.
+// round sends the queued reads, unless a round is under way.
 func (u *uplink) round() {
-	if !u.greeted || u.flight != nil || len(u.queue) == 0 {
+	if !u.greeted || u.readRound != nil || len(u.queue) == 0 {
 		return
 	}
-	f := &flight{}
-	wanted := map[string]*kept{}
+	f := &readRound{}
+	wanted := map[string]*cachedValue{}
 	sent := 0
 	for ; sent < len(u.queue); sent++ {
 		r := u.queue[sent]
@@ -110,13 +112,13 @@ func (u *uplink) round() {
 			break
 		}
 		if u.loop.conns[r.client.fd] == r.client {
-			u.board(r, f, wanted)
+			u.addToRound(r, f, wanted)
 		}
 	}
 	if u.queue = u.queue[sent:]; len(u.queue) == 0 {
 		u.queue = nil
 	}
-	u.flight = f
+	u.readRound = f
 	u.ask(question{round: true})
 	u.request(opRound, binary.LittleEndian.AppendUint64(nil, u.version), binary.LittleEndian.AppendUint64(nil, uint64(len(f.wanted))))
 	for _, k := range f.wanted {
@@ -124,10 +126,10 @@ func (u *uplink) round() {
 	}
 }
 
-// board has a round bring what a reading wants and the proxy has not kept.
-func (u *uplink) board(r *reading, f *flight, wanted map[string]*kept) {
+// addToRound has a round fetch what a read wants and the proxy has not cached.
+func (u *uplink) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedValue) {
 	if r.values == nil {
-		r.values = make([]*kept, r.n)
+		r.values = make([]*cachedValue, r.n)
 	}
 	keys := r.keys
 	for i := range r.n {
@@ -140,7 +142,7 @@ func (u *uplink) board(r *reading, f *flight, wanted map[string]*kept) {
 			k = wanted[string(key)]
 		}
 		if k == nil {
-			k = &kept{key: string(key)}
+			k = &cachedValue{key: string(key)}
 			wanted[k.key] = k
 			f.wanted = append(f.wanted, k)
 		}
@@ -149,8 +151,8 @@ func (u *uplink) board(r *reading, f *flight, wanted map[string]*kept) {
 	f.readings = append(f.readings, r)
 }
 
-// landed takes what a round has brought, and goes on with its readings.
-func (u *uplink) landed(m *message) {
+// finishRound stores what a round has fetched, and continues with its reads.
+func (u *uplink) finishRound(m *message) {
 	u.version, u.removals = uint64(m.int8B()), uint64(m.int8B())
 	changed := m.int8B()
 	if changed < 0 {
@@ -159,8 +161,8 @@ func (u *uplink) landed(m *message) {
 	for ; changed > 0 && !m.short; changed-- {
 		u.cache.drop(string(m.frame().body()))
 	}
-	f := u.flight
-	u.flight = nil
+	f := u.readRound
+	u.readRound = nil
 	for _, k := range f.wanted {
 		switch m.byte() {
 		case foundNothing:
@@ -168,7 +170,7 @@ func (u *uplink) landed(m *message) {
 		case foundValue:
 			k.frame = bytes.Clone(m.frame())
 			u.cache.put(k)
-		case foundFickle:
+		case foundVolatile:
 			k.frame = bytes.Clone(m.frame())
 		default:
 			k.later = true
@@ -184,12 +186,12 @@ func (u *uplink) landed(m *message) {
 	}
 }
 
-// exist says that there are such keys.
-func (r *reading) exist() bool {
-	return !slices.ContainsFunc(r.values, func(k *kept) bool { return k.absent })
+// exist says that all keys exist.
+func (r *keyRead) exist() bool {
+	return !slices.ContainsFunc(r.values, func(k *cachedValue) bool { return k.absent })
 }
 
-func (r *reading) fresh() bool {
+func (r *keyRead) fresh() bool {
 	for _, k := range r.values {
 		if k.stale || k.later {
 			return false
@@ -198,14 +200,15 @@ func (r *reading) fresh() bool {
 	return true
 }
 
-// give answers a client with the values, or asks again. A key has that happen only once: what has changed is not kept any more.
-func (u *uplink) give(r *reading, fresh bool) {
+// answerRead answers a client with the values, or reads them again. That happens once for a key:
+// what has changed is not cached any more.
+func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	c := r.client
 	if !fresh {
-		u.loop.drop(c, u.again(r))
+		u.loop.drop(c, u.readAgain(r))
 		return
 	}
-	c.settle()
+	c.markAnswered()
 	o := &u.loop.out
 	for _, k := range r.values {
 		o.frame(k.frame)
@@ -213,15 +216,16 @@ func (u *uplink) give(r *reading, fresh bool) {
 	size := o.size
 	err := c.flush()
 	if err == nil && len(c.unsent) > 0 {
-		c.lag += size // nothing else has the values, perhaps
+		c.lag += size // nothing else may have the values
 		err = c.book()
 	}
 	u.loop.drop(c, err)
 	c.resume()
 }
 
-// again asks again. Of a reading that is too much for one round it keeps what has come: only so much is true of one moment.
-func (u *uplink) again(r *reading) error {
+// readAgain repeats a read. Of a read that is too long for one round it keeps what has come: only
+// so much can hold at one moment.
+func (u *uplink) readAgain(r *keyRead) error {
 	part, size := false, 0
 	for i, k := range r.values {
 		if part = part || k.later; k.later || k.stale {

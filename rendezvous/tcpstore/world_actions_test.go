@@ -105,8 +105,8 @@ func (a *act) replies() bool {
 	return a.op != opSet && a.op != opAppend && a.op != opQueuePush && a.op != opMultiSet
 }
 
-// hear takes the replies that have come to a client.
-func (w *world) hear(c *player) bool {
+// handleMessage takes the replies that have come to a client.
+func (w *world) handleMessage(c *player) bool {
 	var buf [4096]byte
 	n, _ := unix.Read(c.fd, buf[:]) // -1 for nothing
 	c.got = append(c.got, buf[:max(n, 0)]...)

@@ -113,15 +113,15 @@ func TestLate(t *testing.T) {
 	disconnected(t, slow)
 	warned.next(t, "did not end within 1s", slow.LocalAddr().String())
 
-	deaf := bare(t, s)
+	nonReader := bare(t, s)
 	request := cat(hello, b(3), str("/large"))
 	for range 1000 {
-		if _, err = deaf.Write(request); err != nil {
+		if _, err = nonReader.Write(request); err != nil {
 			break
 		}
 		request = request[len(request)-15:]
 	}
-	warned.next(t, "took nothing of a reply for 1s", deaf.LocalAddr().String())
+	warned.next(t, "took nothing of a reply for 1s", nonReader.LocalAddr().String())
 	call(c.Check(t.Context(), "large"))(t, true)
 	if after := s.Status().Bytes; after != before {
 		t.Errorf("the store held %d bytes before those clients came, and %d after", before, after)

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no reply, as in torch: another client
-// may not see it yet when the call returns, and a store that refuses it fails the next call.
+// Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no
+// reply, as in torch: another client may not see the value yet when the call returns, and if the
+// store refuses it, the next call fails.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	return c.call(ctx, ask(opSet).key(key).value(value), nil)
 }
 
-// Get returns the value of a key, and waits until there is one.
+// Get returns the value of a key. It waits until the key exists.
 func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	values, err := c.MultiGet(ctx, key)
 	if err != nil {
@@ -21,7 +22,7 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return values[0], nil
 }
 
-// MultiGet returns the values of keys in their order, and waits until all are there.
+// MultiGet returns the values of keys, in order. It waits until all keys exist.
 func (c *Client) MultiGet(ctx context.Context, keys ...string) (values [][]byte, err error) {
 	err = c.wait(ctx, keys, func() error {
 		if err := c.send(ask(opMultiGet).keys(keys)); err != nil {
@@ -51,13 +52,14 @@ func (c *Client) MultiSet(ctx context.Context, values map[string][]byte) error {
 	return c.call(ctx, r, nil)
 }
 
-// Append adds to the end of a key's value; a key that does not exist is made.
+// Append adds to the end of a key's value, and creates the key if necessary.
 func (c *Client) Append(ctx context.Context, key string, value []byte) error {
 	return c.call(ctx, ask(opAppend).key(key).value(value), nil)
 }
 
-// CompareSet stores desired if the key's value is the expected one, or if the key does not exist and expected is empty. It returns
-// the value that the key has then. For a key that does not exist even then it returns expected, as torch does.
+// CompareSet stores desired if the key has the expected value, or if it does not exist and expected
+// is empty. It returns the value that the key then has. If the key still does not exist, it returns
+// expected, as torch does.
 func (c *Client) CompareSet(ctx context.Context, key string, expected, desired []byte) (value []byte, err error) {
 	err = c.call(ctx, ask(opCompareSet).key(key).value(expected).value(desired), func(context.Context) (err error) {
 		value, err = c.readValue()
@@ -66,15 +68,16 @@ func (c *Client) CompareSet(ctx context.Context, key string, expected, desired [
 	return value, err
 }
 
-// Add adds to a counter, kept as decimal digits, and returns its new value. A key that does not exist counts from 0.
+// Add adds to a counter, kept as decimal digits, and returns its new value. A new key counts from
+// 0.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
 	return c.count(ctx, ask(opAdd).key(key).int(delta))
 }
 
-// NumKeys is the number of keys, those of torch's own included; queues do not count.
+// NumKeys returns the number of keys, torch's own included. Queues do not count.
 func (c *Client) NumKeys(ctx context.Context) (int64, error) { return c.count(ctx, ask(opNumKeys)) }
 
-// DeleteKey deletes a key and says whether there was one.
+// DeleteKey deletes a key and says whether it existed.
 func (c *Client) DeleteKey(ctx context.Context, key string) (bool, error) {
 	n, err := c.count(ctx, ask(opDeleteKey).key(key))
 	return n > 0, err
@@ -103,7 +106,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 	return c.wait(ctx, keys, func() error { return nil })
 }
 
-// wait does something once all keys exist, before any other call of this client.
+// wait calls then once all keys exist, before any other call of this client.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
 	return c.call(ctx, ask(opWait).keys(keys), func(ctx context.Context) error {
 		if err := c.released(ctx, "waited in vain for "+some(keys)); err != nil {
@@ -113,7 +116,7 @@ func (c *Client) wait(ctx context.Context, keys []string, then func() error) err
 	})
 }
 
-// some names keys in an error.
+// some names a few keys for an error.
 func some(keys []string) string {
 	if len(keys) <= maxShown {
 		return fmt.Sprintf("%q", keys)
@@ -121,8 +124,8 @@ func some(keys []string) string {
 	return fmt.Sprintf("%q and %d more", keys[:maxShown], len(keys)-maxShown)
 }
 
-// Barrier waits until as many clients as size have come to it. Who gives up stays counted, so that a key serves one barrier
-// (torch 2.11).
+// Barrier waits until size clients have come to it. A client that gives up stays counted, so a key
+// serves one barrier (torch 2.11).
 func (c *Client) Barrier(ctx context.Context, key string, size int) error {
 	return c.call(ctx, ask(opBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
 		return c.released(ctx, fmt.Sprintf("waited in vain at the barrier %q for %d", key, size))
@@ -152,7 +155,7 @@ func (c *Client) QueuePush(ctx context.Context, queue string, value []byte) erro
 	return c.call(ctx, ask(opQueuePush).key(queue).value(value), nil)
 }
 
-// QueuePop takes the first value of a queue, and waits until there is one.
+// QueuePop removes and returns the first value of a queue. It waits until there is one.
 func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -167,7 +170,7 @@ func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err 
 	return value, err
 }
 
-// QueueTryPop takes the first value of a queue, if there is one.
+// QueueTryPop removes and returns the first value of a queue, if there is one.
 func (c *Client) QueueTryPop(ctx context.Context, queue string) (value []byte, ok bool, err error) {
 	err = c.call(ctx, ask(opQueuePop).key(queue), func(context.Context) (err error) {
 		value, ok, err = c.popped()
@@ -176,7 +179,7 @@ func (c *Client) QueueTryPop(ctx context.Context, queue string) (value []byte, o
 	return value, ok, err
 }
 
-// popped reads how many values there were, and the first if there was one.
+// popped reads the number of values, and the first one if there is any.
 func (c *Client) popped() ([]byte, bool, error) {
 	n, err := c.readInt()
 	if err != nil || n == 0 {
@@ -186,7 +189,7 @@ func (c *Client) popped() ([]byte, bool, error) {
 	return value, err == nil, err
 }
 
-// QueueLen is the number of values in a queue.
+// QueueLen returns the number of values in a queue.
 func (c *Client) QueueLen(ctx context.Context, queue string) (int64, error) {
 	return c.count(ctx, ask(opQueueLen).key(queue))
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// take has the store do what a client of the proxy asks for.
+// take passes a request of a client to the store, or answers it.
 func (u *uplink) take(c *conn, op byte, a args) error {
 	switch op {
 	case opPing:
@@ -23,14 +23,14 @@ func (u *uplink) take(c *conn, op byte, a args) error {
 	case opWait:
 		return u.wait(c, a)
 	case opBarrier:
-		u.hold(u.waits(c, a.first(1)), opArrive, a)
+		u.hold(u.newWaiter(c, a.first(1)), opArrive, a)
 		return nil
 	}
-	if replied[op] {
+	if hasReply[op] {
 		u.ask(question{client: c})
 		c.asked = true
 	} else {
-		u.sign(c)
+		u.identify(c)
 		c.dirty = true
 	}
 	u.request(op, a)
@@ -39,7 +39,7 @@ func (u *uplink) take(c *conn, op byte, a args) error {
 
 func (u *uplink) ask(a question) { u.asked = append(u.asked, a) }
 
-// request has something go out, behind what already does.
+// request appends a request to what is sent.
 func (u *uplink) request(op byte, fields ...[]byte) {
 	u.out = append(u.out, op)
 	for _, f := range fields {
@@ -47,8 +47,9 @@ func (u *uplink) request(op byte, fields ...[]byte) {
 	}
 }
 
-// sign says whose the next request is: it has no reply that could fail.
-func (u *uplink) sign(c *conn) {
+// identify says which client the next request without a reply comes from, so that a failure ends
+// the right one.
+func (u *uplink) identify(c *conn) {
 	if c.number == 0 {
 		c.number = u.number()
 	}
@@ -58,37 +59,39 @@ func (u *uplink) sign(c *conn) {
 	}
 }
 
-// number is one that nothing else has, and never 0.
+// number returns an unused number other than 0.
 func (u *uplink) number() uint32 {
 	for u.numbered++; u.numbered == 0 || u.holds[u.numbered] != nil; u.numbered++ {
 	}
 	return u.numbered
 }
 
-// echo answers what the proxy knows itself, but not before the store has done what the client asked for before.
+// echo answers what the proxy knows itself, but not before the store has executed the client's
+// earlier requests.
 func (u *uplink) echo(c *conn, reply []byte) error {
 	if !c.dirty {
 		u.loop.out.bytes(reply...)
 		return nil
 	}
 	reply = append([]byte(nil), reply...)
-	return u.read(&reading{client: c, then: func(*reading, bool) { c.answer(reply) }})
+	return u.read(&keyRead{client: c, then: func(*keyRead, bool) { c.answer(reply) }})
 }
 
-// answer replies to what the client waits for, and goes on with what it has sent since.
+// answer replies to a client, and continues with what it has sent since.
 func (c *conn) answer(reply []byte) {
-	c.settle()
+	c.markAnswered()
 	err := c.deliver([][]byte{reply}, len(reply))
 	c.loop.drop(c, err)
 	c.resume()
 }
 
-// settle says that the store has done all that a client has asked for.
-func (c *conn) settle() { c.asked, c.dirty, c.pending = false, false, 0 }
+// markAnswered says that the store has executed all of a client's requests.
+func (c *conn) markAnswered() { c.asked, c.dirty, c.pending = false, false, 0 }
 
-// busy says that no more of a client is looked at: it waits for a reply, or the store is slow to take what clients ask for.
+// busy says that a client's next request must wait: for the reply to its last one, or because the
+// store reads too slowly.
 func (c *conn) busy() bool {
-	u := c.loop.up
+	u := c.loop.uplink
 	if u != nil && !c.stalled && len(u.out)-u.sent > maxBacklog {
 		c.stalled = true
 		u.stalled = append(u.stalled, c)
@@ -96,13 +99,13 @@ func (c *conn) busy() bool {
 	return c.asked || c.stalled
 }
 
-// mute stops the watch of a client that has sent something, or has gone, while it is busy.
+// mute stops watching a client that has sent something, or is gone, while it is busy.
 func (c *conn) mute() error {
 	c.muted = true
 	return c.loop.watch(unix.EPOLL_CTL_DEL, c.fd, 0)
 }
 
-// interest says what a client is watched for, once it is watched.
+// interest sets the events that a client is watched for, once it is watched.
 func (c *conn) interest(events uint32) error {
 	c.events = events
 	if c.muted {
@@ -111,7 +114,7 @@ func (c *conn) interest(events uint32) error {
 	return c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, events)
 }
 
-// resume goes on with a client that was busy.
+// resume continues with a client that was busy.
 func (c *conn) resume() {
 	if c.loop.conns[c.fd] != c || c.asked || c.stalled {
 		return
@@ -128,23 +131,24 @@ func (c *conn) resume() {
 	}
 }
 
-// changed has the store hear of the clients soon.
+// changed has the list of clients sent soon.
 func (u *uplink) changed() {
 	if u.due.IsZero() {
-		u.due = time.Now().Add(rosterEvery)
+		u.due = time.Now().Add(clientListEvery)
 	}
 }
 
-// roster is a list of the clients that have spoken: since when each waits, its port and pid, and the number of what it waits for.
-func (u *uplink) roster() []byte {
+// clientList lists the clients that have sent something: since when each waits, its port and PID,
+// and the number of its wait.
+func (u *uplink) clientList() []byte {
 	list, n := make([]byte, 8), 0
 	for _, c := range u.loop.conns {
 		if c.numbering == nil || n == maxKeys {
 			continue
 		}
 		var since, number int64
-		if w := c.wait; w != nil && !c.answered && w.hold != nil {
-			since, number = w.since.UnixNano(), int64(w.hold.number)
+		if w := c.wait; w != nil && !c.answered && w.storeWait != nil {
+			since, number = w.since.UnixNano(), int64(w.storeWait.number)
 		}
 		list = binary.LittleEndian.AppendUint64(list, uint64(since))
 		list = binary.LittleEndian.AppendUint32(list, uint32(c.peer.Port()))
@@ -156,7 +160,7 @@ func (u *uplink) roster() []byte {
 	return list
 }
 
-// next is when the proxy must do something though nothing happens; zero is never.
+// next is the proxy's next deadline; zero if there is none.
 func (u *uplink) next() time.Time {
 	switch {
 	case !u.greeted:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// field is a part of a request.
+// field is the type of a part of a request.
 type field byte
 
 const (
@@ -15,7 +15,8 @@ const (
 	int4B              // 4 bytes
 )
 
-// shape is what follows the first byte of a request: some bytes, and the fields or a list of them, which begins with its length in 8 bytes.
+// shape is what follows the first byte of a request: some bytes, then the fields, or a list of them
+// that begins with its length in 8 bytes.
 type shape struct {
 	list   bool
 	fields []field
@@ -31,27 +32,28 @@ var shapes = [...]shape{
 	opListKeys: {}, opBarrier: {fields: []field{key, int8B}},
 	opRound: {list: true, fields: []field{key}, bytes: 8}, opHold: {list: true, fields: []field{key}, bytes: 4},
 	opArrive: {fields: []field{key, int8B}, bytes: 4}, opDrop: {bytes: 4}, opTaken: {bytes: 4}, opClient: {bytes: 4},
-	opRoster: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
+	opClients: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
 }
 
-// scanner finds the end of a request of which more and more bytes come, and refuses it as soon as it exceeds a limit. It looks at
-// no byte twice, however slowly they come. Nothing else reads lengths that were not checked.
+// scanner finds the end of a request as its bytes come, and refuses it as soon as it exceeds a
+// limit. It looks at no byte twice, however slowly they come. Only the scanner reads lengths that
+// were not checked.
 type scanner struct {
 	shape shape
-	// at is where the next field begins, left how many fields there are from there.
+	// at is where the next field begins; left is the number of fields from there.
 	at, left int
-	// unlisted says that the length of the list is still to come.
+	// unlisted says that the length of the list has yet to come.
 	unlisted bool
 }
 
-// begin sets out on a request.
+// begin starts a request.
 func (s *scanner) begin(op byte) {
 	shape := shapes[op]
 	*s = scanner{shape: shape, at: 1 + shape.bytes, left: len(shape.fields), unlisted: shape.list}
 }
 
-// scan goes on, in all that there is of the request. It returns 0 when the request ends at s.at, else how many bytes there must be
-// before it is worth to be called again.
+// scan continues with all bytes of the request so far. It returns 0 when the request ends at s.at,
+// else the length at which it is worth calling again.
 func (s *scanner) scan(b []byte) (need int, err error) {
 	if s.unlisted {
 		if len(b) < s.at+8 {
@@ -76,7 +78,7 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 	return 0, nil
 }
 
-// field returns where the next field ends, or as much of it as can be known.
+// field returns where the next field ends, as far as that is known.
 func (s *scanner) field(b []byte) (end int, err error) {
 	n, limit, what := 0, uint64(maxKey), "a key"
 	switch f := s.shape.fields[len(s.shape.fields)-1-(s.left-1)%len(s.shape.fields)]; f {
@@ -93,7 +95,7 @@ func (s *scanner) field(b []byte) (end int, err error) {
 	return s.at + 8 + n, err
 }
 
-// limited reads a length.
+// limited reads a length and checks it.
 func limited(b []byte, limit uint64, what string) (int, error) {
 	n := binary.LittleEndian.Uint64(b)
 	if n > limit {
@@ -102,7 +104,7 @@ func limited(b []byte, limit uint64, what string) (int, error) {
 	return int(n), nil
 }
 
-// args takes the fields of a request that was scanned to its end, in their order. What it returns is the request's own memory.
+// args reads the fields of a scanned request in order. What it returns is the request's memory.
 type args []byte
 
 func (a *args) take(n int) []byte {
@@ -123,13 +125,13 @@ func (a args) first(n int) []byte {
 	return a.key()
 }
 
-// value keeps the length in front.
+// value includes the length.
 func (a *args) value() frame {
 	n := binary.LittleEndian.Uint64(*a)
 	return frame(a.take(8 + int(n)))
 }
 
-// pair is the key and value that come first.
+// pair returns the first key and value.
 func (a args) pair() []byte {
 	rest := a
 	rest.key()

@@ -10,63 +10,65 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uplink is a proxy's end of its one connection to the store that it stands for. It belongs to the loop that serves the proxy's clients.
+// uplink is a proxy's one connection to its store. It belongs to the loop that serves the proxy's
+// clients.
 //
-// The store answers in the order in which it was asked, and a client's next request is not looked at before its last one was answered.
-// So every reply that a client gets says, as that of the store itself would, that all it asked for before has been done; and since what
-// the proxy has kept is only used once the store has said, after the client asked, that it still holds, no client gets an older value than
-// the store would have given it.
+// The store answers in the order of the requests, and a client's next request is not handled before
+// its last one was answered. Every reply therefore says, as the store's own would, that the
+// client's earlier requests were executed. Cached values are only used once the store has said,
+// after the client asked, that they still hold; so no client gets an older value than the store
+// would have given it.
 type uplink struct {
 	loop *loop
 	fd   int
 	root netip.AddrPort
-	// connected and greeted say how far the connection is, and patience until when it must be.
+	// connected and greeted say how far the connection is, and patience is the deadline for that.
 	connected, greeted bool
 	patience           time.Time
-	// out has the requests of which sent bytes are on their way, and in the beginning of a message.
+	// out has the requests, of which sent bytes were sent, and in the beginning of a message.
 	out  []byte
 	sent int
 	in   []byte
-	// writing says that the connection is watched for room.
+	// writing says that the connection is watched for room to write.
 	writing bool
 	// asked are the requests that have yet to be answered, the oldest first.
 	asked []question
-	// numbered counts clients and waits. client is whose requests are on the way.
+	// numbered counts clients and waits. client is the one that was last identified to the store.
 	numbered, client uint32
-	// stalled are the clients of which no more is read until out is sent.
+	// stalled are the clients that are not read until out is sent.
 	stalled []*conn
 
 	cache cache
 	// queue are the readings for the next round, and flight is the round that is on the way; nil if none is.
-	queue  []*reading
-	flight *flight
+	queue     []*keyRead
+	readRound *readRound
 	// version and removals are what the store has said last, see [changes] and [table].
 	version, removals uint64
 	// holds are by number, and groups by the keys that several clients wait for together.
-	holds  map[uint32]*hold
-	groups map[string]*hold
-	// due is when the store must hear of the clients; zero if nothing of them has changed.
+	holds  map[uint32]*storeWait
+	groups map[string]*storeWait
+	// due is when the store must get the list of clients; zero if it has not changed.
 	due time.Time
 }
 
-// question is a request on its way: a client's, a wait, or a round.
+// question is a request under way: a client's, a wait, or a round.
 type question struct {
-	client *conn
-	hold   *hold
-	round  bool
+	client    *conn
+	storeWait *storeWait
+	round     bool
 }
 
 const (
-	// maxBacklog is how many bytes may wait to be sent to the store before no more is read of clients.
+	// maxBacklog is how many bytes may wait for the store before clients are not read.
 	maxBacklog = 1 << 20
-	// rosterEvery is how soon after a change the store hears of it.
-	rosterEvery = time.Second
-	// maxMessage bounds what the store may say at once: a list of all its keys, at most.
+	// clientListEvery is how soon after a change the store gets the list of clients.
+	clientListEvery = time.Second
+	// maxMessage bounds a message of the store, at most a list of all keys.
 	maxMessage = 4 << 30
 )
 
-// dialUp begins to connect to a store. It does not wait: clients may come meanwhile.
-func dialUp(l *loop, root netip.AddrPort) (*uplink, error) {
+// dialRoot begins to connect to a store without waiting: clients may come meanwhile.
+func dialRoot(l *loop, root netip.AddrPort) (*uplink, error) {
 	fd, err := connect(root)
 	var u *uplink
 	if err == nil {
@@ -78,11 +80,11 @@ func dialUp(l *loop, root netip.AddrPort) (*uplink, error) {
 	return u, nil
 }
 
-// newUplink takes a connection that will be one to a store.
+// newUplink returns the uplink of a connection under way.
 func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
 	u := &uplink{
 		loop: l, fd: fd, root: root, patience: time.Now().Add(l.options.Patience), writing: true,
-		cache: newCache(), holds: map[uint32]*hold{}, groups: map[string]*hold{}, out: []byte(linkGreeting),
+		cache: newCache(), holds: map[uint32]*storeWait{}, groups: map[string]*storeWait{}, out: []byte(proxyGreeting),
 	}
 	if err := l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN|unix.EPOLLOUT); err != nil {
 		unix.Close(fd)
@@ -102,7 +104,7 @@ func connect(root netip.AddrPort) (fd int, err error) {
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	err = lively(fd)
+	err = setKeepalive(fd)
 	if err == nil {
 		if err = unix.Connect(fd, to); errors.Is(err, unix.EINPROGRESS) {
 			err = nil
@@ -114,7 +116,7 @@ func connect(root netip.AddrPort) (fd int, err error) {
 	return fd, err
 }
 
-// ready goes on with the connection. The proxy ends with it.
+// ready handles events of the connection. The proxy ends with it.
 func (u *uplink) ready(events uint32) {
 	var err error
 	if !u.connected {
@@ -140,7 +142,7 @@ func (u *uplink) connect() error {
 	return err
 }
 
-// fail ends the proxy. Who is connected needs to know why, and nobody else.
+// fail ends the proxy. A warning is due only if clients are connected.
 func (u *uplink) fail(err error) {
 	l := u.loop
 	if len(l.conns) > 0 && !l.over {
@@ -149,7 +151,7 @@ func (u *uplink) fail(err error) {
 	l.over = true
 }
 
-// flush sends what the clients have asked for since it last did.
+// flush sends what the clients have asked for since the last flush.
 func (u *uplink) flush() {
 	for u.round(); u.connected && !u.writing && u.sent < len(u.out); u.round() {
 		if err := u.send(); err != nil {
@@ -159,14 +161,14 @@ func (u *uplink) flush() {
 	}
 }
 
-// hurry does what is due.
-func (u *uplink) hurry(now time.Time) {
+// expire does what is due.
+func (u *uplink) expire(now time.Time) {
 	if !u.greeted && now.After(u.patience) {
 		u.fail(errors.New("it does not answer"))
 	}
 	if u.greeted && !u.due.IsZero() && now.After(u.due) {
 		u.due = time.Time{}
-		u.request(opRoster, u.roster())
+		u.request(opClients, u.clientList())
 	}
 }
 
@@ -224,7 +226,7 @@ func (u *uplink) receive() error {
 		u.in = append(u.in, data...)
 		data = u.in
 	}
-	rest, err := u.hearAll(data)
+	rest, err := u.handleMessages(data)
 	if len(u.in) == 0 || len(rest) < len(data) {
 		rest = append([]byte(nil), rest...)
 	}
@@ -232,8 +234,8 @@ func (u *uplink) receive() error {
 	return err
 }
 
-// hearAll takes the whole messages, and returns what is left.
-func (u *uplink) hearAll(data []byte) (rest []byte, err error) {
+// handleMessages handles the complete messages, and returns the rest.
+func (u *uplink) handleMessages(data []byte) (rest []byte, err error) {
 	for len(data) >= headLength {
 		n := binary.LittleEndian.Uint64(data[1:])
 		if n > maxMessage {
@@ -242,7 +244,7 @@ func (u *uplink) hearAll(data []byte) (rest []byte, err error) {
 		if uint64(len(data)-headLength) < n {
 			break
 		}
-		if err := u.hear(data[0], data[headLength:headLength+int(n)]); err != nil {
+		if err := u.handleMessage(data[0], data[headLength:headLength+int(n)]); err != nil {
 			return nil, err
 		}
 		data = data[headLength+int(n):]
@@ -250,20 +252,20 @@ func (u *uplink) hearAll(data []byte) (rest []byte, err error) {
 	return data, nil
 }
 
-// errWords is a store that does not keep to what was agreed: another version of golaunch, perhaps.
-var errWords = errors.New("it says what this golaunch does not understand: the nodes of a job need the same version for a proxy")
+// errProtocol is a store that breaks the protocol: perhaps another version of golaunch.
+var errProtocol = errors.New("it says what this golaunch does not understand: the nodes of a job need the same version for a proxy")
 
-func (u *uplink) hear(kind byte, b []byte) error {
+func (u *uplink) handleMessage(kind byte, b []byte) error {
 	m := message{b: b}
 	switch {
 	case !u.greeted:
 		u.greeted = kind == msgHello
 		if !u.greeted {
-			return errWords
+			return errProtocol
 		}
 	case kind == msgReply || kind == msgRefused:
 		if len(u.asked) == 0 {
-			return errWords
+			return errProtocol
 		}
 		asked := u.asked[0]
 		if u.asked = u.asked[1:]; len(u.asked) == 0 {
@@ -272,7 +274,7 @@ func (u *uplink) hear(kind byte, b []byte) error {
 		u.answered(asked, kind == msgRefused, &m)
 	case kind == msgExpel:
 		number := m.int4B()
-		for _, c := range u.loop.conns { // a store that is full is rare
+		for _, c := range u.loop.conns { // a linear search is fine: a full store is rare
 			if c.number == number {
 				u.loop.drop(c, errors.New(string(m.b)))
 			}
@@ -280,24 +282,24 @@ func (u *uplink) hear(kind byte, b []byte) error {
 	case kind == msgEnded:
 		u.ended(m.int4B(), m.byte() != 0)
 	default:
-		return errWords
+		return errProtocol
 	}
 	if m.short {
-		return errWords
+		return errProtocol
 	}
 	return nil
 }
 
-// answered is the reply to a request, or why there is none.
+// answered handles the reply to a request, or its refusal.
 func (u *uplink) answered(a question, refused bool, m *message) {
 	switch {
 	case a.round:
-		u.landed(m)
-	case a.hold != nil && refused:
-		u.refused(a.hold, errors.New(string(m.b)))
-	case a.hold != nil:
+		u.finishRound(m)
+	case a.storeWait != nil && refused:
+		u.refused(a.storeWait, errors.New(string(m.b)))
+	case a.storeWait != nil:
 		over := m.byte() != 0
-		u.held(a.hold, over, uint64(m.int8B()))
+		u.confirmed(a.storeWait, over, uint64(m.int8B()))
 	case u.loop.conns[a.client.fd] != a.client:
 	case refused:
 		u.loop.drop(a.client, errors.New(string(m.b)))
@@ -306,7 +308,7 @@ func (u *uplink) answered(a question, refused bool, m *message) {
 	}
 }
 
-// message is read from its beginning. What it lacks is zero, and then it is short.
+// message is read from its beginning. Missing bytes read as zero and set short.
 type message struct {
 	b     []byte
 	short bool

@@ -1,0 +1,224 @@
+package tcpstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// proxyLink is the store's end of a connection to a proxy. It carries the requests of all clients
+// of the proxy, in an order that each of them agrees with; the ends of their waits are sent back as
+// they happen.
+type proxyLink struct {
+	// waits are the waits that last, by the proxy's number. One that a queue has ended stays until
+	// the proxy says whether its client took the value.
+	waits map[uint32]*waiter
+	// news are ends of waits that are sent at the end of the round.
+	news []byte
+	// client is the one whose requests without a reply follow.
+	client uint32
+	// clientList is what the proxy last said about its clients.
+	clientList []byte
+}
+
+// proxyRequests are the requests of a proxy by their first byte. It answers the others itself.
+var proxyRequests = func() []byte {
+	known := make([]byte, opsEnd)
+	for _, op := range []byte{
+		opSet, opCompareSet, opAdd, opCheck, opNumKeys, opDeleteKey, opAppend, opMultiSet, opQueuePush, opQueuePop, opQueueLen, opListKeys,
+		opRound, opHold, opArrive, opDrop, opTaken, opClient, opClients,
+	} {
+		known[op] = op
+	}
+	return known
+}()
+
+// hasReply are the requests that have a reply.
+var hasReply = [opsEnd]bool{
+	opCompareSet: true, opAdd: true, opCheck: true, opNumKeys: true, opDeleteKey: true, opQueuePop: true, opQueueLen: true, opListKeys: true,
+	opRound: true, opHold: true, opArrive: true,
+}
+
+// becomeProxy makes the connection that of a proxy.
+func (c *conn) becomeProxy() {
+	c.proxyLink = &proxyLink{waits: map[uint32]*waiter{}}
+	c.numbering = proxyRequests
+	_ = c.loop.out.message(msgHello, func() error { return nil })
+}
+
+// relay answers a request of a proxy. A failed request ends the client that made it, not the proxy.
+func (c *conn) relay(op byte, a args) error {
+	o := &c.loop.out
+	if !hasReply[op] {
+		if err := handlers[op](c, a); err != nil {
+			return o.message(msgExpel, func() error {
+				o.bytes(binary.LittleEndian.AppendUint32(nil, c.proxyLink.client)...)
+				o.bytes([]byte(err.Error())...)
+				return nil
+			})
+		}
+		return nil
+	}
+	err := o.message(msgReply, func() error { return handlers[op](c, a) })
+	if err != nil {
+		return o.message(msgRefused, func() error { o.bytes([]byte(err.Error())...); return nil })
+	}
+	return nil
+}
+
+// round says what has changed since a version, and the values of some keys, all at one moment.
+func round(c *conn, a args) error {
+	t, o := c.loop.table, &c.loop.out
+	keys, all := t.changes.since(uint64(a.int8B()))
+	o.int(int64(t.changes.version))
+	o.int(int64(t.removals))
+	if all {
+		o.int(-1)
+	} else {
+		o.int(int64(len(keys)))
+	}
+	for _, key := range keys {
+		o.frame(frameOf(key))
+	}
+	sent := 0
+	for range a.int8B() {
+		switch e := t.values[string(a.key())]; {
+		case e == nil:
+			o.bytes(foundNothing)
+		case sent > maxRound:
+			o.bytes(foundLater)
+		default:
+			sent += len(e.frame)
+			e.found(o)
+		}
+	}
+	return nil
+}
+
+func (e *entry) found(o *output) {
+	e.shared = true
+	if e.volatile {
+		o.bytes(foundVolatile)
+	} else {
+		e.cached = true
+		o.bytes(foundValue)
+	}
+	o.frame(e.frame)
+}
+
+// startProxyWait and arriveProxyWait have a client of a proxy wait. The reply says whether the wait
+// is over, and how many keys have been removed so far.
+func startProxyWait(c *conn, a args) error {
+	w := &waiter{conn: c, number: a.int4B()}
+	w.want(c.loop.table, a)
+	return c.suspendProxyWait(w)
+}
+
+func arriveProxyWait(c *conn, a args) error {
+	w := &waiter{conn: c, number: a.int4B()}
+	if err := w.arrive(a); err != nil {
+		return err
+	}
+	return c.suspendProxyWait(w)
+}
+
+func (c *conn) suspendProxyWait(w *waiter) error {
+	l := c.loop
+	if len(w.slots) == 0 {
+		l.out.bytes(1)
+	} else {
+		if c.proxyLink.waits[w.number] != nil {
+			return fmt.Errorf("two waits have the number %d", w.number)
+		}
+		if err := l.table.enter(w); err != nil {
+			return err
+		}
+		w.since, c.proxyLink.waits[w.number] = time.Now(), w
+		l.changed = true
+		l.out.bytes(0)
+	}
+	l.out.int(int64(l.table.removals))
+	return nil
+}
+
+// ended tells a proxy that a wait has ended.
+func (c *conn) ended(w *waiter) {
+	if len(c.proxyLink.news) == 0 {
+		c.loop.withNews = append(c.loop.withNews, c)
+	}
+	news := append(c.proxyLink.news, msgEnded)
+	news = binary.LittleEndian.AppendUint64(news, 5)
+	news = binary.LittleEndian.AppendUint32(news, w.number)
+	if w.queued {
+		c.proxyLink.news = append(news, 1)
+	} else {
+		c.proxyLink.news = append(news, 0)
+		c.forget(w)
+	}
+	c.loop.changed = true
+}
+
+func (c *conn) forget(w *waiter) {
+	delete(c.proxyLink.waits, w.number)
+	c.loop.table.budget.give(w.cost())
+}
+
+func dropProxyWait(c *conn, a args) error {
+	if w := c.proxyLink.waits[a.int4B()]; w != nil {
+		delete(c.proxyLink.waits, w.number)
+		c.loop.changed = true
+		c.loop.release(c.loop.table.leave(w))
+	}
+	return nil
+}
+
+func finishProxyWait(c *conn, a args) error {
+	if w := c.proxyLink.waits[a.int4B()]; w != nil {
+		c.forget(w)
+	}
+	return nil
+}
+
+func setClient(c *conn, a args) error {
+	c.proxyLink.client = a.int4B()
+	return nil
+}
+
+// storeClientList keeps the list as it came: it is parsed when a status is asked for.
+func storeClientList(c *conn, a args) error {
+	if bytes.Equal(c.proxyLink.clientList, a) {
+		return nil
+	}
+	if err := c.loop.table.budget.take(len(a) - len(c.proxyLink.clientList)); err != nil {
+		return err
+	}
+	c.proxyLink.clientList, c.loop.changed = bytes.Clone(a), true
+	return nil
+}
+
+// proxyClients are the clients of a proxy.
+func (c *conn) proxyClients() (clients []ClientStatus) {
+	if len(c.proxyLink.clientList) == 0 {
+		return nil
+	}
+	a := args(c.proxyLink.clientList)
+	for range a.int8B() {
+		since := time.Unix(0, a.int8B())
+		client := ClientStatus{Peer: netip.AddrPortFrom(c.peer.Addr(), uint16(a.int4B())), Spoke: true, PID: int(a.int4B())}
+		if w := c.proxyLink.waits[a.int4B()]; w != nil && w.missing > 0 {
+			client.Waiting, client.Missing, client.Since = w.missingKeys(), w.missing, since
+		}
+		clients = append(clients, client)
+	}
+	return clients
+}
+
+// releaseProxy ends the waits of a proxy that is gone.
+func (c *conn) releaseProxy() {
+	c.loop.table.budget.give(len(c.proxyLink.clientList))
+	for _, w := range c.proxyLink.waits {
+		c.loop.release(c.loop.table.leave(w))
+	}
+}

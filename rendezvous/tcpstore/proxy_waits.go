@@ -1,0 +1,181 @@
+package tcpstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+)
+
+// storeWait is a wait at the store for one client of the proxy, or for several that wait for the
+// same keys.
+//
+// A client that joins a wait must not learn of keys that existed only before it came. It joins once
+// the store has said, after it came, that no key was removed since the wait began: all keys that
+// the wait has seen then still exist.
+type storeWait struct {
+	number  uint32
+	group   string
+	members map[*waiter]bool
+	// removals is what the store had removed when it began the wait; known says that it has begun.
+	removals uint64
+	known    bool
+	// taken says that a client continues with what ended the wait.
+	taken bool
+}
+
+// newWaiter begins the wait of a client; key is shown in the status.
+func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
+	w := &waiter{conn: c, since: time.Now()}
+	w.slots = []slot{{w: w, key: string(key)}}
+	c.wait, c.answered, u.loop.changed = w, false, true
+	return w
+}
+
+// wait has a client wait for keys. The store gives one key, which may be a queue's, to one of those
+// that wait. Several keys are waited for together; if all are cached, no wait is needed.
+func (u *uplink) wait(c *conn, a args) error {
+	keys := a
+	n := int(keys.int8B())
+	w := u.newWaiter(c, keys.first(n))
+	if n == 1 {
+		u.hold(w, opHold, a)
+		return nil
+	}
+	a = bytes.Clone(a)
+	r := &keyRead{client: c, keys: a, then: func(*keyRead, bool) { u.join(w, a) }}
+	if u.hasAll(a[8:], n) {
+		r.keys, r.n = a[8:], n
+		r.then = func(_ *keyRead, fresh bool) {
+			if fresh && r.exist() { // some may have been evicted meanwhile
+				w.end()
+			} else {
+				u.join(w, a)
+			}
+		}
+	} else if u.groups[string(a)] == nil {
+		u.waitTogether(w, a)
+		return nil
+	}
+	return u.read(r)
+}
+
+func (u *uplink) hasAll(keys args, n int) bool {
+	for range n {
+		if u.cache.values[string(keys.key())] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// join has a client wait with others. The store has been asked since the client came.
+func (u *uplink) join(w *waiter, a args) {
+	h := u.groups[string(a)]
+	if h == nil || h.known && h.removals != u.removals {
+		u.waitTogether(w, a)
+		return
+	}
+	h.add(w)
+	if h.known { // otherwise the store begins it later, and sees what exists now
+		w.conn.markAnswered()
+		w.conn.resume()
+	}
+}
+
+// waitTogether begins a wait that others may join.
+func (u *uplink) waitTogether(w *waiter, a args) {
+	h := u.hold(w, opHold, a)
+	h.group = string(a)
+	u.groups[h.group] = h
+}
+
+// hold begins a wait at the store. The client waits until the store confirms it.
+func (u *uplink) hold(w *waiter, op byte, a args) *storeWait {
+	h := &storeWait{number: u.number(), members: map[*waiter]bool{}}
+	h.add(w)
+	u.holds[h.number] = h
+	w.conn.asked = true
+	u.ask(question{storeWait: h})
+	u.request(op, binary.LittleEndian.AppendUint32(nil, h.number), a)
+	return h
+}
+
+func (h *storeWait) add(w *waiter) {
+	h.members[w] = true
+	w.storeWait = h
+}
+
+// confirmed says that the store has begun a wait, or that there was nothing to wait for.
+func (u *uplink) confirmed(h *storeWait, over bool, removals uint64) {
+	h.removals, h.known = removals, true
+	if over {
+		u.ended(h.number, false)
+		return
+	}
+	for w := range h.members {
+		w.conn.markAnswered()
+		w.conn.resume()
+	}
+}
+
+// ended ends a wait. The number of a wait that the proxy has dropped meanwhile is unknown.
+func (u *uplink) ended(number uint32, queued bool) {
+	h := u.holds[number]
+	if h == nil {
+		return
+	}
+	u.removeGroup(h)
+	if !queued {
+		delete(u.holds, number)
+	}
+	for w := range h.members {
+		if !queued {
+			w.storeWait = nil
+		}
+		w.end()
+	}
+}
+
+func (u *uplink) removeGroup(h *storeWait) {
+	if u.groups[h.group] == h {
+		delete(u.groups, h.group)
+	}
+}
+
+// end answers a client whose wait is over.
+func (w *waiter) end() {
+	c := w.conn
+	c.markAnswered()
+	c.loop.drop(c, c.released(w))
+	c.resume()
+}
+
+// refused ends the clients of a wait that the store refused.
+func (u *uplink) refused(h *storeWait, why error) {
+	delete(u.holds, h.number)
+	u.removeGroup(h)
+	for w := range h.members {
+		w.storeWait = nil
+		u.loop.drop(w.conn, why)
+	}
+}
+
+// leave removes a client from its wait; taken says that it continues with what ended the wait.
+func (u *uplink) leave(w *waiter, taken bool) {
+	h := w.storeWait
+	if h == nil {
+		return
+	}
+	w.storeWait = nil
+	delete(h.members, w)
+	if h.taken = h.taken || taken; len(h.members) > 0 {
+		return
+	}
+	delete(u.holds, h.number)
+	u.removeGroup(h)
+	op := byte(opDrop)
+	if h.taken {
+		op = opTaken
+	}
+	u.request(op, binary.LittleEndian.AppendUint32(nil, h.number))
+}
