@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The exit codes of a command that did not start, as in POSIX shells and env(1).
+// Exit codes of a command that did not start, as in POSIX shells and env(1).
 const (
 	codeOwn           = 125
 	codeNotExecutable = 126
@@ -24,7 +24,8 @@ const (
 
 // Command is what to start.
 type Command struct {
-	// Path is the program; without a slash it is looked up in the PATH of Env, as execvp(3) does. Relative paths start at Dir.
+	// Path is the program. Without a slash it is looked up in the PATH of Env, as execvp(3) does. Relative
+	// paths start at Dir.
 	Path string
 	// Args are all arguments, with the program's name as Args[0].
 	Args []string
@@ -34,41 +35,44 @@ type Command struct {
 	Dir string
 	// Stdin, Stdout and Stderr are /dev/null when nil. They become blocking files, as with os/exec.
 	Stdin, Stdout, Stderr *os.File
-	// CPUs are those that the process may run on; all that this process may use when empty.
+	// CPUs are those that the process may run on; all of this process's when empty.
 	CPUs []int
-	// Rights are those of the user whose process it is; this process's own when nil. It is looked for, and at, with them.
+	// Rights are those of the process's user; this process's own when nil. The program is looked up with
+	// them too.
 	Rights *safefile.Rights
-	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil leaves it this process's policy.
+	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil
+	// keeps this process's policy.
 	Memory *int
-	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
+	// Forker makes the process, if it can. If it is nil or fails, fork and exec do, see [Process.Forked].
 	Forker Forker
-	// ForkOnly has a Forker that fails be a failure to start.
+	// ForkOnly makes the failure of the Forker a failure to start.
 	ForkOnly bool
-	// Serves says that a Forker forks of this process. Its scope may then live as long as the supervisor, and nothing waits for its end.
+	// Serves says that a Forker forks of this process. Its scope may then live as long as the supervisor,
+	// and nothing waits for its end.
 	Serves bool
-	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
+	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not answer.
 	Looking func(path string)
 
-	// born takes the number of a process that the Forker has made, and apart hears that it has called setsid.
+	// born and apart are for Born and Apart.
 	born  func(pid int) error
 	apart func() error
 }
 
-// Forker makes a process that has done already what the first part of a program does.
+// Forker makes a process that has already done the first part of a program, such as its imports.
 type Forker interface {
-	// Fork makes a child of this process that is what c would have become with an environment, three open files and, if cgroup is not
-	// negative, the cgroup that this refers to. The child calls setsid once [Command.Born] has returned, and has the environment by then;
-	// until then it stays in the session of the process that it is forked of, which has [Command.Serves]: what is lost on the way ends by
-	// itself, and is found there. The child does nothing more before run is called, and ends if it never is. Fork fails if Born or
-	// [Command.Apart] does.
+	// Fork makes a child of this process that is what c would have become with an environment, three open
+	// files and, if cgroup is not negative, the cgroup that this refers to. The child has the environment,
+	// and calls setsid once [Command.Born] has returned. Until then it stays in the session of its server,
+	// which has [Command.Serves], so that a lost one is found there. The child does nothing more before run
+	// is called, and ends if it never is. Fork fails if Born or [Command.Apart] fails.
 	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
 }
 
-// Born is for a Forker to say that there is a child, whatever comes of it. The error says why this process is none that can have been forked: it
-// is then not the command's, and nothing may be done with it.
+// Born is called by a Forker when there is a child, even if it then fails. The error says why the process
+// cannot be such a fork. Then nothing may be done with it.
 func (c *Command) Born(pid int) error { return c.born(pid) }
 
-// Apart is for a Forker to say that the child of which it has said Born has called setsid. The error says why that is not so.
+// Apart is called by a Forker when the child has called setsid. The error says why that is not so.
 func (c *Command) Apart() error { return c.apart() }
 
 // StartError says why a command did not start.
@@ -99,7 +103,7 @@ func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *Sta
 	return files, path, fail
 }
 
-// as does f with the rights of whose process it is.
+// as calls f with the rights of the process's user.
 func (c *Command) as(f func() *StartError) (fail *StartError) {
 	err := c.Rights.Do(func() error {
 		fail = f()
@@ -111,12 +115,12 @@ func (c *Command) as(f func() *StartError) (fail *StartError) {
 	return fail
 }
 
-// access says why the user of this thread's files may not do something with one, or enter it.
+// access fails if this thread's user may not execute a file or enter a directory.
 func access(file string) error {
 	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 }
 
-// Check says why a command would not start, as far as that shows before an attempt.
+// Check fails if a command would not start, as far as that shows beforehand.
 func Check(c Command) *StartError {
 	if err := checkStrings(&c); err != nil {
 		return c.failure(codeOwn, "%v", err)
@@ -142,7 +146,7 @@ func (c *Command) check() *StartError {
 	return nil
 }
 
-// checkStrings finds a NUL, which would end a string early for the kernel.
+// checkStrings fails for a NUL, which would end a string early for the kernel.
 func checkStrings(c *Command) error {
 	if len(c.Args) == 0 {
 		return errors.New("no arguments, not even the program's name")
@@ -164,8 +168,8 @@ func checkStrings(c *Command) error {
 	return nil
 }
 
-// lookPath does what execvp does, without a fork for each directory: the first executable file, else a file that is not
-// executable is worth 126, else 127.
+// lookPath does what execvp does, without a fork for each directory. It returns the first executable file.
+// It fails with 126 if it found only a file that is not executable, and else with 127.
 func lookPath(c *Command) (string, *StartError) {
 	if strings.Contains(c.Path, "/") {
 		return c.Path, nil
@@ -189,7 +193,7 @@ func lookPath(c *Command) (string, *StartError) {
 	return "", c.failure(codeNotFound, "not found in the PATH %q", path)
 }
 
-// at is where the process will find a file that is now looked at, seen from here.
+// at returns the path, as seen from here, at which the process will find a file.
 func (c *Command) at(file string) string {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(c.Dir, file)
@@ -204,7 +208,7 @@ func (c *Command) look(path string) {
 	}
 }
 
-// searchPath is the PATH of an environment; without one it is that of execvp in glibc.
+// searchPath returns the PATH of an environment, or else execvp's default in glibc.
 func searchPath(env []string) string {
 	for _, e := range env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
@@ -214,7 +218,7 @@ func searchPath(env []string) string {
 	return "/bin:/usr/bin"
 }
 
-// diagnose puts into words why the kernel did not start a program: fork, chdir and execve share one error number.
+// diagnose finds out why the kernel did not start a program: fork, chdir and execve share one error number.
 func diagnose(c *Command, path string, err error) *StartError {
 	if c.Dir != "" {
 		if info, dirErr := os.Stat(c.Dir); dirErr != nil {
@@ -247,10 +251,9 @@ func diagnose(c *Command, path string, err error) *StartError {
 
 // isOwn reports whether an error is about resources and not about the program.
 func isOwn(err error) bool {
-	return slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) })
+	own := []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP}
+	return slices.ContainsFunc(own, func(own error) bool { return errors.Is(err, own) })
 }
-
-var ownErrors = []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP}
 
 func size(words []string) int {
 	n := 0
@@ -260,7 +263,7 @@ func size(words []string) int {
 	return n
 }
 
-// interpreter says what the kernel looked for to run an existing file.
+// interpreter names what the kernel looked for to run an existing file.
 func interpreter(file string) string {
 	f, err := os.Open(file)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -15,11 +16,11 @@ import (
 func memoryGroup(t *testing.T) string {
 	t.Helper()
 	parent, limit := "", "memory.limit_in_bytes"
-	if m, ok := findMount("memory"); ok {
-		parent = m.own
-	} else if m, ok := findMount(""); ok {
+	if m, ok := cgroup.FindMount("memory"); ok {
+		parent = m.Own
+	} else if m, ok := cgroup.FindMount(""); ok {
 		limit = "memory.max"
-		for parent = m.own; strings.HasPrefix(parent, m.point); parent = filepath.Dir(parent) {
+		for parent = m.Own; strings.HasPrefix(parent, m.Point); parent = filepath.Dir(parent) {
 			text, err := os.ReadFile(filepath.Join(parent, "cgroup.subtree_control"))
 			must(t, err)
 			if strings.Contains(string(text), "memory") {
@@ -53,21 +54,4 @@ func TestOOMIsNamed(t *testing.T) {
 		h.kill(t)
 		out.end()
 	})
-}
-
-func TestOOMClaims(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "memory.events")
-	count := func(n int) {
-		must(t, os.WriteFile(file, fmt.Appendf(nil, "low 0\noom 9\noom_kill %d\noom_group_kill 0\n", n), 0o644))
-	}
-	count(3)
-	c := &oomCounter{file: file}
-	c.seen = c.read()
-	if c.claim() {
-		t.Error("claimed what came before")
-	}
-	count(5)
-	if !c.claim() || !c.claim() || c.claim() {
-		t.Error("two kills are not two claims")
-	}
 }

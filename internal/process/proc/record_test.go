@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
 // left are processes that no death signal reaches; SELF is this program.
@@ -22,7 +25,7 @@ const left = `
 
 func recordsLeft(t *testing.T) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(recordBase, "golaunch-*", ".ranks", "*"))
+	names, err := filepath.Glob(filepath.Join(record.Base, "golaunch-*", ".ranks", "*"))
 	must(t, err)
 	return names
 }
@@ -80,15 +83,15 @@ func endedByNext(t *testing.T, h *killable, out *output) {
 // The processes of a container that is gone cannot be seen, but its cgroup can, where it was not one of its own.
 func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
 	needCgroup(t)
-	home := makeHome()
-	dir, err := openRecords()
+	home := cgroup.MakeHome()
+	dir, err := record.OpenDir()
 	must(t, err)
 	defer dir.Close()
-	text, err := json.Marshal(recorded{Marker: "RANKGUARD_NONE_", Cgroup: home.dir, PIDs: "pid:[1]"})
+	text, err := json.Marshal(record.Record{Marker: "RANKGUARD_NONE_", Cgroup: home.Dir, PIDs: "pid:[1]"})
 	must(t, err)
 	must(t, dir.WriteFile("1-CONTAINER", text, 0o600))
-	must(t, endStale(time.Now().Add(patience)))
-	for _, path := range []string{home.dir, filepath.Join(dir.Name(), "1-CONTAINER")} {
+	must(t, record.EndStale(time.Now().Add(patience)))
+	for _, path := range []string{home.Dir, filepath.Join(dir.Name(), "1-CONTAINER")} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
@@ -123,18 +126,18 @@ func TestRecordsOfSupervisorsThatStartTogether(t *testing.T) {
 				if err := os.Mkdir(living, 0o700); err != nil {
 					t.Error(err)
 				}
-				r := newRecord(recorded{Marker: "RANKGUARD_NONE_", Cgroup: living})
-				err := endStale(time.Now().Add(patience))
+				r := record.New(record.Record{Marker: "RANKGUARD_NONE_", Cgroup: living})
+				err := record.EndStale(time.Now().Add(patience))
 				if r == nil || err != nil {
 					t.Errorf("record %v, %v", r, err)
 					return
 				}
-				for _, path := range []string{r.path, living} {
+				for _, path := range []string{r.Path, living} {
 					if _, err := os.Stat(path); err != nil {
 						t.Error(err)
 					}
 				}
-				if err := r.end(); err != nil {
+				if err := r.Remove(); err != nil {
 					t.Error(err)
 				}
 			}

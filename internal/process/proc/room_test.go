@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 )
 
 // TestRoomInACgroup looks from a cgroup with a limit, and from one below it.
 func TestRoomInACgroup(t *testing.T) {
 	if os.Getenv("ROOM") != "" {
-		room, why := cgroupRoom()
+		room, why := cgroup.ProcessRoom()
 		if room > 99 || !strings.Contains(why, "is 100") {
 			t.Errorf("room for %d: %s", room, why)
 		}
@@ -24,12 +26,12 @@ func TestRoomInACgroup(t *testing.T) {
 		}
 		return
 	}
-	m, ok := findMount("pids")
+	m, ok := cgroup.FindMount("pids")
 	if !ok {
-		m, _ = findMount("")
-		_ = os.WriteFile(filepath.Join(m.own, "cgroup.subtree_control"), []byte("+pids"), 0)
+		m, _ = cgroup.FindMount("")
+		_ = os.WriteFile(filepath.Join(m.Own, "cgroup.subtree_control"), []byte("+pids"), 0)
 	}
-	dir := filepath.Join(m.own, "room-"+filepath.Base(t.TempDir()))
+	dir := filepath.Join(m.Own, "room-"+filepath.Base(t.TempDir()))
 	below := filepath.Join(dir, "below")
 	err := os.MkdirAll(below, 0o755)
 	if err == nil {
@@ -60,7 +62,7 @@ func TestRoomOfAUser(t *testing.T) {
 		}
 		return
 	}
-	if room, _ := cgroupRoom(); room != math.MaxInt {
+	if room, _ := cgroup.ProcessRoom(); room != math.MaxInt {
 		t.Log("this cgroup has room for", room)
 	}
 	c := exec.Command("prlimit", "--nproc=2000", os.Args[0], "-test.run=^TestRoomOfAUser$")

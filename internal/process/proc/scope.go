@@ -2,59 +2,70 @@ package proc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// Scope is a set of processes that end together, with everything that descends from them.
+// Scope is a set of processes that end together, with all their descendants.
 type Scope struct {
 	sup    *Supervisor
 	name   string
 	marker string
-	// since is before any of its processes.
+	// since is older than all its processes.
 	since Epoch
-	// cgroup is the scope's directory and cgroupFD the same, open; empty and -1 without cgroups.
-	cgroup   string
-	cgroupFD int
-	oom      *oomCounter
-	// killed says that SIGKILLs are ours from now on.
+	group scopeGroup
+	// killed says that SIGKILLs are this program's from now on.
 	killed atomic.Bool
-	hurry  func()
-	rush   chan struct{}
+	// rush ends grace periods, which hurry closes.
+	rush  chan struct{}
+	hurry func()
 	// serves says that a Forker forks of one of its processes.
 	serves atomic.Bool
 	// asking is held for reading while a Forker makes a process of the scope, which may take long.
 	asking sync.RWMutex
 
 	mu sync.Mutex
-	// procs is complete once the scope is barred, and their numbers are good until it has ended.
+	// procs is complete once the scope is barred. Their numbers are theirs until it has ended.
 	procs         []*Process
 	barred, ended bool
 
-	// ending is held by the one who kills.
+	// ending is held while the scope is killed.
 	ending sync.Mutex
 	closed bool
 }
 
+// scopeGroup is a scope's cgroup: its directory, open as fd; "" and -1 without cgroups.
+type scopeGroup struct {
+	dir string
+	fd  int
+	oom *cgroup.OOMCounter
+}
+
 func newScope(s *Supervisor, name string, n int) (*Scope, error) {
-	sc := &Scope{sup: s, name: name, since: NewEpoch(), cgroupFD: -1, rush: make(chan struct{})}
+	sc := &Scope{sup: s, name: name, since: NewEpoch(), group: scopeGroup{fd: -1}, rush: make(chan struct{})}
 	sc.hurry = sync.OnceFunc(func() { close(sc.rush) })
 	sc.marker = fmt.Sprintf("%s%d=%s", s.marker, n, plain(name))
 	if s.home != nil {
 		var err error
-		if sc.cgroup, sc.cgroupFD, err = s.home.makeGroup(n, plain(name)); err != nil {
+		if sc.group.dir, sc.group.fd, err = s.home.Make(n, plain(name)); err != nil {
 			return nil, fmt.Errorf("scope %s: %w", name, err)
 		}
 	}
-	sc.oom = newOOMCounter(sc.cgroup)
+	sc.group.oom = cgroup.NewOOMCounter(sc.group.dir)
 	return sc, nil
 }
 
-// plain is a name for a directory or a variable.
+// plain makes a name fit for a directory or a variable.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '.') {
@@ -65,25 +76,26 @@ func plain(name string) string {
 	return name[:min(len(name), 100)]
 }
 
-// Env returns the variable, NAME=value, that marks every process of the scope. Start adds it by itself.
+// Env returns the variable, NAME=value, that marks every process of the scope. Start adds it.
 func (sc *Scope) Env() string { return sc.marker }
 
-// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as long as the kernel takes to
-// fork and exec; several goroutines may start at once, and two per CPU use the machine fully.
+// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as long
+// as the kernel takes to fork and exec. Several goroutines may call it; two per CPU use the machine
+// fully.
 func (sc *Scope) Start(c Command) (*Process, error) {
 	files, path, fail := prepare(&c, sc.sup.null)
 	if fail != nil {
 		return nil, fail
 	}
-	if err := sc.sup.guard.ready(); err != nil {
+	if err := sc.sup.guard.Ready(); err != nil {
 		return nil, c.failure(codeOwn, "%v", err)
 	}
 	p, err := sc.fork(path, &c, files)
 	if err != nil {
 		return nil, err
 	}
-	if end := sc.sup.guard.lease.Load(); end != 0 && int64(BootTime()) > end {
-		// This process was stopped, and the guardian may have looked before the fork.
+	if sc.sup.guard.Expired(BootTime()) {
+		// This process was stopped, and the guardian may have killed the scope before the fork.
 		if err := sc.Kill(); err != nil {
 			return nil, c.failure(codeOwn, "the lease has expired, and %v", err)
 		}
@@ -92,12 +104,12 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// fork makes the process by the command's Forker, or else as path.
+// fork makes the process by the command's Forker, or else by fork and exec.
 func (sc *Scope) fork(path string, c *Command, files []uintptr) (*Process, error) {
 	if c.Forker == nil {
 		return sc.exec(path, c, files)
 	}
-	p, why := sc.ask(c, files)
+	p, why := sc.forkByServer(c, files)
 	switch {
 	case why == nil:
 		return p, nil
@@ -113,26 +125,30 @@ func (sc *Scope) fork(path string, c *Command, files []uintptr) (*Process, error
 }
 
 func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error) {
-	sc.sup.forks.RLock()
-	defer sc.sup.forks.RUnlock()
-	if err := sc.refuses(); err != nil {
-		return nil, c.failure(codeOwn, "%v", err)
+	var p *Process
+	_, err := sc.sup.table.start(func() (int, error) {
+		if err := sc.refuses(); err != nil {
+			return 0, c.failure(codeOwn, "%v", err)
+		}
+		if c.Serves {
+			sc.serves.Store(true)
+		}
+		pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.group.fd)
+		if fail != nil {
+			return 0, fail
+		}
+		p = &Process{pid: pid, done: make(chan struct{})}
+		sc.enlist(p)
+		return pid, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if c.Serves {
-		sc.serves.Store(true)
-	}
-	pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.cgroupFD)
-	if fail != nil {
-		return nil, fail
-	}
-	sc.sup.add(pid)
-	p := &Process{pid: pid, done: make(chan struct{})}
-	sc.enlist(p)
 	go p.wait(sc.explain)
 	return p, nil
 }
 
-// refuses says why no process can be started any more.
+// refuses returns why no process can be started any more.
 func (sc *Scope) refuses() error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -142,30 +158,78 @@ func (sc *Scope) refuses() error {
 	return nil
 }
 
-// enlist makes a process one of the scope, which is in the table already.
+// enlist adds a process to the scope.
 func (sc *Scope) enlist(p *Process) {
 	sc.mu.Lock()
 	sc.procs = append(sc.procs, p)
 	sc.mu.Unlock()
-	if sc.cgroup == "" {
-		sc.sup.guard.track(sc.marker, p.pid)
+	if sc.group.dir == "" {
+		sc.sup.guard.AddSession(sc.marker, p.pid)
 	}
 }
 
-// explain names an out-of-memory kill.
+// explain marks an out-of-memory kill.
 func (sc *Scope) explain(p *Process) {
 	if p.exit.Signal == int(unix.SIGKILL) && !sc.killed.Load() {
-		p.exit.OOM = sc.oom.claim()
+		p.exit.OOM = sc.group.oom.Claim()
 	}
 }
 
-// trail says what the processes of the scope are found by.
-func (sc *Scope) trail() trail {
+// trail identifies the processes of the scope.
+func (sc *Scope) trail() sweep.Trail {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	t := trail{marker: sc.marker, cgroup: sc.cgroup, sessions: make([]int, len(sc.procs)), since: sc.since}
+	t := sweep.Trail{Marker: sc.marker, Cgroup: sc.group.dir, Sessions: make([]int, len(sc.procs)), Since: sc.since}
 	for i, p := range sc.procs {
-		t.sessions[i] = p.pid
+		t.Sessions[i] = p.pid
 	}
 	return t
+}
+
+// Member is a process of a scope at the time when it was looked at.
+type Member struct {
+	PID int
+	// Leader is the process that was started and has that session.
+	Leader int
+	Name   string
+	// State is the kernel's letter: R, S, D, T, t (proc_pid_stat(5)). A zombie is no member.
+	State byte
+	// CPU is the processor time of the process and of its children that have ended. Faults are the pages
+	// that they have touched first: a process that computes touches some all the time, and one that spins
+	// in a wait does not.
+	CPU    time.Duration
+	Faults uint64
+	// IO counts bytes of read(2), write(2) and the like, on files and pipes; 0 if unknown.
+	IO uint64
+	// Memory is its resident memory in bytes, shared memory included.
+	Memory uint64
+}
+
+// Members returns the living processes in the sessions of those that were started, in no order.
+func (sc *Scope) Members() ([]Member, error) { return members(sc.trail()) }
+
+// Members returns the living processes in the sessions of leaders, which another process has started
+// since an epoch.
+func Members(leaders []int, since Epoch) ([]Member, error) {
+	return members(sweep.Trail{Sessions: leaders, Since: since})
+}
+
+func members(t sweep.Trail) ([]Member, error) {
+	pids, err := t.Candidates()
+	if err != nil {
+		return nil, err
+	}
+	var members []Member
+	for _, pid := range pids {
+		st, ok := procfs.ReadStat(pid)
+		if !ok || st.Dead() || !slices.Contains(t.Sessions, st.Session) {
+			continue
+		}
+		members = append(members, Member{
+			PID: pid, Leader: st.Session, Name: st.Comm, State: st.State,
+			CPU: time.Duration(st.Ticks) * procfs.Tick, Faults: st.Faults, IO: procfs.Transferred(pid),
+			Memory: st.Pages * uint64(unix.Getpagesize()),
+		})
+	}
+	return members, nil
 }

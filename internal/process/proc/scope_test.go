@@ -42,7 +42,7 @@ func TestStatusTakenByAnother(t *testing.T) {
 	out.line()
 	must(t, unix.Kill(p.Pid(), unix.SIGKILL))
 	<-p.Done()
-	sc.sup.reap(p.Pid())
+	sc.sup.table.reap(p.Pid())
 	if got := exitOf(p.Pid()); got.Code != codeUnknown {
 		t.Errorf("exit %+v of a process that somebody else reaped, want code %d", got, codeUnknown)
 	}
@@ -352,8 +352,8 @@ func TestNothingIsLeftOpen(t *testing.T) {
 		if home == nil {
 			return
 		}
-		if _, err := os.Stat(home.dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the cgroup %s is left: %v", home.dir, err)
+		if _, err := os.Stat(home.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the cgroup %s is left: %v", home.Dir, err)
 		}
 	})
 }
@@ -363,12 +363,12 @@ func TestCgroupsOfRanksAreRemoved(t *testing.T) {
 	needCgroup(t)
 	s := newSupervisor(t, Options{})
 	out, sc := newOutput(t), newTestScope(t, s)
-	inner := filepath.Join(sc.cgroup, "a", "b")
+	inner := filepath.Join(sc.group.dir, "a", "b")
 	start(t, sc, shell("mkdir -p "+inner+" && echo $$ >"+inner+"/cgroup.procs && echo ready && sleep 1000", out.w))
 	out.line()
 	must(t, sc.Close())
 	out.end()
-	if _, err := os.Stat(sc.cgroup); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the cgroup %s is left: %v", sc.cgroup, err)
+	if _, err := os.Stat(sc.group.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the cgroup %s is left: %v", sc.group.dir, err)
 	}
 }

@@ -10,21 +10,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// Signal sends a signal to what catches it of the process group of each process, and to all of a
-// group of which nothing does. Processes whose Start has not returned yet are included.
+// Signal sends a signal to those processes of each process group that catch it, or to the whole group if
+// none does. That includes processes whose Start has not returned yet.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
 		return
 	}
-	f := sc.started().family()
+	f := familyOf(sc.started())
 	sc.living(func(p *Process) {
 		found := f.catchers(p.pid, number)
 		for _, h := range open(found) {
-			h.signal(number)
-			h.close()
+			h.Signal(number)
+			h.Close()
 		}
 		if len(found) == 0 {
 			p.signalGroup(number)
@@ -32,17 +36,16 @@ func (sc *Scope) Signal(sig os.Signal) {
 	})
 }
 
-// started is the trail with those whose Start has not returned yet.
-func (sc *Scope) started() trail {
+// started returns the trail once no Start is under way.
+func (sc *Scope) started() sweep.Trail {
 	sc.asking.Lock()
 	defer sc.asking.Unlock()
-	sc.sup.forks.Lock()
-	defer sc.sup.forks.Unlock()
+	sc.sup.table.forks.Lock()
+	defer sc.sup.table.forks.Unlock()
 	return sc.trail()
 }
 
-// living calls f for each process unless the scope has ended: until then their numbers mean nothing
-// else.
+// living calls f for each process, unless the scope has ended and their numbers may be reused.
 func (sc *Scope) living(f func(*Process)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -54,16 +57,16 @@ func (sc *Scope) living(f func(*Process)) {
 	}
 }
 
-// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see
-// [Process.ask], unless all have heard it from somebody else. What is left of a rank when these
-// have ended is sent SIGTERM. Stop waits until all processes in these groups have exited or the
-// grace period has passed, and kills what is left, strays included. It returns when the scope is
-// empty; the error names the processes that outlive SIGKILL for two minutes. No process can be
-// started any more.
+// Stop sends SIGCONT, and unless they have had it already a signal, to the processes of each rank that
+// can act on it, see [Process.ask]. When these have ended, the rest of the rank gets SIGTERM. Stop waits
+// until all processes in these groups have exited or the grace period is over, and kills what is left.
+// It returns when the scope is empty; the error names processes that outlive SIGKILL for two minutes. No
+// process can be started any more.
 func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()
-	f := sync.OnceValue(sc.trail().family)
+	trail := sc.trail()
+	f := sync.OnceValue(func() family { return familyOf(trail) })
 	var asked sync.WaitGroup
 	sc.living(func(p *Process) { p.signalGroup(unix.SIGCONT) })
 	sc.living(func(p *Process) {
@@ -88,7 +91,8 @@ func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error
 	return sc.end()
 }
 
-// Kill kills everything at once, and with it ends the grace period of a Stop that is under way. It returns as Stop does.
+// Kill kills everything at once, and ends the grace period of a Stop that is under way. It returns as
+// Stop does.
 func (sc *Scope) Kill() error {
 	sc.bar()
 	sc.hurry()
@@ -109,25 +113,26 @@ func (sc *Scope) Close() error {
 	sc.sup.mu.Lock()
 	delete(sc.sup.scopes, sc)
 	sc.sup.mu.Unlock()
-	sc.sup.guard.drop(sc.marker)
-	if sc.cgroup == "" {
+	sc.sup.guard.Drop(sc.marker)
+	if sc.group.dir == "" {
 		return nil
 	}
-	return errors.Join(unix.Close(sc.cgroupFD), removeGroup(sc.cgroup))
+	return errors.Join(unix.Close(sc.group.fd), cgroup.Remove(sc.group.dir))
 }
 
 // bar refuses new processes and waits for those that are being forked.
 func (sc *Scope) bar() {
 	sc.asking.Lock()
 	defer sc.asking.Unlock()
-	sc.sup.forks.Lock()
-	defer sc.sup.forks.Unlock()
+	sc.sup.table.forks.Lock()
+	defer sc.sup.table.forks.Unlock()
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	sc.barred = true
 }
 
-// awaitLeaders waits for all processes that were started, and reports whether they ended in time and before rush was closed.
+// awaitLeaders waits for all processes that were started, and returns false if the deadline or rush came
+// first.
 func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -143,19 +148,19 @@ func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	return true
 }
 
-// awaitGroups waits for what else is in the groups that were sent SIGTERM: a shell dies of it at once, while the training program
-// that it started still writes its checkpoint.
+// awaitGroups waits for the rest of the groups that got SIGTERM: a shell dies of it at once, while the
+// training program that it started still writes its checkpoint.
 func (sc *Scope) awaitGroups(deadline time.Time) {
 	found := sc.trail()
 	for {
-		left := found.grouped()
-		if len(left) == 0 || !awaitAll(left, deadline, sc.rush) {
+		left := found.Grouped()
+		if len(left) == 0 || !procfs.AwaitAll(left, deadline, sc.rush) {
 			return
 		}
 	}
 }
 
-// end kills all and waits until nothing is left; then the numbers of the processes may be reused.
+// end kills all and waits until nothing is left. Then the numbers of the processes may be reused.
 func (sc *Scope) end() error {
 	sc.ending.Lock()
 	defer sc.ending.Unlock()
@@ -163,14 +168,15 @@ func (sc *Scope) end() error {
 		return nil
 	}
 	sc.killed.Store(true)
-	deadline := time.Now().Add(killLimit)
+	deadline := time.Now().Add(procfs.KillLimit)
 	found := sc.trail()
-	err := found.kill()
-	// When the leaders are dead, the cgroup is often empty as well: the kernel delays the event that says so by up to 10 ms.
+	err := found.Kill()
+	// When the leaders are dead, the cgroup is often empty too, but the kernel delays the event that says
+	// so by up to 10 ms.
 	if !sc.awaitLeaders(deadline, nil) {
-		err = errSurvivors
+		err = procfs.Survivors(nil)
 	}
-	if err = cmp.Or(hunt([]trail{found}, sc.sup.orphans(sc), deadline), sc.collect(deadline), err); err != nil {
+	if err = cmp.Or(sweep.KillAll([]sweep.Trail{found}, sc.sup.orphansOf(sc), deadline), sc.collect(deadline), err); err != nil {
 		return fmt.Errorf("scope %s: %w", sc.name, err)
 	}
 	sc.reap()
@@ -182,7 +188,9 @@ func (sc *Scope) reap() {
 	defer sc.mu.Unlock()
 	sc.ended = true
 	for _, p := range sc.procs {
-		sc.sup.reap(p.pid)
+		sc.sup.table.reap(p.pid)
 	}
-	sc.sup.end(sc)
+	sc.sup.mu.Lock()
+	defer sc.sup.mu.Unlock()
+	sc.sup.scopes[sc] = false
 }

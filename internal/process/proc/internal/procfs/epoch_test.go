@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"os"
@@ -44,7 +44,9 @@ func TestEpoch(t *testing.T) {
 func TestEpochOfThisMachine(t *testing.T) {
 	sleep := func() int {
 		cmd := exec.Command("sleep", "1000")
-		must(t, cmd.Start())
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 		return cmd.Process.Pid
 	}
@@ -57,18 +59,20 @@ func TestEpochOfThisMachine(t *testing.T) {
 		t.Skip("this kernel does not say which number it has handed out last")
 	}
 	after := sleep()
-	pids, err := processes(e, []int{after})
-	must(t, err)
+	pids, err := Processes(e, []int{after})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !slices.Contains(pids, after) || slices.Contains(pids, before) {
 		t.Errorf("processes since %+v are %v: %d is older, %d is younger", e, pids, before, after)
 	}
-	if pids, err = processes(e, []int{before, after}); err != nil || !slices.Contains(pids, before) {
+	if pids, err = Processes(e, []int{before, after}); err != nil || !slices.Contains(pids, before) {
 		t.Errorf("%v, %v: %d, said to be younger, is left out", pids, err, before)
 	}
-	if st, ok := readStat(after); !ok || e.older(st) {
+	if st, ok := ReadStat(after); !ok || e.Older(st) {
 		t.Errorf("%+v is said to be older than %v", st, e.At)
 	}
-	if st, ok := readStat(1); !ok || !e.older(st) {
+	if st, ok := ReadStat(1); !ok || !e.Older(st) {
 		t.Errorf("%+v is said to be younger than %v", st, e.At)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
 // everything is all strays that can be found when the supervisor is dead; SELF is this program.
@@ -49,7 +52,7 @@ func TestSupervisorKilled(t *testing.T) {
 // answer returns when the guardian has read all that it was told: it was given the write end of a pipe and has let go of it.
 func answer(t *testing.T, s *Supervisor) {
 	t.Helper()
-	must(t, s.guard.ready())
+	must(t, s.guard.Ready())
 	r, w, err := os.Pipe()
 	must(t, err)
 	defer r.Close()
@@ -65,13 +68,13 @@ func answer(t *testing.T, s *Supervisor) {
 func TestGuardianIgnoresSignals(t *testing.T) {
 	s := newSupervisor(t, Options{})
 	answer(t, s)
-	before := s.guard.pid
+	before := s.guard.PID()
 	for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGPIPE} {
 		must(t, unix.Kill(before, sig))
 	}
 	answer(t, s)
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", before))
-	if err != nil || string(name) != guardName+"\n" {
+	if err != nil || string(name) != guardian.Name+"\n" {
 		t.Errorf("the guardian is called %q, %v", name, err)
 	}
 }
@@ -111,9 +114,9 @@ func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
 	must(t, unix.Waitid(unix.P_PID, h.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads have
 	must(t, unix.Kill(h.guardian, unix.SIGKILL))
-	h.end.await()
+	h.end.Await()
 	h.kill(t)
-	t.Cleanup(func() { must(t, endStale(time.Now().Add(patience))) })
+	t.Cleanup(func() { must(t, record.EndStale(time.Now().Add(patience))) })
 	return h
 }
 
@@ -126,7 +129,7 @@ func TestStoppedGuardianIsReplaced(t *testing.T) {
 		if err != nil || !strings.Contains(warning, "was stopped by signal 19; pid") || !strings.Contains(warning, "takes over") {
 			t.Fatalf("no word of a new guardian: %q, %v", warning, err)
 		}
-		h.end.await()
+		h.end.Await()
 		h.kill(t)
 		out.end()
 		h.stderr.end()

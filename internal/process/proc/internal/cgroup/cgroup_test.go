@@ -1,4 +1,4 @@
-package proc
+package cgroup
 
 import (
 	"strings"
@@ -32,21 +32,8 @@ func TestParseMount(t *testing.T) {
 		{"0::/a..b\n", pure, "", "/sys/fs/cgroup/a..b"},
 	} {
 		m, ok := parseMount(test.cgroups, test.mounts, test.controller)
-		if m.own != test.own || ok != (test.own != "") {
-			t.Errorf("controller %q of %q: got %q, %v, want %q", test.controller, test.cgroups, m.own, ok, test.own)
-		}
-	}
-}
-
-func TestParseStat(t *testing.T) {
-	line := "42 (a) b (c) Z 7 8 9 0 -1 4194560 0"
-	want := stat{pid: 42, ppid: 7, group: 8, session: 9, comm: "a) b (c", state: 'Z'}
-	if st, ok := parseStat(42, []byte(line)); !ok || st != want || !st.dead() {
-		t.Errorf("%q: got %+v, %v", line, st, ok)
-	}
-	for _, bad := range []string{"", "42", "42 (x", "42 (x)", "42 (x) R 1 2", "42 (x) R a b c", ") 42 ("} {
-		if _, ok := parseStat(42, []byte(bad)); ok {
-			t.Errorf("%q is taken for a line of /proc/PID/stat", bad)
+		if m.Own != test.own || ok != (test.own != "") {
+			t.Errorf("controller %q of %q: got %q, %v, want %q", test.controller, test.cgroups, m.Own, ok, test.own)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 )
 
 // forker is a Forker that makes nothing, and says so when it is told to.
@@ -140,7 +141,7 @@ func TestForksThatAreNone(t *testing.T) {
 		{"more than a pid_t", 1<<32 + rank.Pid(), "it is gone"},
 		{"golaunch", os.Getpid(), fmt.Sprint("is a child of process ", os.Getppid())},
 		{"a child that is not forked", child.Process.Pid, "not that of a fork server"},
-		{"the guardian", s.guard.pid, "not that of a fork server"},
+		{"the guardian", s.guard.PID(), "not that of a fork server"},
 		{"a rank", rank.Pid(), "not that of a fork server"},
 		{"the server", server.Pid(), "knows it as another one"},
 		{"a thread", thread, "no such process"},
@@ -162,17 +163,17 @@ func TestForksThatAreNone(t *testing.T) {
 	if n := name(fork); n.born == nil {
 		t.Error("a fork that was ended and reaped is one again")
 	}
-	for _, pid := range []int{server.Pid(), rank.Pid(), child.Process.Pid, s.guard.pid} {
-		if st, ok := readStat(pid); !ok || st.dead() {
+	for _, pid := range []int{server.Pid(), rank.Pid(), child.Process.Pid, s.guard.PID()} {
+		if st, ok := procfs.ReadStat(pid); !ok || st.Dead() {
 			t.Errorf("process %d has ended: %v", pid, st)
 		}
 	}
 }
 
 func examineNumber(s *Supervisor, pid int) error {
-	h := openHandle(pid)
-	defer h.close()
-	return s.examine(h, nil)
+	h := procfs.Open(pid)
+	defer h.Close()
+	return s.checkFork(h, nil)
 }
 
 // waitKilled reaps a process that was killed.

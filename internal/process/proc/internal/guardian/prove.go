@@ -1,4 +1,4 @@
-package proc
+package guardian
 
 import (
 	"time"
@@ -6,17 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proofLimit bounds the wait for peers to take the proof. What one has not taken by then is left to the kernel.
-var proofLimit = time.Second
+// ProofLimit bounds the wait for peers to take the proof. The kernel delivers the rest. It is a variable
+// for tests.
+var ProofLimit = time.Second
 
-// testify ends sockets with a proof, and waits until their peers have ended them too: a socket that is closed before, and then gets
-// something more from its peer, resets the connection, and the proof may be lost with it.
-func testify(sockets []int, proof []byte) {
+// prove ends sockets with a proof, and waits until their peers have ended them too. A socket that is
+// closed earlier, and then receives data, resets the connection, and the proof may be lost.
+func prove(sockets []int, proof []byte) {
 	fds := make([]unix.PollFd, len(sockets))
 	for i, fd := range sockets {
 		fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 	}
-	limit := time.Now().Add(proofLimit)
+	limit := time.Now().Add(ProofLimit)
 	for left := len(fds); left > 0; {
 		n, err := unix.Poll(fds, max(0, int(time.Until(limit).Milliseconds())))
 		switch {
@@ -28,7 +29,7 @@ func testify(sockets []int, proof []byte) {
 		for i := range fds {
 			switch f := &fds[i]; {
 			case f.Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0:
-				f.Fd = -1 // of which poll tells nothing
+				f.Fd = -1 // poll ignores it
 				left--
 			case f.Revents&unix.POLLOUT != 0:
 				_ = unix.Send(int(f.Fd), proof, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) // a peer without proof waits for the lease

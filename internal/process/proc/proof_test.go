@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 )
 
 // connection is two ends of one.
@@ -51,7 +53,7 @@ func proven(t *testing.T, peer *net.TCPConn, proof []byte) (before int) {
 }
 
 // Peers of tests take their time on a busy machine.
-func init() { proofLimit = time.Minute }
+func init() { guardian.ProofLimit = time.Minute }
 
 func TestProof(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
@@ -130,7 +132,7 @@ func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	}
 	h.cmd.Wait()
 	out.end()
-	h.end.await()
+	h.end.Await()
 }
 
 // TestNoProof without a guardian to give it.

@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mpolPreferred is a mode of linux/mempolicy.h.
+// mpolPreferred is MPOL_PREFERRED in linux/mempolicy.h.
 const mpolPreferred = 1
 
 // maxNode is more NUMA nodes than a kernel has (CONFIG_NODES_SHIFT is 10 at most).
 const maxNode = 1024
 
-// memoryPolicy is what get_mempolicy(2) says of a thread, and set_mempolicy(2) takes.
+// memoryPolicy is a thread's, as get_mempolicy(2) and set_mempolicy(2) have it.
 type memoryPolicy struct {
 	mode  int32
 	nodes [maxNode / 64]uint64
 }
 
-// prefer gives the thread the memory policy that its next child shall inherit: to prefer a node's memory, or the policy that it had at
-// first when node is nil.
+// prefer gives the thread the memory policy that its next child inherits: to prefer a node's memory, or
+// the thread's first policy if node is nil.
 func (t *thread) prefer(node *int) (err error) {
 	switch {
 	case node == nil && t.policy == nil:

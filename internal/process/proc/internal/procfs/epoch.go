@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"io"
@@ -11,28 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Epoch is a moment of this machine, by which older processes are told from younger ones. Linux hands out process numbers in turn and
-// begins again at the end (idr_alloc_cyclic), so a number alone may say that its process is older: what descends from a rank is then
-// found among few processes, however many the machine has.
+// Epoch is a moment of this machine that divides older processes from younger ones. Linux hands out
+// process numbers in turn and begins again at the end (idr_alloc_cyclic), so a number alone may prove
+// that its process is older. The descendants of a rank are then among few processes, however many the
+// machine has.
 type Epoch struct {
 	// At is the moment, by [BootTime].
 	At time.Duration
-	// Last is the process number handed out last, Forks how many processes and threads the machine has started, and Threads how many
-	// live, whose numbers are passed over. Last is 0 where the kernel does not say.
+	// Last is the newest process number, Forks how many processes and threads the machine has started,
+	// and Threads how many live, whose numbers are skipped. Last is 0 where the kernel does not say.
 	Last           int
 	Forks, Threads uint64
 }
 
-// NewEpoch is the epoch that begins now.
+// NewEpoch returns the epoch that begins now.
 func NewEpoch() Epoch {
 	e := Epoch{At: BootTime()}
-	for line := range strings.Lines(ofKernel("/proc/stat")) {
+	for line := range strings.Lines(readKernel("/proc/stat")) {
 		if forks, ok := strings.CutPrefix(line, "processes "); ok {
 			e.Forks, _ = strconv.ParseUint(strings.TrimSpace(forks), 10, 64)
 		}
 	}
 	// LOAD LOAD LOAD RUNNABLE/THREADS LAST, of this PID namespace (proc_loadavg(5))
-	words := strings.Fields(ofKernel("/proc/loadavg"))
+	words := strings.Fields(readKernel("/proc/loadavg"))
 	if len(words) != 5 || e.Forks == 0 {
 		return e
 	}
@@ -42,8 +43,8 @@ func NewEpoch() Epoch {
 	return e
 }
 
-// ofKernel reads a file of /proc, unless something else than the kernel answers there, as lxcfs does in a container.
-func ofKernel(path string) string {
+// readKernel reads a file of /proc, unless another file system is there, such as lxcfs in a container.
+func readKernel(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -61,16 +62,16 @@ func ofKernel(path string) string {
 }
 
 const (
-	// reservedPIDs are numbers that are not handed out a second time (RESERVED_PIDS of kernel/pid.c).
+	// reservedPIDs are not handed out a second time (RESERVED_PIDS in kernel/pid.c).
 	reservedPIDs = 300
-	// epochSlack is for what starts while an epoch is read.
+	// epochSlack is for processes that start while an epoch is read.
 	epochSlack = 1000
 )
 
-// since returns those of the numbers that a process younger than the epoch may have: all of them where that cannot be told, which the
-// numbers of such processes must agree to.
-func (e Epoch) since(pids, younger []int) []int {
-	limit, _ := number("/proc/sys/kernel/pid_max")
+// filter returns the numbers that a process younger than the epoch may have. It returns all of them if
+// that is unknown, or if a process that is known to be younger contradicts it.
+func (e Epoch) filter(pids, younger []int) []int {
+	limit, _ := ReadNumber("/proc/sys/kernel/pid_max")
 	may := e.younger(NewEpoch(), limit)
 	if may == nil || slices.ContainsFunc(younger, func(pid int) bool { return !may(pid) }) {
 		return pids
@@ -78,8 +79,8 @@ func (e Epoch) since(pids, younger []int) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool { return !may(pid) })
 }
 
-// younger says which numbers below a limit may have been handed out from e until now; nil says that all may: they have come round, or
-// have advanced by more than what has started explains.
+// younger returns which numbers below a limit may have been handed out from e until now. It returns nil
+// if all may: the numbers have begun again, or have advanced by more than the started processes explain.
 func (e Epoch) younger(now Epoch, limit int) func(pid int) bool {
 	if e.Last == 0 || now.Last == 0 || now.Forks < e.Forks {
 		return nil
@@ -98,5 +99,5 @@ func (e Epoch) younger(now Epoch, limit int) func(pid int) bool {
 	return func(pid int) bool { return e.Last < pid || pid <= now.Last }
 }
 
-// older reports whether a process began before the epoch. The kernel counts in ticks.
-func (e Epoch) older(st stat) bool { return time.Duration(st.start)*tick < e.At-2*tick }
+// Older reports whether a process is older than the epoch.
+func (e Epoch) Older(st Stat) bool { return time.Duration(st.Start)*Tick < e.At-2*Tick }

@@ -17,13 +17,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
 // patience bounds every wait of a test; nothing that works comes near it.
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
-	recordBase = os.Getenv("PROC_TEST_RECORDS")
+	record.Base = os.Getenv("PROC_TEST_RECORDS")
 	if plan := os.Getenv("PROC_TEST_SUPERVISE"); plan != "" {
 		superviseHelper(plan)
 	}
@@ -43,7 +47,7 @@ func TestMain(m *testing.M) {
 func withRecords(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "records-")
 	if err == nil {
-		recordBase = dir
+		record.Base = dir
 		err = os.Setenv("PROC_TEST_RECORDS", dir)
 	}
 	if err != nil {
@@ -103,9 +107,9 @@ func superviseHelper(text string) {
 	}
 	dir := ""
 	if s.home != nil {
-		dir = s.home.dir
+		dir = s.home.Dir
 	}
-	fmt.Printf("%d %x %s\n", s.guard.pid, s.Proof(), dir)
+	fmt.Printf("%d %x %s\n", s.guard.PID(), s.Proof(), dir)
 	if p.Eat {
 		eatMemory()
 	}
@@ -213,8 +217,8 @@ func ways(t *testing.T, test func(t *testing.T, opts Options)) {
 	})
 	t.Run("sweep", func(t *testing.T) { test(t, Options{Subreaper: true, noCgroup: true}) })
 	t.Run("old kernel", func(t *testing.T) {
-		t.Cleanup(func() { pidfdOpen = unix.PidfdOpen })
-		pidfdOpen = func(int, int) (int, error) { return -1, unix.ENOSYS }
+		t.Cleanup(func() { procfs.PidfdOpen = unix.PidfdOpen })
+		procfs.PidfdOpen = func(int, int) (int, error) { return -1, unix.ENOSYS }
 		test(t, Options{Subreaper: true, noCgroup: true})
 	})
 }
@@ -222,9 +226,9 @@ func ways(t *testing.T, test func(t *testing.T, opts Options)) {
 // needCgroup skips where no cgroup can be made, except in CI, where one must be.
 func needCgroup(t testing.TB) {
 	t.Helper()
-	home := makeHome()
+	home := cgroup.MakeHome()
 	if home != nil {
-		must(t, home.remove())
+		must(t, home.Remove())
 		return
 	}
 	if os.Getenv("CI") == "true" {
@@ -237,7 +241,7 @@ func needCgroup(t testing.TB) {
 type killable struct {
 	cmd      *exec.Cmd
 	guardian int
-	end      handle
+	end      procfs.Handle
 	home     string
 	proof    []byte
 	words    *bufio.Reader
@@ -266,8 +270,8 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *killable 
 		if rest := stderr.end(); rest != "" {
 			t.Logf("the helper wrote: %s", rest)
 		}
-		h.end.await()
-		h.end.close()
+		h.end.Await()
+		h.end.Close()
 	})
 	guardian, rest, _ := strings.Cut(words.line(), " ")
 	proof, home, _ := strings.Cut(rest, " ")
@@ -275,7 +279,7 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *killable 
 	must(t, err)
 	h.proof, err = hex.DecodeString(proof)
 	must(t, err)
-	h.end = openHandle(h.guardian)
+	h.end = procfs.Open(h.guardian)
 	h.home = home
 	return h
 }

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"time"
@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime is the time by CLOCK_BOOTTIME, which goes on while the machine sleeps or this process is stopped.
+// BootTime returns the time by CLOCK_BOOTTIME, which advances while the machine sleeps and while this
+// process is stopped.
 func BootTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

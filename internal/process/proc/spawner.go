@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that forked ends, so these end
-// only with the supervisor, when no rank is left.
+// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that
+// forked ends, so these threads end only with the supervisor, when no rank is left.
 type thread struct {
-	// all is the thread's set of CPUs before a rank was bound.
+	// all is the thread's set of CPUs before it bound a rank; err is why that is unknown.
 	all   unix.CPUSet
 	err   error
 	bound bool
-	// policy is its memory policy before a rank had another; nil while none had.
+	// policy is its memory policy before it gave a rank another; nil until then.
 	policy *memoryPolicy
 }
 
 func spawn(work <-chan func(*thread)) {
-	// Never unlocked: another goroutine could otherwise end the thread.
+	// It is never unlocked: another goroutine could otherwise end the thread.
 	runtime.LockOSThread()
 	var t thread
 	t.err = unix.SchedGetaffinity(0, &t.all)
@@ -31,7 +31,8 @@ func spawn(work <-chan func(*thread)) {
 	}
 }
 
-// fork starts c as path. The child has the death signal, a new session, and the cgroup that fd refers to, from its first instant.
+// fork starts c as path. From its first instant the child has the death signal, a new session and the
+// cgroup.
 func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir:   c.Dir,
@@ -53,7 +54,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 			done <- result{0, c.failure(codeOwn, "%v", err)}
 			return
 		}
-		// Go forks with CLONE_VFORK|CLONE_VM, whose cost does not grow with this process's memory.
+		// Go forks with CLONE_VFORK|CLONE_VM, which costs the same however large this process is.
 		pid, err := syscall.ForkExec(path, c.Args, attr)
 		if err != nil {
 			done <- result{0, c.as(func() *StartError { return diagnose(c, path, err) })}
@@ -66,7 +67,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	return r.pid, r.fail
 }
 
-// bind gives the thread the CPUs that its next child shall inherit: all that it may use when cpus is empty.
+// bind gives the thread the CPUs that its next child inherits: all that it may use if cpus is empty.
 func (t *thread) bind(cpus []int) error {
 	if len(cpus) == 0 && !t.bound {
 		return nil
@@ -91,7 +92,7 @@ func (t *thread) bind(cpus []int) error {
 	return nil
 }
 
-// descriptors are the files that become 0, 1 and 2 of a process.
+// descriptors returns the files that become 0, 1 and 2 of a process.
 func descriptors(null *os.File, files ...*os.File) ([]uintptr, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {

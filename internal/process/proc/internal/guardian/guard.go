@@ -1,0 +1,267 @@
+package guardian
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+const (
+	// sendLimit is how long a message may wait for a guardian that does not read. That one is replaced.
+	sendLimit = 5 * time.Second
+	// stoppedLimit is how long a guardian may be stopped while its owner runs.
+	stoppedLimit = time.Second
+	// respawnDelay is the pause after two guardians in a row that lived for less than this.
+	respawnDelay = time.Second
+)
+
+// Options say what a guardian guards.
+type Options struct {
+	// Cgroup has all ranks in it, and Record is the path of the owner's record; both may be empty.
+	Cgroup, Record string
+	// Since is older than all ranks.
+	Since procfs.Epoch
+	// Session is the owner's if it is a subreaper, else 0.
+	Session int
+	// Start calls start, which starts a guardian, and notes that this is a child of the owner. Reap
+	// reaps one that has ended.
+	Start func(start func() (pid int, err error)) (int, error)
+	Reap  func(pid int)
+	// Warn is called when a guardian has replaced another.
+	Warn func(error)
+}
+
+// Guard is the owner's side: what a guardian must know, and the process that now knows it.
+type Guard struct {
+	opts Options
+	// starved is the proof that all are dead and that the kernel killed the owner for want of memory.
+	// proof, its hash, is the proof for any other death.
+	starved, proof [32]byte
+	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
+	lease atomic.Int64
+	// first is closed when the first guardian was started, or could not be.
+	first   chan struct{}
+	closing chan struct{}
+	ended   chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	err    error
+	pid    int
+	sock   int
+	trails map[string]sweep.Trail
+	held   []int
+}
+
+// New starts a guardian in the background.
+func New(o Options) *Guard {
+	g := &Guard{
+		opts: o, sock: -1, trails: map[string]sweep.Trail{},
+		first: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}),
+	}
+	_, _ = rand.Read(g.starved[:]) // it does not fail
+	g.proof = sha256.Sum256(g.starved[:])
+	go g.run()
+	return g
+}
+
+// Ready waits until the first guardian was started: its socket keeps messages from then on.
+func (g *Guard) Ready() error {
+	<-g.first
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// Proof is what held sockets end with, or the hash of that, see [Guard.Hold].
+func (g *Guard) Proof() [32]byte { return g.proof }
+
+// PID is the number of the guardian that runs.
+func (g *Guard) PID() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pid
+}
+
+// run keeps a guardian alive until Close, and warns when one has replaced another.
+func (g *Guard) run() {
+	defer close(g.ended)
+	first := sync.OnceFunc(func() { close(g.first) })
+	var former error
+	for young := false; ; {
+		born := time.Now()
+		pid, err := g.launch()
+		first()
+		switch {
+		case former != nil && err == nil:
+			g.opts.Warn(fmt.Errorf("%w; pid %d takes over", former, pid))
+		case former != nil:
+			g.opts.Warn(fmt.Errorf("%w; then: %w", former, err))
+		}
+		if former = err; err == nil {
+			former = g.awaitEnd(pid)
+		}
+		if !g.bury() {
+			return
+		}
+		again := young
+		if young = time.Since(born) < respawnDelay; young && again {
+			select {
+			case <-time.After(respawnDelay):
+			case <-g.closing:
+			}
+		}
+	}
+}
+
+// awaitEnd returns why a guardian guards no more. One that stays stopped would never kill the ranks;
+// it is killed.
+func (g *Guard) awaitEnd(pid int) error {
+	for {
+		state, err := procfs.Wait(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+		if err != nil || state.Code != procfs.Stopped {
+			code, _, ok := procfs.AwaitExit(pid)
+			if !ok {
+				code = codeUnknown
+			}
+			return fmt.Errorf("the guardian (pid %d) ended with code %d", pid, code)
+		}
+		if g.staysStopped(pid) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			procfs.AwaitExit(pid)
+			return fmt.Errorf("the guardian (pid %d) was stopped by signal %d", pid, state.Status)
+		}
+	}
+}
+
+// codeUnknown is the exit code if another part of the program has reaped the guardian.
+const codeUnknown = 255
+
+// staysStopped gives a guardian a second to go on while its owner runs: a scheduler that suspends a job
+// stops one process after the other, and another guardian would not be stopped.
+func (g *Guard) staysStopped(pid int) bool {
+	for {
+		begin := procfs.BootTime()
+		select {
+		case <-time.After(stoppedLimit):
+		case <-g.closing:
+			return true
+		}
+		state, err := procfs.Wait(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG)
+		if err != nil || state.Code != procfs.Stopped {
+			return false
+		}
+		if procfs.BootTime()-begin < 2*stoppedLimit {
+			return true
+		}
+	}
+}
+
+// launch starts a guardian and tells it all there is to know.
+func (g *Guard) launch() (int, error) {
+	sock, pid, err := g.start()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err = err; err != nil {
+		return 0, err
+	}
+	if g.sock >= 0 {
+		_ = unix.Close(g.sock)
+	}
+	g.sock, g.pid = sock, pid
+	if g.closed {
+		g.kill()
+		return pid, nil
+	}
+	g.sendOrigin()
+	if g.opts.Session != 0 {
+		g.send(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.opts.Session))
+	}
+	for _, t := range g.trails {
+		g.sendTrail(t)
+	}
+	g.sendHeld()
+	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
+	return pid, nil
+}
+
+// start starts a guardian. It has no death signal: it must outlive this process.
+func (g *Guard) start() (sock, pid int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, fmt.Errorf("make a socket for the guardian: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "guardian's socket")
+	defer theirs.Close()
+	limit := unix.NsecToTimeval(sendLimit.Nanoseconds())
+	err = unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)
+	if err == nil {
+		pid, err = g.opts.Start(func() (int, error) {
+			cmd, err := helper.Command(context.Background(), Name, theirs)
+			if err != nil {
+				return 0, err
+			}
+			cmd.Dir, cmd.Env, cmd.Stderr = "/", append(cmd.Env, "GOMAXPROCS=1"), os.Stderr
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := cmd.Start(); err != nil {
+				return 0, err
+			}
+			pid := cmd.Process.Pid
+			return pid, cmd.Process.Release() // Wait and Reap do without it
+		})
+	}
+	if err != nil {
+		_ = unix.Close(pair[0])
+		return -1, 0, fmt.Errorf("start the guardian: %w", err)
+	}
+	return pair[0], pid, nil
+}
+
+// Close ends the guardian, which has nothing left to guard, and ends the held sockets with the proof of
+// that.
+func (g *Guard) Close() {
+	<-g.first
+	g.mu.Lock()
+	g.closed = true
+	close(g.closing)
+	g.kill()
+	g.mu.Unlock()
+	<-g.ended
+	prove(g.held, g.proof[:])
+	frame.Close(g.held)
+	if g.sock >= 0 {
+		_ = unix.Close(g.sock)
+	}
+}
+
+// kill sends SIGKILL to the guardian, if there is one.
+func (g *Guard) kill() {
+	if g.pid != 0 {
+		_ = unix.Kill(g.pid, unix.SIGKILL)
+	}
+}
+
+// bury reaps a guardian that has ended, and reports whether another one is needed.
+func (g *Guard) bury() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pid != 0 {
+		g.opts.Reap(g.pid)
+		g.pid = 0
+	}
+	return !g.closed
+}

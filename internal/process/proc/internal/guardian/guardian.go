@@ -1,0 +1,253 @@
+// Package guardian kills the ranks of a process that has died.
+//
+// The process has a [Guard], which keeps a small helper process alive, the guardian. They share a
+// socket, whose end tells the guardian that its owner has died.
+package guardian
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+const (
+	// Name is the guardian's argv[0] and thread name.
+	Name = "rankguard"
+	// socket is the descriptor that connects a guardian to its owner.
+	socket = helper.First
+	// MaxHeld bounds the files that a guardian holds.
+	MaxHeld = 128
+	// maxMessage bounds a message, in bytes.
+	maxMessage = 32 << 10
+)
+
+// A program that contains this package is its own guardian when it is started as one. init runs before
+// main, and before the packages that import this one are initialized, so that a guardian starts fast
+// and stays small.
+func init() {
+	if helper.Is(Name) {
+		newGuardian().run()
+		os.Exit(0)
+	}
+}
+
+// guardian runs on one goroutine.
+type guardian struct {
+	timer int
+	// end is when the lease ends, by CLOCK_BOOTTIME; 0 without one.
+	end  time.Duration
+	held []int
+	// starved proves that all are dead and that the kernel killed the owner for want of memory.
+	starved []byte
+	// oom knows the kills for want of memory until the last renewal of the lease. If the owner is dead
+	// and there is a later one, that was the owner.
+	oom *cgroup.OOMCounter
+	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or empty.
+	home, record string
+	// since is older than all ranks.
+	since  procfs.Epoch
+	trails map[string]sweep.Trail
+	// adopter is the process that orphans go to, and session the one that they are not in; 0 if the
+	// owner is no subreaper.
+	adopter, session int
+}
+
+func newGuardian() *guardian {
+	signal.Ignore(helper.Signals()...)
+	unix.CloseOnExec(socket)
+	if err := helper.Rename(Name); err != nil {
+		fatal(err)
+	}
+	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		fatal(err)
+	}
+	return &guardian{timer: timer, trails: map[string]sweep.Trail{}, oom: cgroup.NewOOMCounter("")}
+}
+
+// fatal ends a guardian that cannot work. Its owner then starts another.
+func fatal(err error) {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", Name, err)
+	os.Exit(1)
+}
+
+// run returns when the owner and all that it started are dead. Messages come before the end of the
+// lease: one of them may renew it.
+func (g *guardian) run() {
+	fds := []unix.PollFd{{Fd: socket, Events: unix.POLLIN}, {Fd: int32(g.timer), Events: unix.POLLIN}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			fatal(err)
+		case fds[0].Revents != 0:
+			if !g.receive() {
+				g.finish()
+				return
+			}
+		case fds[1].Revents != 0:
+			if !g.overslept() || !g.reprieve() {
+				g.expire()
+			}
+		}
+	}
+}
+
+const (
+	// oversleep is how long after the end of the lease a guardian wakes that was paused, perhaps with
+	// its machine.
+	oversleep = 250 * time.Millisecond
+	// reprieveTime is how long its owner then has to renew the lease.
+	reprieveTime = 2 * time.Second
+)
+
+func (g *guardian) overslept() bool { return g.end != 0 && procfs.BootTime()-g.end > oversleep }
+
+// reprieve freezes the ranks and waits for the lease to be renewed: a coordinator that was paused too
+// has given no rank away. It returns false without a cgroup, where ranks cannot be frozen: they might
+// run beside those that have replaced them.
+func (g *guardian) reprieve() bool {
+	if g.home == "" || cgroup.SetFrozen(g.home, true) != nil {
+		return false
+	}
+	limit := procfs.BootTime() + reprieveTime
+	fds := []unix.PollFd{{Fd: socket, Events: unix.POLLIN}}
+	for alive := true; alive && g.end != 0 && procfs.BootTime() > g.end; {
+		left := limit - procfs.BootTime()
+		if n, err := unix.Poll(fds, int(left.Milliseconds())); left <= 0 || n == 0 || err != nil && err != unix.EINTR {
+			break
+		}
+		alive = fds[0].Revents == 0 || g.receive()
+	}
+	renewed := g.end == 0 || procfs.BootTime() < g.end
+	if !renewed {
+		g.expire()
+	}
+	if err := cgroup.SetFrozen(g.home, false); err != nil {
+		fatal(err)
+	}
+	return true
+}
+
+// receive carries out one message, and returns false if the owner is dead.
+func (g *guardian) receive() bool {
+	body, files, err := frame.Receive(frame.FD(socket), maxMessage, MaxHeld)
+	if err != nil {
+		return false
+	}
+	g.obey(frame.Split(body), files)
+	return true
+}
+
+// obey carries out a message of the guard's.
+func (g *guardian) obey(words []string, files []int) {
+	number := func(i int) int { n, _ := strconv.Atoi(words[i]); return n }
+	switch words[0] {
+	case "origin":
+		g.home, g.record = words[1], words[2]
+		_ = json.Unmarshal([]byte(words[3]), &g.since) // sendOrigin has encoded it
+	case "adopter":
+		g.adopter, g.session = number(1), number(2)
+	case "scope":
+		g.trails[words[1]] = sweep.Trail{Marker: words[1], Cgroup: words[2], Since: g.since}
+	case "session":
+		t := g.trails[words[1]]
+		t.Sessions = append(t.Sessions, number(2))
+		g.trails[words[1]] = t
+	case "drop":
+		delete(g.trails, words[1])
+	case "lease":
+		g.lease(time.Duration(number(1)))
+	case "hold":
+		frame.Close(g.held)
+		g.held = files
+		g.starved, _ = hex.DecodeString(words[1]) // sendHeld has encoded it
+	}
+}
+
+// lease sets the end of the lease, by CLOCK_BOOTTIME; 0 is never. The timer fires at once if the end
+// has passed.
+func (g *guardian) lease(end time.Duration) {
+	g.end = end
+	g.oom.Reset()
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(end.Nanoseconds())}
+	if err := unix.TimerfdSettime(g.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		fatal(err)
+	}
+}
+
+// expire kills the ranks of an owner that did not renew its lease. The guardian stays for ranks that
+// the owner may start when it goes on.
+func (g *guardian) expire() {
+	var ticks [8]byte
+	if _, err := unix.Read(g.timer, ticks[:]); err != nil {
+		return
+	}
+	var orphans *sweep.Unmarked
+	if g.home == "" && g.adopter != 0 {
+		orphans = &sweep.Unmarked{Match: g.isOrphan, Since: g.since}
+	}
+	g.kill(orphans)
+}
+
+// finish kills everything, ends the held sockets with the proof of that, and leaves nothing for the
+// next supervisor to clean up.
+func (g *guardian) finish() {
+	proof := g.starved
+	if !g.oom.Claim() {
+		sum := sha256.Sum256(proof)
+		proof = sum[:]
+	}
+	if !g.kill(nil) {
+		return
+	}
+	prove(g.held, proof)
+	if g.home != "" {
+		if err := cgroup.Remove(g.home); err != nil {
+			fatal(err)
+		}
+	}
+	if g.record != "" {
+		if err := cgroup.Gone(os.Remove(g.record)); err != nil {
+			fatal(err)
+		}
+	}
+}
+
+// kill reports whether all are dead. It writes to standard error last: that may be a pipe without a
+// reader.
+func (g *guardian) kill(also *sweep.Unmarked) bool {
+	err := sweep.KillAll(slices.Collect(maps.Values(g.trails)), also, time.Now().Add(procfs.KillLimit))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", Name, err)
+	}
+	return err == nil
+}
+
+func (g *guardian) isOrphan(st procfs.Stat) bool {
+	if st.PPID != g.adopter || st.Session == g.session || st.PID == os.Getpid() {
+		return false
+	}
+	for _, t := range g.trails {
+		if slices.Contains(t.Sessions, st.PID) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,96 @@
+package guardian
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+// send sends a message to the guardian, with files. A guardian that cannot take it is dead or is killed
+// here. Its successor is told everything: so the state that a message is about changes first.
+func (g *Guard) send(fds []int, words ...string) {
+	if g.sock < 0 {
+		return
+	}
+	if errors.Is(frame.Send(frame.FD(g.sock), frame.Words(words), fds...), unix.EAGAIN) {
+		g.kill()
+	}
+}
+
+// sendOrigin must be sent before all trails.
+func (g *Guard) sendOrigin() {
+	since, _ := json.Marshal(g.opts.Since) // it has numbers only
+	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record, string(since))
+}
+
+func (g *Guard) sendTrail(t sweep.Trail) {
+	g.send(nil, "scope", t.Marker, t.Cgroup)
+	if t.Cgroup == "" {
+		for _, session := range t.Sessions {
+			g.sendSession(t.Marker, session)
+		}
+	}
+}
+
+func (g *Guard) sendSession(marker string, session int) {
+	g.send(nil, "session", marker, strconv.Itoa(session))
+}
+
+// sendHeld must be sent after all trails: a guardian that can prove their death must know them.
+func (g *Guard) sendHeld() { g.send(g.held, "hold", hex.EncodeToString(g.starved[:])) }
+
+// Add guards a scope.
+func (g *Guard) Add(t sweep.Trail) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.trails[t.Marker] = t
+	g.sendTrail(t)
+}
+
+// AddSession adds a session to a scope that has no cgroup.
+func (g *Guard) AddSession(marker string, session int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.trails[marker]
+	t.Sessions = append(t.Sessions, session)
+	g.trails[marker] = t
+	g.sendSession(marker, session)
+}
+
+// Drop guards a scope no more. It must be empty.
+func (g *Guard) Drop(marker string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.trails, marker)
+	g.send(nil, "drop", marker)
+}
+
+// Renew sets the end of the lease, by CLOCK_BOOTTIME: the guardian kills all ranks then. 0 is never.
+func (g *Guard) Renew(end time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lease.Store(int64(end))
+	g.send(nil, "lease", strconv.FormatInt(int64(end), 10))
+}
+
+// Expired reports whether the lease has ended by a time.
+func (g *Guard) Expired(now time.Duration) bool {
+	end := g.lease.Load()
+	return end != 0 && int64(now) > end
+}
+
+// Hold replaces the sockets that end with the proof once no rank lives: MaxHeld at most. It owns them.
+func (g *Guard) Hold(fds []int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	frame.Close(g.held)
+	g.held = fds
+	g.sendHeld()
+}

@@ -1,0 +1,146 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+// forkByServer has the command's Forker make the process. Only signals and stops of this scope wait for
+// that.
+func (sc *Scope) forkByServer(c *Command, files []uintptr) (p *Process, err error) {
+	sc.asking.RLock()
+	defer sc.asking.RUnlock()
+	if err := sc.refuses(); err != nil {
+		return nil, err
+	}
+	sc.sup.table.asking(1)
+	defer sc.sup.table.asking(-1)
+	c.born = func(pid int) (err error) {
+		p, err = sc.admit(pid, c.Rights)
+		return err
+	}
+	c.apart = func() error { return p.separate(c.Rights) }
+	_, run, err := c.Forker.Fork(c, append([]string{sc.marker}, c.Env...), files, sc.group.fd)
+	runtime.KeepAlive(c)
+	if err != nil {
+		p.discard()
+		return nil, err
+	}
+	p.forked = true
+	go p.wait(sc.explain)
+	run()
+	return p, nil
+}
+
+// discard kills a process that cannot be used, if there is one. Its scope reaps it.
+func (p *Process) discard() {
+	if p == nil {
+		return
+	}
+	p.handle.Kill()
+	go p.wait(func(*Process) {})
+}
+
+// admit adds a process that a Forker says is a fork of its server, if it can be one. A server may be
+// another user's process and claim anything, but this process, which may be root's, signals, moves and
+// kills what it admits.
+//
+// Until it is reaped, a child of this process keeps its number. No process is reaped that is in the
+// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So what is found
+// out about the number holds for as long as the process is in the scope.
+func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
+	h := procfs.Open(pid)
+	err := sc.sup.checkFork(h, as)
+	if err == nil && !sc.sup.table.claim(pid) {
+		err = errors.New("golaunch knows it as another one")
+	}
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("process %d is no fork of it: %w", pid, err)
+	}
+	p := &Process{pid: pid, handle: h, done: make(chan struct{})}
+	sc.enlist(p)
+	return p, nil
+}
+
+// checkFork fails unless a process can be a fork of a server: it is a child of this process, in the
+// session of a process that has [Command.Serves], and runs with the given rights.
+func (s *Supervisor) checkFork(h procfs.Handle, as *safefile.Rights) error {
+	st, err := checkChild(h, as)
+	if err == nil && !s.serving(st.Session) {
+		err = fmt.Errorf("its session, %d, is not that of a fork server", st.Session)
+	}
+	return err
+}
+
+// separate fails unless an admitted process has moved to a session of its own.
+func (p *Process) separate(as *safefile.Rights) error {
+	st, err := checkChild(p.handle, as)
+	if err == nil && st.Session != p.pid {
+		err = fmt.Errorf("it is still in session %d", st.Session)
+	}
+	if err != nil {
+		return fmt.Errorf("process %d is no rank: %w", p.pid, err)
+	}
+	return nil
+}
+
+// checkChild needs a pidfd. There is none for a thread, nor for a number that names no process or
+// several.
+func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
+	if !h.Pinned() {
+		return procfs.Stat{}, errors.New("there is no such process")
+	}
+	st, ok := procfs.ReadStat(h.PID)
+	switch {
+	case !ok:
+		return procfs.Stat{}, errors.New("it is gone")
+	case st.PPID != os.Getpid():
+		return procfs.Stat{}, fmt.Errorf("it is a child of process %d", st.PPID)
+	case as != nil && !slices.Equal(owners(h.PID), slices.Repeat([]int{int(as.UID)}, 4)):
+		return procfs.Stat{}, fmt.Errorf("it does not run as uid %d alone", as.UID)
+	}
+	// If the process exists now, the number was its own when it was read.
+	return st, h.Exists()
+}
+
+// owners returns the real, effective, saved and file system uids of a process (proc_pid_status(5)).
+func owners(pid int) []int { return procfs.Numbers(strings.Fields(procfs.Status(pid, "Uid"))) }
+
+// serving reports whether a session is that of a process of which a Forker forks.
+func (s *Supervisor) serving(session int) bool {
+	s.mu.Lock()
+	var servers []*Scope
+	for sc := range s.scopes {
+		if sc.serves.Load() {
+			servers = append(servers, sc)
+		}
+	}
+	s.mu.Unlock()
+	return slices.ContainsFunc(servers, func(sc *Scope) bool { return slices.Contains(sc.trail().Sessions, session) })
+}
+
+// collect ends and reaps forks of the scope's servers that no Forker has admitted: they are still in the
+// servers' sessions. A subreaper reaps them anyway.
+func (sc *Scope) collect(deadline time.Time) error {
+	if !sc.serves.Load() || sc.sup.opts.Subreaper {
+		return nil
+	}
+	sessions := sc.trail().Sessions
+	lost := sc.sup.unmarked(func(st procfs.Stat) bool {
+		return st.PPID == os.Getpid() && slices.Contains(sessions, st.Session) && !sc.sup.table.knows(st)
+	})
+	if err := sweep.Sweep(nil, lost, deadline); err != nil {
+		return err
+	}
+	return sweep.Reap(lost)
+}

@@ -1,0 +1,141 @@
+package proc
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+// A signal to a whole process group harms a rank whose processes depend on each other: data loader
+// workers die of SIGTERM at once, and the trainer dies of their death instead of saving. So a signal
+// goes to the process that can act on it: the leader, or if the leader does not catch the signal (a
+// shell, conda run, numactl), the topmost descendants that do. The rest gets SIGTERM once these have
+// ended. If no process catches the signal, the whole group gets it.
+//
+// A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start others (bash, uv, a launcher
+// in Python) rely on that: they catch these two, wait for the other program, and do not pass them on. So
+// the whole group gets them, and the rest gets SIGTERM once the processes that catch them have ended.
+
+// fromTerminal reports whether programs expect a signal to reach the whole process group.
+func fromTerminal(sig unix.Signal) bool { return sig == unix.SIGINT || sig == unix.SIGQUIT }
+
+// catches reports whether a process has a handler for a signal.
+func catches(pid int, sig unix.Signal) bool {
+	mask, err := strconv.ParseUint(procfs.Status(pid, "SigCgt"), 16, 64)
+	return err == nil && mask&(1<<(uint(sig)-1)) != 0
+}
+
+// family is what lives of a scope, by parent and by process group.
+type family struct {
+	children, groups map[int][]procfs.Stat
+}
+
+func familyOf(t sweep.Trail) family {
+	f := family{children: map[int][]procfs.Stat{}, groups: map[int][]procfs.Stat{}}
+	pids, err := t.Candidates()
+	if err != nil {
+		return f
+	}
+	for _, pid := range pids {
+		if st, ok := procfs.ReadStat(pid); ok && !st.Dead() {
+			f.children[st.PPID] = append(f.children[st.PPID], st)
+			f.groups[st.Group] = append(f.groups[st.Group], st)
+		}
+	}
+	return f
+}
+
+// topmost returns the nearest descendants of a process that catch a signal.
+func (f family) topmost(pid int, sig unix.Signal) (found []procfs.Stat) {
+	for _, child := range f.children[pid] {
+		if catches(child.PID, sig) {
+			found = append(found, child)
+		} else {
+			found = append(found, f.topmost(child.PID, sig)...)
+		}
+	}
+	return found
+}
+
+// catchers returns the processes of a group that catch a signal.
+func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
+	for _, st := range f.groups[group] {
+		if catches(st.PID, sig) {
+			found = append(found, st)
+		}
+	}
+	return found
+}
+
+// ask sends a signal to those processes of a rank that can act on it, unless they have had it, and
+// returns them. It returns nil if no process can act on the signal: then the whole group gets SIGTERM,
+// which ends programs without a handler, even if they ignore the other signal.
+func (p *Process) ask(sig unix.Signal, heard bool, f func() family) []procfs.Handle {
+	found := p.recipients(sig, f)
+	switch {
+	case len(found) == 0 && heard:
+		return nil
+	case len(found) == 0 && sig != unix.SIGTERM:
+		return p.ask(unix.SIGTERM, false, f)
+	case len(found) == 0:
+		p.signalGroup(sig)
+		return nil
+	}
+	handles := open(found)
+	switch {
+	case heard:
+	case fromTerminal(sig):
+		p.signalGroup(sig)
+	default:
+		for _, h := range handles {
+			h.Signal(sig)
+		}
+	}
+	return handles
+}
+
+// recipients returns the processes of a rank that can act on a signal.
+func (p *Process) recipients(sig unix.Signal, f func() family) []procfs.Stat {
+	switch {
+	case fromTerminal(sig):
+		return f().catchers(p.pid, sig)
+	case catches(p.pid, sig):
+		return []procfs.Stat{{PID: p.pid}}
+	}
+	return f().topmost(p.pid, sig)
+}
+
+// signalGroup ignores groups that have ended, and those that the kernel does not let this process signal.
+func (p *Process) signalGroup(sig unix.Signal) { _ = unix.Kill(-p.pid, sig) }
+
+// open opens a handle on each process that still lives.
+func open(processes []procfs.Stat) []procfs.Handle {
+	handles := make([]procfs.Handle, 0, len(processes))
+	for _, st := range processes {
+		h := procfs.Open(st.PID)
+		if now, ok := procfs.ReadStat(st.PID); !ok || now.Dead() || st.Session != 0 && now.Session != st.Session {
+			h.Close() // the number has been reused
+			continue
+		}
+		handles = append(handles, h)
+	}
+	return handles
+}
+
+// awaitEnd waits until processes have ended, and returns false if the deadline or rush came first.
+func awaitEnd(handles []procfs.Handle, deadline time.Time, rush <-chan struct{}) bool {
+	for len(handles) > 0 {
+		if !procfs.AwaitAll(handles, deadline, rush) {
+			return false
+		}
+		handles = slices.DeleteFunc(handles, func(h procfs.Handle) bool {
+			return h.Pinned() || !procfs.Alive(h.PID, func(procfs.Stat) bool { return true })
+		})
+	}
+	return true
+}
