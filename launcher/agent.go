@@ -215,7 +215,7 @@ func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signal
 
 // printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call
 // Finish at the end.
-func printAsync(say *func(string), warn *func(error)) *asyncwriter.Speaker {
+func printAsync(say *func(string), warn *func(error)) *asyncwriter.Writer {
 	saySync, warnSync := *say, *warn
 	words := asyncwriter.New(func(missed int) {
 		warnSync(fmt.Errorf("%d messages are not shown: the earlier ones are still unread", missed))

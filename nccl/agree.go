@@ -8,16 +8,17 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Label is the label by which a node tells others of its network: its [Agreement] with itself.
+// Label is the node label with its [Agreement] with itself, by which nodes tell others of their
+// network.
 const Label = "golaunch.network"
 
-// Agreement is what the nodes of a job have in common, in a few words whatever their number.
+// Agreement is what the networks of a job's nodes have in common, in a few words.
 type Agreement struct {
-	// Fabric is the one that all nodes have; TCP when they do not have the same.
+	// Fabric is the one that all nodes have, or TCP.
 	Fabric Fabric
-	// RDMA says that a node has devices that NCCL must not use when the fabric is TCP.
+	// RDMA says that a node has devices that NCCL must not use if the fabric is TCP.
 	RDMA bool
-	// Libfabric and Plugin are the oldest versions that are known; empty where none is.
+	// Libfabric and Plugin are the oldest known versions, or empty.
 	Libfabric, Plugin string
 }
 
@@ -28,13 +29,14 @@ func (f Facts) Own() Agreement {
 	}
 }
 
-// release leaves the numbers of a version, which is all that others need to know.
+// release leaves only the numbers of a version.
 func release(v string) string {
 	rest := strings.TrimLeft(v, "0123456789.")
 	return strings.Trim(v[:len(v)-len(rest)], ".")
 }
 
-// String is one line of at most 100 bytes, "efa rdma libfabric=1.22.0 plugin=1.13.2"; [ParseAgreement] reads it.
+// String is one line of at most 100 bytes, "efa rdma libfabric=1.22.0 plugin=1.13.2", for
+// [ParseAgreement].
 func (a Agreement) String() string {
 	words := []string{string(a.Fabric)}
 	if a.RDMA {
@@ -49,7 +51,7 @@ func (a Agreement) String() string {
 	return strings.Join(words, " ")
 }
 
-// ParseAgreement is false for a text that is none. Words that it does not know say nothing.
+// ParseAgreement is false for a text in another format. It ignores unknown words.
 func ParseAgreement(text string) (Agreement, bool) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(text) > 256 || !slices.Contains(fabrics, Fabric(words[0])) {
@@ -69,8 +71,9 @@ func ParseAgreement(text string) (Agreement, bool) {
 	return a, true
 }
 
-// Agree comes to what the nodes have in common, by their labels, as text for [ParseAgreement]; it is empty when none has one. One
-// node that lacks the fabric of the others makes it TCP for all, as NCCL cannot mix fabrics; why then names the nodes that differ.
+// Agree finds what the nodes have in common, by their labels, as text for [ParseAgreement]; empty
+// if none has a label. A single node without the fabric of the others makes it TCP for all, because
+// NCCL cannot mix fabrics; then why names the nodes that differ.
 func Agree(nodes []placement.Node) (agreed, why string) {
 	var common Agreement
 	having := map[Fabric][]string{}
@@ -95,7 +98,7 @@ func Agree(nodes []placement.Node) (agreed, why string) {
 	return common.String(), differing(having)
 }
 
-// differing names the nodes of each fabric but the most frequent one.
+// differing names the nodes of each fabric except the most frequent one.
 func differing(having map[Fabric][]string) string {
 	most, all := TCP, 0
 	for _, f := range fabrics {

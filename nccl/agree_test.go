@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shared are the variables that must be the same on every node, or NCCL's processes do not understand each other.
+// shared are the variables that must be the same on every node, or NCCL's processes do not
+// understand each other.
 var shared = []string{"NCCL_NET", "NCCL_PROTO", "FI_PROVIDER", "NCCL_BUFFSIZE"}
 
 func TestEveryNodeGetsTheSame(t *testing.T) {

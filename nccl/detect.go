@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Interface is a network interface with its addresses and the networks that they are in.
+// Interface is a network interface with its addresses and their networks.
 type Interface struct {
 	Name  string
 	Addrs []netip.Prefix
@@ -38,9 +38,9 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Detect finds out what is known about the network of the node whose address is addr, and says how it knows. root is the node's file
-// system; open is as in [NICs]. The first fabric of which a device can be used wins, in the order EFA, InfiniBand, RoCE; without any
-// it is TCP.
+// Detect finds out about the network of the node whose address is addr, and says how it knows. root
+// is the node's file system; open is as in [NICs]. The first fabric with a usable device wins, in
+// the order EFA, InfiniBand, RoCE; without one it is TCP.
 func Detect(root fs.FS, addr netip.Addr, interfaces []Interface, open func(name string) error) (Facts, string) {
 	f := Facts{Fabric: TCP, Interface: carrier(addr, interfaces)}
 	sys, err := fs.Sub(root, "sys")
@@ -67,7 +67,7 @@ func Detect(root fs.FS, addr netip.Addr, interfaces []Interface, open func(name 
 	return f, f.reason(addr, useless)
 }
 
-// carrier names the interface that has the address. All of 127.0.0.0/8 is on the loopback interface, whichever of it that has.
+// carrier names the interface that has the address. The loopback interface has all of 127.0.0.0/8.
 func carrier(addr netip.Addr, interfaces []Interface) string {
 	addr = addr.Unmap().WithZone("")
 	for _, i := range interfaces {
@@ -80,7 +80,7 @@ func carrier(addr netip.Addr, interfaces []Interface) string {
 	return ""
 }
 
-// shown bounds how many devices a reason names.
+// shown bounds the devices that a reason names.
 const shown = 4
 
 func (f Facts) reason(addr netip.Addr, useless []string) string {

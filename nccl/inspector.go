@@ -4,12 +4,13 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// inspector says where the rules are from: plugins/profiler/inspector/README.md of NVIDIA/nccl.
+// inspector is the source of the rules: plugins/profiler/inspector/README.md of NVIDIA/nccl.
 const inspector = " (NCCL Inspector)"
 
-// Inspector gives the variables by which NCCL's profiler plugin "inspector" writes the bandwidth and the time of collectives to a directory,
-// as a file for each GPU that node-exporter's textfile collector reads. The plugin is libnccl-profiler-inspector.so, which NCCL finds as any
-// library, and writes in this form since NCCL 2.30.
+// Inspector returns the variables that make NCCL's profiler plugin "inspector" write the bandwidth
+// and time of collectives to a directory, as a file per GPU for node-exporter's textfile collector.
+// The plugin, libnccl-profiler-inspector.so, must be where NCCL finds libraries. It writes this
+// format since NCCL 2.30.
 func Inspector(dir string) []rankenv.Var {
 	m := maker{preset: "inspector"}
 	m.add("NCCL_PROFILER_PLUGIN", "inspector", "libnccl-profiler-inspector.so"+inspector)

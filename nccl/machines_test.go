@@ -13,7 +13,8 @@ const (
 	down   = "1: DOWN\n"
 )
 
-// machine is a node's file system, as the kernel shows its devices: links from classes and buses to folders below sys/devices.
+// machine is a node's file system, as the kernel shows its devices: links from classes and buses to
+// folders below sys/devices.
 type machine struct{ fstest.MapFS }
 
 func newMachine() machine { return machine{fstest.MapFS{}} }
@@ -26,7 +27,8 @@ func (m machine) link(from, to string) {
 	m.MapFS[from] = &fstest.MapFile{Data: []byte(up + strings.TrimPrefix(to, "sys/")), Mode: fs.ModeSymlink}
 }
 
-// pci adds a device at the end of a way through bridges, such as "pci0000:00/0000:00:01.0/0000:01:00.0".
+// pci adds a device at the end of a way through bridges, such as
+// "pci0000:00/0000:00:01.0/0000:01:00.0".
 func (m machine) pci(way, vendor string, numa int) string {
 	dir := "sys/devices/" + way
 	m.file(dir+"/vendor", vendor+"\n")
@@ -79,7 +81,8 @@ func (m machine) amazon(instance, kernel, libfabric, plugin string) {
 		libfabric, plugin))
 }
 
-// p4d is as lspci shows it (aws/aws-ofi-nccl#64) and topology/p4d-24xl-topo.xml there: its switches are hidden.
+// p4d is as lspci shows it (aws/aws-ofi-nccl#64) and topology/p4d-24xl-topo.xml there: its switches
+// are hidden.
 func p4d() machine {
 	m := newMachine()
 	for i, bus := range []string{"10", "20", "90", "a0"} {
@@ -93,7 +96,8 @@ func p4d() machine {
 	return m
 }
 
-// p5 has a GPU and four EFA devices behind each of eight bridges (topology/p5.48xl-topo.xml of aws-ofi-nccl).
+// p5 has a GPU and four EFA devices behind each of eight bridges (topology/p5.48xl-topo.xml of
+// aws-ofi-nccl).
 func p5() machine {
 	m := newMachine()
 	for i, bus := range []int{0x4f, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0} {
@@ -126,7 +130,8 @@ func p5en() machine {
 	return m
 }
 
-// gb200 has a GPU on a PCI domain of its own each, and the InfiniBand devices that manage NVLink, as p6-b200 shows them.
+// gb200 has a GPU on a PCI domain of its own each, and the InfiniBand devices that manage NVLink,
+// as p6-b200 shows them.
 func gb200() machine {
 	m := newMachine()
 	for i, domain := range []string{"0008", "0009", "0018", "0019"} {
@@ -140,7 +145,8 @@ func gb200() machine {
 	return m
 }
 
-// dgx is a DGX H100 (its user guide, Network Modules): eight InfiniBand devices next to a GPU each, and Ethernet for storage.
+// dgx is a DGX H100 (its user guide, Network Modules): eight InfiniBand devices next to a GPU each,
+// and Ethernet for storage.
 func dgx() machine {
 	m := newMachine()
 	hcas := []int{0, 3, 4, 5, 6, 9, 10, 11}

@@ -72,7 +72,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestVisibleIsNotUsable is a container that sees the node's devices in /sys and has no device files.
+// TestVisibleIsNotUsable is a container that sees the node's devices in /sys and has no device
+// files.
 func TestVisibleIsNotUsable(t *testing.T) {
 	asked := map[string]bool{}
 	f, reason := nccl.Detect(p4d(), netip.MustParseAddr("10.0.0.5"), interfaces, func(name string) error {
@@ -106,7 +107,8 @@ func TestInterface(t *testing.T) {
 	}
 }
 
-// TestThisMachine runs on whatever it is: its loopback interface is found, and the real /sys is followed through its links.
+// TestThisMachine runs on whatever it is: its loopback interface is found, and the real /sys is
+// followed through its links.
 func TestThisMachine(t *testing.T) {
 	all, err := nccl.Interfaces()
 	if err != nil {
@@ -118,7 +120,8 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// TestRealLinks has a tree on a real file system, where links are the kernel's business and not MapFS's.
+// TestRealLinks has a tree on a real file system, where links are the kernel's business and not
+// MapFS's.
 func TestRealLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, f := range p5().MapFS {

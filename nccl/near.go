@@ -9,8 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Place is where a PCI device is: its folder in /sys, "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for what is on no PCI
-// bus, and its NUMA node, less than 0 when that is not known.
+// Place is where a PCI device is: its directory in /sys,
+// "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for a device on no PCI bus, and its NUMA
+// node, negative if unknown.
 type Place struct {
 	Path string
 	NUMA int
@@ -31,7 +32,8 @@ func GPUPlace(sys fs.FS, address string) Place {
 
 var pciAddress = lazyregexp.New(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// placeOf follows a link to a device, or to what a driver made of one: the last PCI address on the way is its own.
+// placeOf follows a link to a device, or to what a driver made of one. The last PCI address on the
+// way is the device's own.
 func placeOf(sys fs.FS, link string) Place {
 	target, err := fs.ReadLink(sys, link)
 	if err != nil {
@@ -49,12 +51,14 @@ func placeOf(sys fs.FS, link string) Place {
 	return p
 }
 
-// Distance says what lies between two PCI devices. The smaller the nearer; the names are those of nvidia-smi topo -m.
+// Distance says what lies between two PCI devices, in the names of nvidia-smi topo -m. Smaller is
+// nearer.
 type Distance int
 
 // The distances.
 const (
-	// PIX is one PCIe switch, PXB several, PHB a host bridge, NODE the NUMA node that both are on, and SYS what joins NUMA nodes.
+	// PIX is one PCIe switch, PXB several, PHB a host bridge, NODE a shared NUMA node, and SYS the
+	// link between NUMA nodes.
 	PIX Distance = iota
 	PXB
 	PHB
@@ -64,8 +68,9 @@ const (
 
 func (d Distance) String() string { return [...]string{"PIX", "PXB", "PHB", "NODE", "SYS"}[d] }
 
-// Near measures the way between two devices by their folders. Devices below one switch have its upstream port in common, and each a
-// downstream port of its own. Virtual machines often hide the switches: there, what is PHB may be nearer than it looks.
+// Near measures the distance of two devices by their directories. Devices below one switch share
+// its upstream port, each with a downstream port of its own. Virtual machines often hide the
+// switches; then devices at PHB may be nearer.
 func Near(a, b Place) Distance {
 	x, y := strings.Split(a.Path, "/"), strings.Split(b.Path, "/")
 	common := 0
@@ -86,7 +91,7 @@ func Near(a, b Place) Distance {
 	return SYS
 }
 
-// Nearest are the NICs of a fabric that a process can use and that no other of them is nearer to a device than.
+// Nearest are the usable NICs of a fabric at the least distance from a device.
 func Nearest(to Place, nics []NIC, fabric Fabric) (near []string, distance Distance) {
 	distance = SYS
 	for _, n := range nics {

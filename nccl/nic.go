@@ -9,21 +9,23 @@ import (
 	"strings"
 )
 
-// amazon is the PCI vendor whose only RDMA devices are EFA's (drivers/infiniband/hw/efa in the kernel).
+// amazon is the PCI vendor whose only RDMA devices are EFA's (drivers/infiniband/hw/efa in the
+// kernel).
 const amazon = "0x1d0f"
 
-// NIC is a network device on the PCI bus: an RDMA device, or an Ethernet interface that is none.
+// NIC is a network device on the PCI bus: an RDMA device, or an Ethernet interface without RDMA.
 type NIC struct {
-	// Name is that of the RDMA device, mlx5_0, or else of the interface, eth0.
+	// Name is that of the RDMA device, mlx5_0, or of the interface, eth0.
 	Name string
 	// Fabric is TCP for an interface.
 	Fabric Fabric
 	Place
-	// Gbps is the rate of its link in Gbit/s; 0 when it is not known.
+	// Gbps is the rate of its link in Gbit/s; 0 if unknown.
 	Gbps int
-	// Device is the device file below /dev/infiniband by which a process reaches it, uverbs0; empty for an interface.
+	// Device is the device file below /dev/infiniband by which a process uses it, uverbs0; empty
+	// for an interface.
 	Device string
-	// Why says why no process can use it; empty when one can.
+	// Why says why no process can use it; empty if one can.
 	Why string
 }
 
@@ -32,9 +34,10 @@ var (
 	errNoFile = errors.New("no device file: is the module ib_uverbs loaded?")
 )
 
-// NICs lists a node's, sorted by fabric and name. sys is its /sys. A device that is visible need not be usable: a container sees
-// all of /sys/class/infiniband, and in /dev/infiniband what it was given. So open opens the device file of that name there, closes
-// it, and says why it cannot.
+// NICs lists a node's NICs, sorted by fabric and name. sys is its /sys. A visible device may be
+// unusable: a container sees all of /sys/class/infiniband, but only its own files in
+// /dev/infiniband. So open must open and close the device file of that name there, or say why it
+// cannot.
 func NICs(sys fs.FS, open func(name string) error) []NIC {
 	files := deviceFiles(sys)
 	var all []NIC
@@ -65,7 +68,7 @@ func NICs(sys fs.FS, open func(name string) error) []NIC {
 
 const infiniband = "class/infiniband"
 
-// names lists a folder by name; a folder that is not there, or that cannot be read, has nothing that NCCL could use.
+// names lists a directory. One that is missing or unreadable has nothing that NCCL could use.
 func names(sys fs.FS, dir string) []string {
 	entries, _ := fs.ReadDir(sys, dir)
 	out := make([]string, len(entries))
@@ -75,7 +78,8 @@ func names(sys fs.FS, dir string) []string {
 	return out
 }
 
-// deviceFiles are the names of the device files by RDMA device (Documentation/ABI/stable/sysfs-class-infiniband).
+// deviceFiles are the names of the device files by RDMA device
+// (Documentation/ABI/stable/sysfs-class-infiniband).
 func deviceFiles(sys fs.FS) map[string]string {
 	files := map[string]string{}
 	for _, name := range names(sys, "class/infiniband_verbs") {
@@ -86,8 +90,8 @@ func deviceFiles(sys fs.FS) map[string]string {
 	return files
 }
 
-// rdmaDevice reads the port that is active, or the first when none is. The efa driver leaves its ports always active and their link
-// layer unspecified (efa_query_port), so the vendor tells it apart.
+// rdmaDevice reads the active port, or else the first. The efa driver's ports are always active
+// with an unspecified link layer (efa_query_port), so the vendor tells EFA apart.
 func rdmaDevice(sys fs.FS, name string) NIC {
 	dir := path.Join(infiniband, name)
 	n := NIC{Name: name, Place: placeOf(sys, dir), Why: errNoPort.Error()}
@@ -129,7 +133,7 @@ func ethernet(sys fs.FS, name string) (NIC, bool) {
 	return n, n.Path != ""
 }
 
-// attribute is empty when the device does not have it, as a software device has no PCI vendor.
+// attribute is empty if the device does not have it: a software device has no PCI vendor.
 func attribute(sys fs.FS, dir, name string) string {
 	text, err := fs.ReadFile(sys, path.Join(dir, name))
 	if err != nil {

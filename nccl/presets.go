@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Where the rules are from.
+// The sources of the rules.
 const (
 	// aws-samples/awsome-distributed-training, 1.architectures/efa-cheatsheet.md
 	sheet = " (AWS EFA cheat sheet)"
@@ -19,17 +19,19 @@ const (
 
 var presets = []string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"}
 
-// Vars gives the variables of a preset for a node of a job whose nodes have agreed:
+// Vars returns the variables of a preset for a node of a job with an agreement:
 //
 //   - auto is the preset of the agreed fabric;
-//   - efa is what the versions of EFA's software want: nothing for the sake of older software where newer is found, or none;
-//   - efa-classic is the set that older guides give, for older software;
-//   - ib and roce keep NCCL to the devices of that fabric;
-//   - tcp keeps NCCL to sockets;
+//   - efa follows the versions of EFA's software: it sets nothing for older software if newer or
+//     none is found;
+//   - efa-classic is the set of older guides, for older software;
+//   - ib and roce restrict NCCL to the devices of that fabric;
+//   - tcp restricts NCCL to sockets;
 //   - none is empty.
 //
-// Any other preset is an error that lists these. A preset need not fit the fabric: a user may know better. NCCL_NET, NCCL_PROTO and
-// FI_PROVIDER depend on the agreement alone, so that they are the same on every node.
+// The error for any other preset lists these. A preset need not fit the fabric: the user may know
+// better. NCCL_NET, NCCL_PROTO and FI_PROVIDER depend only on the agreement, so they are the same
+// on every node.
 func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 	if preset == "auto" {
 		preset = string(cmp.Or(a.Fabric, TCP))
@@ -54,7 +56,8 @@ func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 	return p.vars, nil
 }
 
-// Plan gives the variables of every node of a job, in the order of nodes, and why they have no fabric in common; empty if they have.
+// Plan returns the variables of every node of a job, in the order of nodes, and why the nodes have
+// no common fabric, if so.
 func Plan(preset string, nodes []Facts) (vars [][]rankenv.Var, why string, err error) {
 	labelled := make([]placement.Node, len(nodes))
 	for i, f := range nodes {
@@ -82,8 +85,9 @@ func (m *maker) add(name, value, why string) {
 	})
 }
 
-// efa has what a version wants only where that version is known, of plugin and libfabric on any node. Linux 5.15 makes forks safe by
-// itself; the plugin has set FI_EFA_FORK_SAFE since 1.1.5, but programs use libfabric without it too.
+// efa sets what a version needs only if that version of plugin or libfabric is known. Linux 5.15
+// makes forks safe by itself. The plugin sets FI_EFA_FORK_SAFE since 1.1.5, but programs also use
+// libfabric without it.
 func (m *maker) efa(a Agreement, v Versions) {
 	m.add("FI_EFA_USE_HUGE_PAGE", "0", "with huge pages a fork, as of a data loader, runs out of memory"+sheet)
 	if older(a.Plugin, "1.6") {
@@ -104,13 +108,14 @@ func (m *maker) efa(a Agreement, v Versions) {
 	}
 }
 
-// readsRemotely says that the EFA of an instance type has RDMA read: those that older software knows of, p4 and p5.
+// readsRemotely reports whether the EFA of an instance type has RDMA read: of those that older
+// software knows, p4 and p5.
 func readsRemotely(machine string) bool {
 	return strings.HasPrefix(machine, "p4d") || strings.HasPrefix(machine, "p5")
 }
 
-// sockets names the interface for connections that are not RDMA: NCCL's bootstrap, and all of gloo. "=" asks NCCL for that name
-// alone, where "eth1" would mean eth10 too; gloo takes whole names only.
+// sockets names the interface for connections without RDMA: NCCL's bootstrap, and all of gloo. With
+// "=" NCCL takes that name alone, where "eth1" would also mean eth10; gloo takes only whole names.
 func (m *maker) sockets(f Facts) {
 	if f.Interface == "" {
 		return
@@ -119,7 +124,8 @@ func (m *maker) sockets(f Facts) {
 	m.add("GLOO_SOCKET_IFNAME", f.Interface, "the interface that has the node's address")
 }
 
-// verbs keeps NCCL off the devices of another network, such as storage's: by default it takes every device with an active port.
+// verbs keeps NCCL off the devices of another network, such as storage's: by default it takes every
+// device with an active port.
 func (m *maker) verbs(f Facts) {
 	if len(f.Others) > 0 && m.preset == string(f.Fabric) {
 		m.add("NCCL_IB_HCA", "="+strings.Join(f.Devices, ","), "these devices are on the fabric, and "+
@@ -127,7 +133,7 @@ func (m *maker) verbs(f Facts) {
 	}
 }
 
-// tcp matters where there is a faster network that not all nodes have, or that the user does not want.
+// tcp overrides a faster network that not all nodes have, or that the user does not want.
 func (m *maker) tcp(a Agreement) {
 	if a.RDMA {
 		m.add("NCCL_NET", "Socket", "not the RDMA devices that nodes of the job have"+docs)

@@ -10,22 +10,23 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Versions are those of the software below NCCL on EFA, as their files say: "1.22.0", "1.7.3-aws"; empty where none does.
+// Versions are those of the software below NCCL on EFA, as found in files: "1.22.0", "1.7.3-aws";
+// empty if unknown.
 type Versions struct {
-	// Installer is that of AWS's package of all the rest.
+	// Installer is that of AWS's package of all the others.
 	Installer string
 	Libfabric string
-	// Plugin is aws-ofi-nccl, by which NCCL uses libfabric.
+	// Plugin is aws-ofi-nccl, through which NCCL uses libfabric.
 	Plugin string
 	// Driver is the kernel module efa, Kernel the kernel's release.
 	Driver, Kernel string
-	// Machine is the instance type, p5.48xlarge, by which the plugin, too, tells machines apart (get_platform_type in its
+	// Machine is the instance type, p5.48xlarge. The plugin uses it too (get_platform_type in its
 	// src/platform-aws.c).
 	Machine string
 }
 
-// The files that tell versions, in the order of trust. The name of libfabric's library does not: libfabric.so.1.19.0 is 1.16.0
-// (aws/aws-ofi-nccl#141).
+// The files with versions, the most trustworthy first. The name of libfabric's library is no help:
+// libfabric.so.1.19.0 is 1.16.0 (aws/aws-ofi-nccl#141).
 const packages = "opt/amazon/efa_installed_packages"
 
 var (
@@ -39,7 +40,7 @@ var (
 	}
 )
 
-// ReadVersions reads them below root, a node's file system, at the cost of a few small files and one library at most.
+// ReadVersions reads a few small files and at most one library below root, a node's file system.
 func ReadVersions(root fs.FS) Versions {
 	v := parsePackages(attribute(root, "", packages))
 	v.Driver = attribute(root, "sys/module/efa", "version")
@@ -51,7 +52,7 @@ func ReadVersions(root fs.FS) Versions {
 		}
 	}
 	for _, file := range plugins {
-		// What is loaded counts, whatever was installed.
+		// The loaded version counts, whatever was installed.
 		if found := pluginVersion(root, file); found != "" {
 			v.Plugin = found
 			break
@@ -60,20 +61,20 @@ func ReadVersions(root fs.FS) Versions {
 	return v
 }
 
-// version is what other software takes for a version: it begins with numbers, and goes on with anything but a blank.
+// version matches what other software takes for a version: numbers, then anything but a blank.
 const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
 
 var (
 	installer = lazyregexp.New(`(?m)^# EFA installer version: ` + version)
-	// Debian's packages are libfabric1-aws_1.16.0~amzn3.0_amd64 and libnccl-ofi_1.19.0-1_amd64, those of RPM
-	// libfabric-aws-1.17.0-1.el8.x86_64 and libnccl-ofi-1.14.0-1.x86_64.
+	// Debian's packages are libfabric1-aws_1.16.0~amzn3.0_amd64 and libnccl-ofi_1.19.0-1_amd64,
+	// RPM's libfabric-aws-1.17.0-1.el8.x86_64 and libnccl-ofi-1.14.0-1.x86_64.
 	libfabricPackage = lazyregexp.New(`(?:^|\s)libfabric1?(?:-aws)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
 	pluginPackage    = lazyregexp.New(`(?:^|\s)libnccl-ofi(?:-ngc-v\d)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
 	pkgconfig        = lazyregexp.New(`(?m)^Version:\s*` + version)
 	pluginString     = lazyregexp.New(`aws-ofi-nccl ` + version)
 )
 
-// parsePackages reads what the EFA installer says that it has installed.
+// parsePackages reads the EFA installer's list of packages.
 func parsePackages(text string) Versions {
 	return Versions{
 		Installer: first(installer, text), Libfabric: first(libfabricPackage, text), Plugin: first(pluginPackage, text),
@@ -92,7 +93,8 @@ func first(pattern *lazyregexp.Regexp, text string) string {
 // largest bounds what is read of a library, in bytes: the plugin has about two million.
 const largest = 32 << 20
 
-// pluginVersion finds in the plugin what it writes at its start, "NET/OFI Initializing aws-ofi-nccl 1.17.1".
+// pluginVersion finds what the plugin prints at its start, "NET/OFI Initializing aws-ofi-nccl
+// 1.17.1".
 func pluginVersion(root fs.FS, file string) string {
 	f, err := root.Open(file)
 	if err != nil {
@@ -115,7 +117,8 @@ func pluginVersion(root fs.FS, file string) string {
 	}
 }
 
-// older says that a version is known and is before another, number by number; what follows the numbers does not count.
+// older reports whether a version is known and before another, number by number. It ignores what
+// follows the numbers.
 func older(v, than string) bool {
 	if v == "" {
 		return false
@@ -132,7 +135,7 @@ func older(v, than string) bool {
 	return false
 }
 
-// oldest is the one of two versions that is older; an unknown one is neither.
+// oldest is the older of two versions; an unknown one does not count.
 func oldest(a, b string) string {
 	if a == "" || older(b, a) {
 		return b
@@ -140,7 +143,7 @@ func oldest(a, b string) string {
 	return a
 }
 
-// numbers are those that a version begins with: 1, 16, 0 of 1.16.0~amzn3.0.
+// numbers are those at the start of a version: 1, 16, 0 of 1.16.0~amzn3.0.
 func numbers(v string) (out []int) {
 	for part := range strings.SplitSeq(v, ".") {
 		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))

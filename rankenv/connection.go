@@ -17,24 +17,27 @@ import (
 )
 
 const (
-	// againAfter and againMost are the shortest and the longest pause between attempts to reach a controller: no event tells that a node's agent is there again, or
-	// that golaunch is about to end a worker that the controller does not take.
-	againAfter = 50 * time.Millisecond
-	againMost  = time.Second
-	// copied is the size up to which an answer is copied, so that the next call need not wait until the controller has it.
-	copied = 1 << 20
+	// retryMin and retryMax are the shortest and the longest pause between attempts to reach a
+	// controller: no event tells that a node's agent is back, or that golaunch is about to end a
+	// worker that the controller refuses.
+	retryMin = 50 * time.Millisecond
+	retryMax = time.Second
+	// maxCopied is the size up to which an answer is maxCopied, so that the next call need not wait
+	// until the controller has it.
+	maxCopied = 1 << 20
 )
 
-// way leads to the controller's own socket, or to the endpoint of this node's agent.
-type way struct {
+// route leads to the controller's own socket, or to the endpoint of this node's agent.
+type route struct {
 	path   string
 	direct bool
 }
 
-// reachController connects to the controller's own socket, where that is on this machine and this user's, or to the endpoint of this node's agent.
-func reachController() (way, net.Conn, error) {
+// reachController connects to the controller's own socket if it is on this machine and belongs to
+// this user, or else to the endpoint of this node's agent.
+func reachController() (route, net.Conn, error) {
 	why := ErrNoController
-	for _, at := range []way{{os.Getenv("GOLAUNCH_CONTROLLER"), true}, {os.Getenv("GOLAUNCH_ENDPOINT"), false}} {
+	for _, at := range []route{{os.Getenv("GOLAUNCH_CONTROLLER"), true}, {os.Getenv("GOLAUNCH_ENDPOINT"), false}} {
 		if at.path == "" {
 			continue
 		}
@@ -44,10 +47,10 @@ func reachController() (way, net.Conn, error) {
 		}
 		why = err
 	}
-	return way{}, nil, why
+	return route{}, nil, why
 }
 
-func (at way) connect() (net.Conn, error) {
+func (at route) connect() (net.Conn, error) {
 	if info, err := os.Stat(at.path); at.direct && err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return nil, fmt.Errorf("%s is not this user's", at.path)
 	}
@@ -58,32 +61,34 @@ func (at way) connect() (net.Conn, error) {
 	return conn, nil
 }
 
-// again connects after the connection has ended, and a pause, which it returns longer. golaunch ends a worker whose controller does not come back.
-func (at way) again(ctx context.Context, pause time.Duration) (net.Conn, time.Duration, error) {
+// reconnect connects again after a pause, and returns a longer one. golaunch ends a worker whose
+// controller does not come back.
+func (at route) reconnect(ctx context.Context, pause time.Duration) (net.Conn, time.Duration, error) {
 	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil, 0, context.Cause(ctx)
 		}
-		pause = min(max(2*pause, againAfter), againMost)
+		pause = min(max(2*pause, retryMin), retryMax)
 		if conn, err := at.connect(); err == nil {
 			return conn, pause, nil
 		}
 	}
 }
 
-// server is a worker, over all connections that it has.
+// server is a worker with its successive connections.
 type server struct {
 	info     Info
 	handlers map[string]Handler
 	calls    *queue
 
-	// mu is held by whoever writes to conn, which is nil while the controller has not said what it has received.
+	// mu guards writing to conn, which is nil until the controller has said what it received.
 	mu     sync.Mutex
 	conn   net.Conn
 	replay *rpcframe.Replay[rpcframe.Frame]
-	// lent is the number of the newest answer that is still the handler's memory, and acked has one when the controller may have it.
+	// lent is the number of the newest answer in the handler's memory. acked gets a message when
+	// the controller may have it.
 	lent  uint64
 	acked chan struct{}
 }
@@ -92,8 +97,8 @@ func newServer(i Info, handlers map[string]Handler) *server {
 	return &server{info: i, handlers: handlers, calls: newQueue(), replay: &rpcframe.Replay[rpcframe.Frame]{}, acked: make(chan struct{}, 1)}
 }
 
-// serve reads while calls are answered, so that a cancel is heard.
-func (w *server) serve(ctx context.Context, at way, conn net.Conn) (err error) {
+// serve reads while calls are answered, so that it sees cancellations.
+func (w *server) serve(ctx context.Context, at route, conn net.Conn) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var answering sync.WaitGroup
 	answering.Go(func() { w.answer(ctx) })
@@ -107,15 +112,15 @@ func (w *server) serve(ctx context.Context, at way, conn net.Conn) (err error) {
 		if heard {
 			pause = 0
 		}
-		if conn, pause, err = at.again(ctx, pause); err != nil {
+		if conn, pause, err = at.reconnect(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// converse is the life of a connection, on which the controller may be heard. Over says that there is no other one: the controller needs this worker no more, or one of
-// them does not understand the other.
-func (w *server) converse(ctx context.Context, at way, conn net.Conn) (heard, over bool, err error) {
+// converse handles one connection. heard says that the controller spoke. over says that no other
+// connection follows: the controller is done with this worker, or they speak different protocols.
+func (w *server) converse(ctx context.Context, at route, conn net.Conn) (heard, over bool, err error) {
 	defer w.drop(conn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -127,7 +132,7 @@ func (w *server) converse(ctx context.Context, at way, conn net.Conn) (heard, ov
 		f, err := rpcframe.Read(in, rpcframe.MaxBody)
 		if err == nil {
 			heard = true
-			over, err = w.hear(conn, f)
+			over, err = w.receive(conn, f)
 		}
 		if over || err != nil {
 			return heard, over || errors.Is(err, rpcframe.ErrFrame), err
@@ -135,7 +140,7 @@ func (w *server) converse(ctx context.Context, at way, conn net.Conn) (heard, ov
 	}
 }
 
-func (w *server) greet(at way, conn net.Conn) error {
+func (w *server) greet(at route, conn net.Conn) error {
 	w.mu.Lock()
 	received := w.replay.Received()
 	w.mu.Unlock()
@@ -150,16 +155,16 @@ func (w *server) greet(at way, conn net.Conn) error {
 	return rpcframe.Write(conn, rpcframe.Frame{Kind: rpcframe.Hello, Codec: rpcframe.JSON, Body: text})
 }
 
-// drop ends a connection. What is said from now on waits for the next one.
+// drop ends a connection. Later frames wait for the next one.
 func (w *server) drop(conn net.Conn) {
-	conn.Close() // with which a write ends
+	conn.Close() // it also ends a write
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conn = nil
 }
 
-// hear takes a frame.
-func (w *server) hear(conn net.Conn, f rpcframe.Frame) (over bool, err error) {
+// receive handles a frame.
+func (w *server) receive(conn net.Conn, f rpcframe.Frame) (over bool, err error) {
 	if f.Kind == rpcframe.Ack {
 		return false, w.resume(conn, f.Call)
 	}
@@ -178,7 +183,7 @@ func (w *server) hear(conn net.Conn, f rpcframe.Frame) (over bool, err error) {
 		if !resumed {
 			return true, fmt.Errorf("%w: it does not say what it has received; build the controller with the same golaunch", rpcframe.ErrFrame)
 		}
-		return false, w.make(f)
+		return false, w.sendTurnHandlers(f)
 	case rpcframe.Call:
 		if !w.calls.put(f) {
 			return true, fmt.Errorf("%w: more than %d calls have no answer", rpcframe.ErrFrame, rpcframe.MaxOutstanding)
@@ -191,8 +196,8 @@ func (w *server) hear(conn net.Conn, f rpcframe.Frame) (over bool, err error) {
 	return false, nil
 }
 
-// make answers which handlers of turns there are.
-func (w *server) make(f rpcframe.Frame) error {
+// sendTurnHandlers answers which of "offload" and "onload" exist.
+func (w *server) sendTurnHandlers(f rpcframe.Frame) error {
 	var making rpcframe.Making
 	if err := json.Unmarshal(f.Body, &making); err != nil {
 		return fmt.Errorf("%w: %w", rpcframe.ErrFrame, err)
@@ -201,11 +206,11 @@ func (w *server) make(f rpcframe.Frame) error {
 	if err != nil {
 		return err
 	}
-	w.say(rpcframe.Frame{Kind: rpcframe.Ready, Codec: rpcframe.JSON, Body: text})
+	w.send(rpcframe.Frame{Kind: rpcframe.Ready, Codec: rpcframe.JSON, Body: text})
 	return nil
 }
 
-// resume hears how many frames the controller has received, with which a connection begins: the others are said again.
+// resume learns how many frames the controller received, and sends the others again.
 func (w *server) resume(conn net.Conn, received uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,13 +231,13 @@ func (w *server) resume(conn net.Conn, received uint64) error {
 	return nil
 }
 
-// say says a frame, now or when there is a connection.
-func (w *server) say(f rpcframe.Frame) {
+// send sends a frame, now or on the next connection.
+func (w *server) send(f rpcframe.Frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	small := len(f.Body) <= copied
+	small := len(f.Body) <= maxCopied
 	if small {
-		f.Body = slices.Clone(f.Body) // the handler may use it again
+		f.Body = slices.Clone(f.Body) // the handler may reuse it
 	}
 	if n := w.replay.Sent(f); !small {
 		w.lent = n
@@ -240,15 +245,16 @@ func (w *server) say(f rpcframe.Frame) {
 	w.write(f)
 }
 
-// write writes to the connection, if there is one. What is not written whole is said again on the next. mu is held.
+// write writes to the connection, if there is one. A frame that is not written completely is sent
+// again on the next one. The caller holds mu.
 func (w *server) write(f rpcframe.Frame) {
 	if w.conn != nil && rpcframe.Write(w.conn, f) != nil {
-		w.conn.Close() // the other goroutine reads its end
+		w.conn.Close() // the reading goroutine notices
 		w.conn = nil
 	}
 }
 
-// settle waits until the controller has what is still the memory of a handler.
+// settle waits until the controller has the answer in the handler's memory.
 func (w *server) settle(ctx context.Context) bool {
 	for {
 		w.mu.Lock()
@@ -266,6 +272,6 @@ func (w *server) settle(ctx context.Context) bool {
 }
 
 func failure(message, stack string) []byte {
-	text, _ := json.Marshal(rpcframe.Failure{Message: message, Stack: stack}) // two texts can be marshalled
+	text, _ := json.Marshal(rpcframe.Failure{Message: message, Stack: stack}) // it cannot fail
 	return text
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// ErrNotLaunched says that neither golaunch nor torchrun started this process.
+// ErrNotLaunched means that neither golaunch nor torchrun started this process.
 var ErrNotLaunched = errors.New("not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch -- COMMAND")
 
-// Info is what a rank knows about itself and its job. [Facts] has the meaning of each field.
+// Info is what a rank knows about itself and its job. [Facts] explains the fields.
 type Info struct {
 	JobID                     string
 	Rank, LocalRank           int
@@ -22,22 +22,24 @@ type Info struct {
 	NodeRank, Nodes           int
 	MasterAddr                string
 	MasterPort                int
-	// StoreHosted says that the launcher serves torch's store there; otherwise rank 0 is expected to.
+	// StoreHosted says that the launcher serves torch's store there; otherwise rank 0 must.
 	StoreHosted          bool
 	Attempt, MaxRestarts int
 	ErrorFile            string
-	// NoticeFile says, once it is there, that the rank will be stopped; see docs/failures.md.
+	// NoticeFile appears when the rank will be stopped; see docs/failures.md.
 	NoticeFile string
 	// HeartbeatFile takes the steps of [Info.Beat].
 	HeartbeatFile string
-	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty where any will do.
+	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty
+	// means any.
 	Ports string
-	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
+	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of
+	// its own.
 	NodeName, GPUUUID string
 }
 
-// Current reads the rank that this process is from its environment. It is [ErrNotLaunched] outside of a launcher; any other error
-// names each variable that is missing or wrong.
+// Current reads from the environment which rank this process is. It fails with [ErrNotLaunched]
+// outside of a launcher; any other error names each missing or wrong variable.
 func Current() (Info, error) {
 	jobID, ok := os.LookupEnv("TORCHELASTIC_RUN_ID")
 	if !ok {
@@ -73,12 +75,13 @@ func Current() (Info, error) {
 	return info, nil
 }
 
-// Master is the host:port at which rank 0, or golaunch for it, serves the job's store.
+// Master is the host:port of the job's store, which rank 0 or golaunch serves.
 func (i Info) Master() string { return net.JoinHostPort(i.MasterAddr, strconv.Itoa(i.MasterPort)) }
 
-// ReportError leaves err, and the stack of the calling goroutine, where the launcher looks for the cause when the rank ends with
-// a non-zero code: in TORCHELASTIC_ERROR_FILE, as torch's @record does (torch/distributed/elastic/multiprocessing/errors/
-// error_handler.py). Without such a file it does nothing. A later report replaces an earlier one.
+// ReportError stores err and the stack of the calling goroutine for the launcher, as the cause if
+// the rank ends with a non-zero code. It writes to TORCHELASTIC_ERROR_FILE, as torch's @record does
+// (torch/distributed/elastic/multiprocessing/errors/error_handler.py), or does nothing if that is
+// not set. A later report replaces an earlier one.
 func (i Info) ReportError(err error) error {
 	if i.ErrorFile == "" {
 		return nil
@@ -93,7 +96,7 @@ func (i Info) ReportError(err error) error {
 	}
 	text, failed := json.Marshal(map[string]message{"message": {
 		Message: err.Error(),
-		// A report shows the stack and not the message, so the stack says both.
+		// The launcher shows the stack and not the message, so the stack has both.
 		Extra: extra{fmt.Sprintf("%v\n\n%s", err, debug.Stack()), strconv.FormatInt(time.Now().Unix(), 10)},
 	}})
 	if failed == nil {
@@ -105,8 +108,9 @@ func (i Info) ReportError(err error) error {
 	return nil
 }
 
-// Beat says that this rank has finished a step, of 0 or more, out of a total, or of 0 if that is not known. One that did so once must go on,
-// at least every --hang-timeout, or its attempt fails. It does nothing where nobody listens.
+// Beat says that this rank has finished a step, from 0 on, out of a total, or 0 if that is unknown.
+// A rank that called it once must go on calling it, at least every --hang-timeout, or its attempt
+// fails. Without a launcher it does nothing.
 func (i Info) Beat(step, total int64) error {
 	if i.HeartbeatFile == "" {
 		return nil
@@ -119,7 +123,7 @@ func (i Info) Beat(step, total int64) error {
 
 const maxInt32 = 1<<31 - 1
 
-// below is the largest position among n; where n itself could not be read, it must not make the positions look wrong too.
+// below is the largest position among n. If n itself could not be read, positions are not limited.
 func below(n int) int {
 	if n == 0 {
 		return maxInt32
@@ -127,7 +131,7 @@ func below(n int) int {
 	return n - 1
 }
 
-// reader collects what is wrong, so that one look at the error shows all of it.
+// reader collects all errors.
 type reader struct{ errs []error }
 
 func (r *reader) number(name string, least, most int) int {

@@ -115,7 +115,8 @@ func TestReportError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The shape that torch/distributed/elastic/multiprocessing/errors/__init__.py reads; its timestamp is a string.
+	// The shape that torch/distributed/elastic/multiprocessing/errors/__init__.py reads; its
+	// timestamp is a string.
 	var got struct {
 		Message struct {
 			Message   string

@@ -12,65 +12,75 @@ import (
 type Visibility string
 
 const (
-	// SeeJob shows every rank all of the job's GPUs on its node; a rank's own is cuda:LOCAL_RANK. CUDA shows a process one MIG
-	// device at most, so ranks on MIG devices want [SeeOwn].
+	// SeeJob shows every rank all of the job's GPUs on its node; its own is cuda:LOCAL_RANK. CUDA
+	// shows a process at most one MIG device, so ranks on MIG devices need [SeeOwn].
 	SeeJob Visibility = "job"
-	// SeeOwn shows a rank its own GPU alone, as cuda:0, and sets LOCAL_RANK=0, as torchrun --virtual-local-rank does, for CPU ranks
-	// too: torch.cuda.set_device(LOCAL_RANK) would fail with any other.
+	// SeeOwn shows a rank only its own GPU, as cuda:0, and sets LOCAL_RANK=0, for CPU ranks too, as
+	// torchrun --virtual-local-rank does: torch.cuda.set_device(LOCAL_RANK) would fail with any
+	// other.
 	SeeOwn Visibility = "own"
 )
 
 // Facts is what is known about one rank of one attempt.
 type Facts struct {
 	JobID string
-	// Rank counts in the job. LocalRank counts among the LocalWorldSize ranks of the node, and is the position of the rank's GPU
-	// in GPUs; Rank-LocalRank is the same for all ranks of a node.
+	// Rank counts in the job. LocalRank counts among the LocalWorldSize ranks of the node, and is
+	// the position of the rank's GPU in GPUs. Rank-LocalRank is the same for all ranks of a node.
 	Rank, LocalRank           int
 	WorldSize, LocalWorldSize int
 	NodeRank, Nodes           int
 	NodeName                  string
-	// MasterAddr is where rank 0 runs: an address in text, IPv6 without brackets, or a host name.
+	// MasterAddr is where rank 0 runs: an address, IPv6 without brackets, or a host name.
 	MasterAddr string
 	MasterPort int
-	// StoreHosted says that golaunch itself serves torch's TCPStore at MasterAddr:MasterPort. Without it rank 0 does.
+	// StoreHosted says that golaunch serves torch's TCPStore at MasterAddr:MasterPort; otherwise
+	// rank 0 does.
 	StoreHosted bool
-	// Proxied says that other nodes than rank 0's have a proxy of the TCPStore each, at ProxyAddr:ProxyPort, of which those are empty where
-	// there is none.
+	// Proxied says that nodes other than rank 0's have a proxy of the TCPStore at
+	// ProxyAddr:ProxyPort, which are empty where there is none.
 	Proxied   bool
 	ProxyAddr string
 	ProxyPort int
-	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts for each agent.
+	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts
+	// per agent.
 	Attempt, MaxRestarts int
-	// Role is "default" when empty, as under torchrun, RoleSize the ranks of the job that have it, and RoleRank the position among them; 0
-	// and 0 where all have it.
+	// Role is "default" when empty, as under torchrun. RoleSize is the number of the job's ranks
+	// with that role, and RoleRank the position among them; 0 and 0 if all have it.
 	Role               string
 	RoleSize, RoleRank int
-	// GPUs are those of the job on this node, in the order of local ranks, and GPU is the rank's own; nil for a CPU rank. Their
-	// Index counts the machine's GPUs, also where golaunch inherited a CUDA_VISIBLE_DEVICES that shows it only some.
+	// GPUs are those of the job on this node, in the order of local ranks, and GPU is the rank's
+	// own; nil for a CPU rank. Index counts the machine's GPUs, even if an inherited
+	// CUDA_VISIBLE_DEVICES shows golaunch only some.
 	GPUs []placement.GPU
 	GPU  *placement.GPU
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
-	// CPUs are those that the rank is bound to, as the kernel lists them ("0-23,96-119"), and Bound says why; empty for a rank that is
-	// not bound. Cores is how many of them are its own; 0 where it shares them.
+	// CPUs are those that the rank is bound to, as the kernel lists them ("0-23,96-119"), and Bound
+	// says why; empty if it is not bound. Cores is how many of them are its own; 0 if it shares
+	// them.
 	CPUs, Bound string
 	Cores       int
-	// ErrorFile is where torch's @record and [Info.ReportError] leave the error that ended the rank; none when empty.
+	// ErrorFile is where torch's @record and [Info.ReportError] store the error that ended the
+	// rank; empty for none.
 	ErrorFile string
-	// NoticeFile is where the rank finds out that it will be stopped, and how it says that it is ready; none when empty.
+	// NoticeFile is where the rank learns that it will be stopped, and how it says that it is
+	// ready; empty for none.
 	NoticeFile string
-	// HeartbeatFile is where the rank may say how far it is; none when empty.
+	// HeartbeatFile is where the rank may report its progress; empty for none.
 	HeartbeatFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
-	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty where any will do.
+	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty
+	// means any.
 	Ports string
-	// Endpoint is a socket by which a controller on another machine reaches the rank; empty for none.
+	// Endpoint is a socket by which a controller on another machine reaches the rank; empty for
+	// none.
 	Endpoint string
 }
 
-// Vars gives the variables that a rank needs: the set of torchrun 2.14 (torch/distributed/elastic/agent/server/
-// local_elastic_agent.py), NODE_RANK and NNODES, which many scripts expect, and GOLAUNCH_* for the rest.
+// Vars returns the variables that a rank needs: those of torchrun 2.14
+// (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
+// scripts expect, and GOLAUNCH_* for the rest.
 func Vars(f Facts) []Var {
 	return slices.Concat(f.torch(), f.golaunch(), f.cuda(), f.defaults())
 }
@@ -165,7 +175,8 @@ func (f Facts) cuda() []Var {
 	}
 }
 
-// deviceList names GPUs for CUDA_VISIBLE_DEVICES: by number, or by UUID as soon as one is a MIG device, which has no number.
+// deviceList names GPUs for CUDA_VISIBLE_DEVICES by number, or by UUID if one is a MIG device,
+// which has no number.
 func deviceList(gpus []placement.GPU) string {
 	mig := slices.ContainsFunc(gpus, func(g placement.GPU) bool { return strings.HasPrefix(g.UUID, "MIG-") })
 	names := make([]string, len(gpus))

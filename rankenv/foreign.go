@@ -2,12 +2,14 @@ package rankenv
 
 import "strings"
 
-// strangers are the variables by which other launchers tell a process who it is. Under golaunch they tell it wrong: an MPI-aware
-// library would join a world that does not exist, and Lightning or DeepSpeed take their rank from whatever they find first. What
-// Slurm says about the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) is still true and stays, and so do PBS_JOBID, LSB_*,
-// SM_* and the like: Lightning's detect() asks for SLURM_NTASKS, for JSM_NAMESPACE_*, or for an MPI world, none of which a rank
-// has. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow, Volcano) loses to the rank's own.
-var strangers = []struct{ why, names string }{
+// foreignVars are the variables by which other launchers identify a process. Under golaunch they
+// are wrong: an MPI-aware library would join a world that does not exist, and Lightning or
+// DeepSpeed take their rank from the first that they find. Slurm's variables about the whole job
+// (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) are still true and stay, and so do PBS_JOBID, LSB_*, SM_*
+// and the like: Lightning's detect() needs SLURM_NTASKS, JSM_NAMESPACE_*, or an MPI world, none of
+// which a rank has. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow, Volcano) loses to the rank's
+// own.
+var foreignVars = []struct{ why, names string }{
 	{"names a process of MPI's process manager", "PMI_* PMI2_* PMIX_* HYDRA_* HYDI_* MPI_LOCALRANKID MPI_LOCALNRANKS MPIRUN_*"},
 	{"names a process of Open MPI's mpirun", "OMPI_* PRTE_*"},
 	{"names a process of MVAPICH's mpirun", "MV2_COMM_WORLD_* MVP_COMM_WORLD_* MPISPAWN_*"},
@@ -31,7 +33,7 @@ type prefix struct{ text, why string }
 
 func compile() (exact map[string]string, prefixes []prefix) {
 	exact = map[string]string{}
-	for _, s := range strangers {
+	for _, s := range foreignVars {
 		for name := range strings.FieldsSeq(s.names) {
 			if text, ok := strings.CutSuffix(name, "*"); ok {
 				prefixes = append(prefixes, prefix{text, s.why})
@@ -53,7 +55,8 @@ func foreign(name string) string {
 	return strangerWhy[name]
 }
 
-// secret says whether a variable holds golaunch's token, or where it is, or the order of an agent, which has it.
+// secret reports whether a variable holds golaunch's token, its path, or an agent's order, which
+// contains it.
 func secret(name string) bool {
 	return strings.HasPrefix(name, "GOLAUNCH_TOKEN") || name == "GOLAUNCH_ENLISTMENT"
 }

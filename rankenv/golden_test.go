@@ -34,7 +34,8 @@ var added = map[string]string{
 	"CUDA_DEVICE_ORDER": "only for GPU ranks: makes the numbers in CUDA_VISIBLE_DEVICES mean what placement means",
 }
 
-// TestGolden compares with dumps of the real torchrun 2.14, made by testdata/torchrun-2.14/capture.sh.
+// TestGolden compares with dumps of the real torchrun 2.14, made by
+// testdata/torchrun-2.14/capture.sh.
 func TestGolden(t *testing.T) {
 	minimal := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "USE_LIBUV=0"}
 	inherited := []string{

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// Layers is what the environment of a node's ranks is made of besides the facts about each.
+// Layers is what the environment of a node's ranks is made of, besides the facts about each rank.
 type Layers struct {
 	// User has the --env settings, as [ParseEnv] returns them. The last of a name wins.
 	User []Var
 	// Inherited is an environment as [os.Environ] returns it.
 	Inherited []string
-	// KeepEnv leaves inherited variables of other launchers in place (--keep-env). Facts about the rank win all the same, and a
-	// token of golaunch is removed all the same.
+	// KeepEnv keeps inherited variables of other launchers (--keep-env). Facts about the rank still
+	// win, and golaunch's token is still removed.
 	KeepEnv bool
 }
 
-// Base is the part of the environment that the ranks of a node share. It does not change, and any goroutine may use it.
+// Base is the part of the environment that the ranks of a node share. It does not change, and any
+// goroutine may use it.
 type Base struct {
 	vars, dropped []Var
 	pairs         []string       // vars as NAME=value
@@ -27,7 +28,7 @@ type Base struct {
 
 // Env is the whole environment of one rank, for people to read.
 type Env struct {
-	// Vars are set. They are sorted by name, and no two have the same.
+	// Vars are set. They are sorted by name, without duplicates.
 	Vars []Var
 	// Dropped lost to a variable in Vars, or were removed; Reason says which.
 	Dropped []Var
@@ -45,7 +46,8 @@ func Merge(l Layers) *Base {
 	return b
 }
 
-// With adds settings, such as those of package nccl, that yield to all that b has. It does not change b.
+// With adds settings, such as those of package nccl, that yield to all that b has. It does not
+// change b.
 func (b *Base) With(vars []Var) *Base {
 	more := &Base{
 		vars: slices.Clone(b.vars), dropped: slices.Clone(b.dropped), pairs: slices.Clone(b.pairs), index: maps.Clone(b.index),
@@ -56,7 +58,7 @@ func (b *Base) With(vars []Var) *Base {
 	return more
 }
 
-// add is called in the order of precedence: who comes first with a name keeps it.
+// add is called in order of precedence: the first variable of a name stays.
 func (b *Base) add(v Var) {
 	if i, ok := b.index[v.Name]; ok {
 		b.dropped = append(b.dropped, v.lostTo(b.vars[i]))
@@ -84,7 +86,7 @@ func (b *Base) inherit(pair string, keep bool) {
 	b.dropped = append(b.dropped, v)
 }
 
-// Environ is the environment of one rank, for [os/exec.Cmd.Env]: no name comes twice.
+// Environ is the environment of one rank, for [os/exec.Cmd.Env], without duplicates.
 func (b *Base) Environ(f Facts) []string {
 	vars := Vars(f)
 	out := make([]string, len(b.pairs), len(b.pairs)+len(vars))
@@ -99,7 +101,8 @@ func (b *Base) Environ(f Facts) []string {
 	return out
 }
 
-// Explain is the same environment as [Base.Environ], with the source and the reason of each variable, and what was dropped.
+// Explain is the environment of [Base.Environ] with the source and the reason of each variable, and
+// what was dropped.
 func (b *Base) Explain(f Facts) Env {
 	e := Env{Vars: slices.Clone(b.vars), Dropped: slices.Clone(b.dropped)}
 	for _, v := range Vars(f) {

@@ -10,8 +10,9 @@ import (
 
 var validName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// ParseEnv reads one --env setting: NAME=value, or NAME alone for the value that the caller's own environment has. It refuses a
-// name that is not a POSIX environment variable name, a NUL byte in the value, and golaunch's token.
+// ParseEnv reads one --env setting: NAME=value, or NAME alone for the caller's own value. It
+// refuses a name that is not a POSIX environment variable name, a NUL byte in the value, and
+// golaunch's token.
 func ParseEnv(arg string) (Var, error) {
 	name, value, given := strings.Cut(arg, "=")
 	switch {

@@ -11,10 +11,11 @@ import (
 // queue has the calls of a worker whose answers are wanted.
 type queue struct {
 	mu sync.Mutex
-	// waiting are those that have not begun, in the order in which they were made. More says that there may be one.
+	// waiting are the calls that have not started, in order. more says that there may be one.
 	waiting []rpcframe.Frame
 	more    chan struct{}
-	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
+	// running is the current call, and end cancels it; nil if its answer is not wanted, or no call
+	// runs.
 	running uint64
 	end     func()
 }
@@ -36,7 +37,7 @@ func (q *queue) put(f rpcframe.Frame) bool {
 	return true
 }
 
-// cancel says that nobody wants the answer to a call any more.
+// cancel drops a call whose answer is not wanted any more.
 func (q *queue) cancel(call uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,9 +49,9 @@ func (q *queue) cancel(call uint64) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(f rpcframe.Frame) bool { return f.Call == call })
 }
 
-// take waits for the next call, which end ends.
+// take waits for the next call, which end cancels.
 func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool) {
-	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
+	for ctx.Err() == nil { // an ending worker answers no calls
 		q.mu.Lock()
 		if len(q.waiting) > 0 {
 			f = q.waiting[0]
@@ -68,7 +69,7 @@ func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool
 	return f, false
 }
 
-// ended says whether the answer of the call that has run is wanted.
+// ended reports whether the answer of the finished call is wanted.
 func (q *queue) ended() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,9 +1,10 @@
-// Package rankenv turns what is known about one rank into the environment of its process, and back.
+// Package rankenv turns the facts about one rank into the environment of its process, and back.
 //
-// The launcher's side is [Vars], which gives a rank torchrun's variables with torchrun's values and golaunch's own, and [Merge],
-// which lays them over what the user set, inherited and chose as a preset. Every variable says where it came from and why.
+// The launcher uses [Vars], which returns torchrun's variables with torchrun's values and
+// golaunch's own, and [Merge], which combines them with what the user set, inherited and chose as a
+// preset. Every variable has its source and reason.
 //
-// The trainer's side, for trainers written in Go, is [Current]:
+// Trainers in Go use [Current]:
 //
 //	me, err := rankenv.Current()
 //	if err != nil {
@@ -11,10 +12,10 @@
 //	}
 //	fmt.Printf("rank %d of %d, rank 0 listens at %s\n", me.Rank, me.WorldSize, me.Master())
 //
-// It reads torchrun's names only, so the same trainer also runs under torchrun.
+// It reads only torchrun's names, so the same trainer also runs under torchrun.
 package rankenv
 
-// Var is one environment variable, with the answer to "who set this, and why".
+// Var is an environment variable with who set it and why.
 type Var struct {
 	Name, Value string
 	Source      Source
@@ -22,21 +23,21 @@ type Var struct {
 	Reason string
 }
 
-// Source is where a variable comes from. It decides who wins when two sources set the same name: [User], then [Torch] and
-// [Golaunch], then [Inherited], then [Preset], then [Default].
+// Source is where a variable comes from. If two sources set the same name, the precedence is
+// [User], then [Torch] and [Golaunch], then [Inherited], then [Preset], then [Default].
 type Source string
 
 const (
 	// User is an explicit --env NAME=value. It beats everything.
 	User Source = "user"
-	// Torch is a fact about the rank under the name that torchrun gives it. A fact beats an inherited variable: a RANK that is
-	// already there is about another process.
+	// Torch is a fact about the rank under torchrun's name. It beats an inherited variable: an
+	// existing RANK is about another process.
 	Torch Source = "torch"
-	// Golaunch is a fact about the rank that torchrun has no name for.
+	// Golaunch is a fact about the rank for which torchrun has no name.
 	Golaunch Source = "golaunch"
 	// Inherited is the environment of the golaunch process on the rank's node.
 	Inherited Source = "inherited"
-	// Preset is a setting for the fabric, made by package nccl.
+	// Preset is a setting of package nccl for the fabric.
 	Preset Source = "preset"
 	// Default is a setting that yields to any other.
 	Default Source = "default"

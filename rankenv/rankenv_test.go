@@ -12,7 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// eight are the facts of the rank that has the given position on the second of two nodes with 8 GPUs.
+// eight are the facts of the rank that has the given position on the second of two nodes with 8
+// GPUs.
 func eight(localRank int) rankenv.Facts {
 	gpus := make([]placement.GPU, 8)
 	for i := range gpus {
@@ -252,7 +253,8 @@ func pairs(vars []rankenv.Var) []string {
 	return out
 }
 
-// BenchmarkNode makes the environments of 128 ranks, the most that a node is expected to have, over 100 inherited variables.
+// BenchmarkNode makes the environments of 128 ranks, the most that a node is expected to have, over
+// 100 inherited variables.
 func BenchmarkNode(b *testing.B) {
 	inherited := make([]string, 100)
 	for i := range inherited {

@@ -9,22 +9,24 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// Handler answers a call of a controller. ctx ends when nobody wants the answer any more.
+// Handler answers a call of a controller. ctx ends when the answer is not wanted any more.
 type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 
-// ErrNoController says that no controller has started this process.
+// ErrNoController means that no controller started this process.
 var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; launcher.Reservation.Group starts one")
 
-// Serve makes this rank a worker of its group: it answers calls by their names, one after another in the order in which they were made, until its
-// controller needs it no more, and then returns nil. A connection that breaks is made again, and no call is lost by that. A handler that panics has failed, and the
-// rank goes on. In turns of groups on the same GPUs the handlers "offload" and "onload" are called, without input, where there are such.
+// Serve makes this rank a worker of its group. It answers calls by name, one after another in
+// order, until its controller is done with it, and then returns nil. A broken connection is made
+// again without losing calls. A handler that panics has failed, and the rank goes on. If groups
+// take turns on the same GPUs, the handlers "offload" and "onload" are called without input, if
+// they exist.
 func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
-	way, conn, err := reachController()
+	route, conn, err := reachController()
 	if err != nil {
 		return err
 	}
 	w := newServer(i, handlers)
-	if err := w.serve(ctx, way, conn); err != nil && ctx.Err() == nil {
+	if err := w.serve(ctx, route, conn); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the controller: %w", err)
 	}
 	return context.Cause(ctx)
@@ -45,7 +47,7 @@ func (w *server) one(ctx context.Context) {
 		return
 	}
 	if answer := w.do(ctx, f); w.calls.ended() {
-		w.say(answer)
+		w.send(answer)
 	}
 }
 

@@ -13,14 +13,15 @@ import (
 
 // TestAHandlerThatPanics has failed, with its stack.
 func TestAHandlerThatPanics(t *testing.T) {
-	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no way") }}}
+	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no route") }}}
 	f := w.do(t.Context(), rpcframe.Frame{Kind: rpcframe.Call, Call: 7, Name: "panic"})
-	if f.Kind != rpcframe.Error || f.Call != 7 || !strings.Contains(string(f.Body), "panic: no way") || !strings.Contains(string(f.Body), "serve_test.go") {
+	if f.Kind != rpcframe.Error || f.Call != 7 || !strings.Contains(string(f.Body), "panic: no route") || !strings.Contains(string(f.Body), "serve_test.go") {
 		t.Errorf("%+v %s", f, f.Body)
 	}
 }
 
-// TestCancelledCallsTakeNoRoom: a worker that is busy gets more calls than may have no answer, which are cancelled before they begin, and does what is wanted.
+// TestCancelledCallsTakeNoRoom: a worker that is busy gets more calls than may have no answer,
+// which are cancelled before they begin, and does what is wanted.
 func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	mine, its := net.Pipe()
 	ran := 0
@@ -29,7 +30,7 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 		"run":  func(_ context.Context, in []byte) ([]byte, error) { ran++; return in, nil },
 	})
 	served := make(chan error, 1)
-	go func() { served <- w.serve(t.Context(), way{}, its) }()
+	go func() { served <- w.serve(t.Context(), route{}, its) }()
 	in := bufio.NewReader(mine)
 	hear := func(kind rpcframe.Kind) rpcframe.Frame {
 		t.Helper()

@@ -105,7 +105,7 @@ type Coordinator struct {
 	queries    queries
 	succession succession
 	// messages are for people, and journal has the events of the only job.
-	messages *asyncwriter.Speaker
+	messages *asyncwriter.Writer
 	journal  *journal.Journal
 	// restored says that a coordinator before this one has admitted agents.
 	restored bool

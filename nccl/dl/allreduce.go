@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Comm is a communicator: a rank among others that reduce together, on a device of its own.
+// Comm is a communicator: one of several ranks that reduce together, on a device of its own.
 type Comm struct {
 	nccl   collectives
 	device *Device
@@ -18,10 +18,11 @@ type Comm struct {
 	size   int
 }
 
-// UniqueID names a communicator: one rank makes it, and all others get it from there. It is laid out as ncclUniqueId.
+// UniqueID names a communicator: one rank makes it and passes it to the others. Its layout is that
+// of ncclUniqueId.
 type UniqueID struct{ Bytes [128]byte }
 
-// collectives are the functions of nccl.h that a reduction needs, beside ncclGetVersion.
+// collectives are the functions of nccl.h for a reduction.
 type collectives struct {
 	uniqueID    func(*UniqueID) int32
 	errorString func(int32) string
@@ -29,13 +30,12 @@ type collectives struct {
 	allReduce   func(send, recv, count uintptr, datatype, op int32, comm, stream uintptr) int32
 	destroy     func(comm uintptr) int32
 	abort       func(comm uintptr) int32
-	// initScalable is of NCCL 2.23 and later, initConfig of 2.14 and later, lastError of 2.13 and later; nil before.
+	// initScalable needs NCCL 2.23, initConfig 2.14 and lastError 2.13; otherwise they are nil.
 	initScalable func(comm *uintptr, size, rank, ids int32, id *UniqueID, config uintptr) int32
 	initConfig   func(comm *uintptr, size int32, id UniqueID, rank int32, config uintptr) int32
 	lastError    func(comm uintptr) string
 }
 
-// ncclFloat32 and ncclSum in nccl.h.
 const (
 	float32Type = 7
 	sumOp       = 0
@@ -64,8 +64,8 @@ func (l *Library) collectives() (c collectives, err error) {
 	return c, nil
 }
 
-// NewID makes the name of a new communicator. This process must live until all its ranks have joined: they meet at a port of its own.
-// It needs no GPU.
+// NewID makes the name of a new communicator. The ranks meet at a port of this process, which must
+// live until all have joined. It needs no GPU.
 func (l *Library) NewID() (id UniqueID, err error) {
 	c, err := l.collectives()
 	if err != nil {
@@ -74,7 +74,8 @@ func (l *Library) NewID() (id UniqueID, err error) {
 	return id, c.check("ncclGetUniqueId", c.uniqueID(&id), 0)
 }
 
-// Join makes this process one of the ranks, from 0 to below size, and returns when all are there. It waits for them without a limit.
+// Join makes this process one of the ranks, from 0 to size-1. It returns when all have joined, and
+// waits without a limit.
 func (l *Library) Join(d *Device, id UniqueID, rank, size int) (*Comm, error) {
 	c := &Comm{device: d, rank: rank, size: size}
 	var err error
@@ -86,7 +87,7 @@ func (l *Library) Join(d *Device, id UniqueID, rank, size int) (*Comm, error) {
 		return nil, err
 	}
 	defer unlock()
-	// Without a configuration NCCL has its default one (src/init.cc), and the call blocks.
+	// Without a configuration NCCL uses its default one (src/init.cc), and the call blocks.
 	if c.nccl.initScalable != nil {
 		return c, c.nccl.check("ncclCommInitRankScalable", c.nccl.initScalable(&c.handle, int32(size), int32(rank), 1, &id, 0), 0)
 	}
@@ -103,25 +104,27 @@ func (c *Comm) current() (unlock func(), err error) {
 	return runtime.UnlockOSThread, nil
 }
 
-// Close leaves the communicator, which all its ranks do.
+// Close leaves the communicator. All its ranks must call it.
 func (c *Comm) Close() error { return c.nccl.check("ncclCommDestroy", c.nccl.destroy(c.handle), 0) }
 
-// Abort leaves a communicator that has failed, without the other ranks.
+// Abort leaves a failed communicator without the other ranks.
 func (c *Comm) Abort() error { return c.nccl.check("ncclCommAbort", c.nccl.abort(c.handle), 0) }
 
 const (
-	// large is of the message that measures bandwidth and small of that for latency, in floats.
+	// large is the message that measures bandwidth, and small that for latency, in floats.
 	large, small = 8 << 20, 2
-	// times is how often each is sent, after once to warm up.
+	// times is how often each is sent, after one to warm up.
 	times = 10
 )
 
-// ErrSum says that a sum over all ranks is wrong: something corrupts data without a word.
+// ErrSum means that a sum over all ranks is wrong: something silently corrupts data.
 var ErrSum = errors.New("the sum is wrong")
 
-// Measure reduces over all ranks, which call it together, and checks the sum of each element. Latency is that of an all-reduce of
-// 8 bytes. Bandwidth is the bus bandwidth in GB/s of one of 32 MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time,
-// by 2(n-1)/n for n ranks, which is comparable for all n; 0 for a rank alone. Without an answer of other ranks it does not return.
+// Measure reduces over all ranks, which must call it together, and checks the sum of each element.
+// latency is that of an all-reduce of 8 bytes. bandwidth is the bus bandwidth in GB/s of one of 32
+// MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time, times 2(n-1)/n for n ranks,
+// which is comparable for all n; 0 for a single rank. It does not return while other ranks do not
+// answer.
 func (c *Comm) Measure() (latency time.Duration, bandwidth float64, err error) {
 	unlock, err := c.current()
 	if err != nil {
@@ -161,7 +164,7 @@ func (c *Comm) measure(send, recv uintptr) (latency time.Duration, bandwidth flo
 	return latency, 4 * large / each.Seconds() / 1e9 * 2 * (n - 1) / n, nil
 }
 
-// reduce sends a message a number of times in a row, and returns how long each took.
+// reduce sends a message a number of times, and returns the time of each.
 func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration, err error) {
 	begin := time.Now()
 	for range times {
@@ -176,8 +179,8 @@ func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration,
 	return time.Since(begin) / time.Duration(times), nil
 }
 
-// wait asks stream and communicator in turn, as nccl-tests does (testStreamSynchronize in src/common.cu): a stream with a failed
-// communicator never ends, and neither has an event to wait for.
+// wait polls stream and communicator, as nccl-tests does (testStreamSynchronize in src/common.cu):
+// a stream with a failed communicator never ends, and neither has an event to wait for.
 func (c *Comm) wait() error {
 	for {
 		idle, err := c.device.idle()

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/dylib"
 )
 
-// Device is a GPU with memory and a stream, through the driver's libcuda alone. It is for one goroutine at a time, and its driver may
-// hang: leave it to a short-lived child as with [Open].
+// Device is a GPU with memory and a stream, through the driver's libcuda alone. It is for one
+// goroutine at a time. Its driver may hang: use it in a short-lived child, as with [Open].
 type Device struct {
 	cuda    driver
 	ordinal int
@@ -18,7 +18,8 @@ type Device struct {
 	stream  uintptr
 }
 
-// driver is libcuda's C functions (cuda.h, CUDA 11 and later). Addresses on the GPU are numbers here.
+// driver is libcuda's C functions (cuda.h, CUDA 11 and later). Addresses on the GPU are numbers
+// here.
 type driver struct {
 	initialize  func(flags uint32) result
 	deviceGet   func(device *int32, ordinal int32) result
@@ -35,17 +36,15 @@ type driver struct {
 	errorName   func(code result, name **byte) result
 }
 
-// result is a CUresult.
 type result int32
 
 const (
-	// notReady is CUDA_ERROR_NOT_READY, and nonBlocking CU_STREAM_NON_BLOCKING.
 	notReady    result = 600
 	nonBlocking uint32 = 1
 )
 
-// OpenDevice takes the GPU into use that has this number, among those that CUDA_VISIBLE_DEVICES shows, in its primary context, which
-// NCCL uses too.
+// OpenDevice opens the GPU with this number among those in CUDA_VISIBLE_DEVICES, in its primary
+// context, which NCCL uses too.
 func OpenDevice(ordinal int) (*Device, error) {
 	d := &Device{ordinal: ordinal}
 	runtime.LockOSThread() // a context is current on a thread
@@ -92,7 +91,7 @@ func (c *driver) open() error {
 	})
 }
 
-// bind finds each function in a library, by its name.
+// bind finds the functions of a library by name.
 func bind(lib uintptr, functions map[string]any) error {
 	for name, fn := range functions {
 		symbol, err := dylib.Symbol(lib, name)
@@ -104,10 +103,10 @@ func bind(lib uintptr, functions map[string]any) error {
 	return nil
 }
 
-// Close lets go of the GPU, once its memory is free.
+// Close releases the GPU. Its memory must be free.
 func (d *Device) Close() error { return d.check("cuDevicePrimaryCtxRelease", d.cuda.release(d.handle)) }
 
-// allocate gives memory for a number of floats, with these values in it unless they are nil.
+// allocate returns memory for a number of floats, filled with values unless they are nil.
 func (d *Device) allocate(count int, values []float32) (address uintptr, err error) {
 	if err := d.check("cuMemAlloc", d.cuda.alloc(&address, uintptr(4*count))); err != nil || values == nil {
 		return address, err
@@ -115,7 +114,7 @@ func (d *Device) allocate(count int, values []float32) (address uintptr, err err
 	if err := d.check("cuMemcpyHtoD", d.cuda.toDevice(address, unsafe.Pointer(&values[0]), uintptr(4*len(values)))); err != nil {
 		return address, err
 	}
-	// A copy from pageable memory may still be on its way, and the stream does not wait for it.
+	// A copy from pageable memory may still be in progress, and the stream does not wait for it.
 	return address, d.check("cuCtxSynchronize", d.cuda.synchronize())
 }
 
@@ -123,7 +122,7 @@ func (d *Device) read(values []float32, from uintptr) error {
 	return d.check("cuMemcpyDtoH", d.cuda.toHost(unsafe.Pointer(&values[0]), from, uintptr(4*len(values))))
 }
 
-// idle says whether the stream has done all its work.
+// idle reports whether the stream has done all its work.
 func (d *Device) idle() (bool, error) {
 	code := d.cuda.query(d.stream)
 	if code == notReady {

@@ -1,5 +1,5 @@
-// Package dl speaks to NCCL itself: to the library libnccl, loaded without cgo, and to the RAS service that every process of an
-// NCCL job runs.
+// Package dl talks to NCCL itself: to the library libnccl, loaded without cgo, and to the RAS
+// service that every process of an NCCL job runs.
 package dl
 
 import (
@@ -22,13 +22,13 @@ type Library struct {
 	getVersion func(*int32) int32
 }
 
-// Open loads the libnccl at path, or without a path the one that the dynamic loader finds as libnccl.so.2. The loader does not
-// look into Python's packages.
+// Open loads the libnccl at path, or if path is empty, the libnccl.so.2 that the dynamic loader
+// finds. The loader does not look into Python's packages.
 //
-// Loading runs the library's code in this process, and a wrong or broken one takes the process down with it. So a process that
-// must live on, as an agent, leaves this to a short-lived child.
+// Loading runs the library's code in this process, so a broken one can end the process. A process
+// that must live on, such as an agent, leaves this to a short-lived child.
 func Open(path string) (*Library, error) {
-	// dlerror tells of the last failure on the calling thread.
+	// dlerror returns the last failure on the calling thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := dylib.Open(cmp.Or(path, soname), dylib.Now|dylib.Local)
@@ -69,7 +69,7 @@ func fileAt(addr uint64) (string, error) {
 // Path is the file that the library was loaded from, with symbolic links resolved.
 func (l *Library) Path() string { return l.path }
 
-// Version asks the library which NCCL it is. It needs no GPU.
+// Version asks the library for its version. It needs no GPU.
 func (l *Library) Version() (Version, error) {
 	if l.handle == 0 {
 		return Version{}, fmt.Errorf("ask %s for its version: it is closed", l.path)
@@ -81,7 +81,7 @@ func (l *Library) Version() (Version, error) {
 	return decode(code)
 }
 
-// Close unloads the library, unless something else in the process uses it too. Closing twice is once.
+// Close unloads the library, unless the process uses it elsewhere. A second Close does nothing.
 func (l *Library) Close() error {
 	if l.handle == 0 {
 		return nil

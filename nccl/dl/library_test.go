@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// TestMain makes of this binary the child that loads a library: it says what it loaded, or why not, and waits to be released.
+// TestMain makes of this binary the child that loads a library: it says what it loaded, or why not,
+// and waits to be released.
 func TestMain(m *testing.M) {
 	if path, child := os.LookupEnv("GOLAUNCH_TEST_OPEN"); child {
 		fmt.Println(describe(path))
@@ -40,7 +41,8 @@ func describe(path string) string {
 	return v.String() + " " + l.Path()
 }
 
-// child loads the library in a process of its own, which lives as long as the test, and returns what it says and its number.
+// child loads the library in a process of its own, which lives as long as the test, and returns
+// what it says and its number.
 func child(t *testing.T, path string, env ...string) (said string, pid int) {
 	t.Helper()
 	// The test's own context ends before the child is released.
@@ -185,7 +187,8 @@ func TestLoaderSearches(t *testing.T) {
 	}
 }
 
-// TestRealLibrary runs only with GOLAUNCH_TEST_LIBNCCL, the path of a libnccl.so.2, since NVIDIA's is hundreds of megabytes.
+// TestRealLibrary runs only with GOLAUNCH_TEST_LIBNCCL, the path of a libnccl.so.2, since NVIDIA's
+// is hundreds of megabytes.
 func TestRealLibrary(t *testing.T) {
 	path := os.Getenv("GOLAUNCH_TEST_LIBNCCL")
 	if path == "" {

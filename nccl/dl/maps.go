@@ -10,11 +10,13 @@ import (
 	"strings"
 )
 
-// Loaded lists the libnccl that a process has mapped, sorted; more than one is a mixed-up installation. NCCL that is linked into
-// another library is not found. A path is as the process sees it, so /proc/<pid>/root leads to it from outside of its container,
-// and a file that was deleted since keeps its name.
+// Loaded lists the libnccl that a process has mapped, sorted. More than one is a mixed-up
+// installation. It does not find an NCCL that is linked into another library. A path is as the
+// process sees it, so /proc/<pid>/root leads to it from outside of its container; a file that was
+// deleted since keeps its name.
 //
-// The error is fs.ErrNotExist when there is no such process, and fs.ErrPermission when it is another user's.
+// The error is fs.ErrNotExist if there is no such process, and fs.ErrPermission if it belongs to
+// another user.
 func Loaded(pid int) ([]string, error) {
 	all, err := mappings(pid)
 	return libraries(all), err
@@ -31,13 +33,13 @@ func libraries(all []mapping) []string {
 	return slices.Compact(found)
 }
 
-// mapping is a range of a process's addresses, the last excluded, and the file behind it.
+// mapping is a range of a process's addresses, excluding the last, and its file.
 type mapping struct {
 	from, to uint64
 	path     string
 }
 
-// mappings lists those of a process that have a file behind them. The kernel bounds their number (vm.max_map_count).
+// mappings lists the mapped files of a process. The kernel bounds their number (vm.max_map_count).
 func mappings(pid int) ([]mapping, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -51,8 +53,9 @@ func mappings(pid int) ([]mapping, error) {
 	return all, nil
 }
 
-// parse reads the format of /proc/<pid>/maps (proc_pid_maps(5)): the range of addresses, four columns that do not matter here,
-// and the path, which may have blanks in it. What is no file has a name that does not begin with a slash.
+// parse reads /proc/<pid>/maps (proc_pid_maps(5)): a range of addresses, four other columns, and
+// the path, which may contain blanks. A mapping without a file has no name that begins with a
+// slash.
 func parse(maps io.Reader) ([]mapping, error) {
 	var all []mapping
 	lines := bufio.NewScanner(maps)

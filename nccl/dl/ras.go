@@ -12,33 +12,36 @@ import (
 	"time"
 )
 
-// RASAddr is where NCCL's RAS service listens unless NCCL_RAS_ADDR says otherwise (src/ras/client_support.cc). All processes of a
-// node share it, those of other jobs too: the kernel picks the one that answers, and maybe another for the next connection.
+// RASAddr is where NCCL's RAS service listens unless NCCL_RAS_ADDR is set
+// (src/ras/client_support.cc). All processes of a node share it, even of different jobs: the kernel
+// picks one to answer each connection.
 const RASAddr = "localhost:28028"
 
 const (
-	// patience is how long a process may take to answer a line. NVIDIA's client connects anew after one second.
+	// patience is how long a process may take to answer a line. NVIDIA's client reconnects after
+	// one second.
 	patience = 5 * time.Second
-	// extra is what NCCL allows itself beyond the wait that it was told (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC in
+	// extra is what NCCL allows itself beyond the given wait (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC in
 	// src/ras/ras_internal.h).
 	extra = 5 * time.Second
-	// largest is more than JSON says about 16,384 ranks that are in four communicators each, at under a kilobyte for each.
+	// largest exceeds the JSON about 16,384 ranks in four communicators each, at under a kilobyte
+	// each.
 	largest = 64 << 20
 )
 
-// Client is a connection to the RAS service of one process of an NCCL job: NCCL 2.24 and later, without NCCL_RAS_ENABLE=0. The
-// service knows about the whole job, gives one report and hangs up. A Client is for one goroutine, and hangs up when a context
-// that it was given ends.
+// Client is a connection to the RAS service of one process of an NCCL job: NCCL 2.24 and later,
+// without NCCL_RAS_ENABLE=0. The service knows the whole job, gives one report and hangs up. A
+// Client is for one goroutine, and hangs up when its context ends.
 //
-// Ask about jobs in trouble, not about all jobs all the time: asking has crashed jobs of NCCL 2.26.2, 2.27.3 and 2.29.7, above
-// all while communicators were being made (NVIDIA/nccl#1669, #1762 and #2346).
+// Query only jobs in trouble: queries have crashed jobs of NCCL 2.26.2, 2.27.3 and 2.29.7, mostly
+// while communicators were being made (NVIDIA/nccl#1669, #1762 and #2346).
 type Client struct {
 	addr string
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// Dial connects to the RAS service at addr, a host and a port, and shakes hands. It takes 10 s at most.
+// Dial connects to the RAS service at addr, a host and a port. It takes at most 10 s.
 func Dial(ctx context.Context, addr string) (*Client, error) {
 	dialer := net.Dialer{Timeout: patience}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -57,11 +60,11 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
-// Close hangs up.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Text asks for the report that NCCL writes for people. The service waits that long for other processes, in whole seconds and at
-// least one, and up to 5 s longer. With an error comes what was read until then, at most 64 MiB.
+// Text returns NCCL's report for people. The service waits that long for other processes, in whole
+// seconds and at least one, and up to 5 s longer. With an error it returns what was read so far, at
+// most 64 MiB.
 func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (string, error) {
 	if verbose {
 		return c.report(ctx, "VERBOSE STATUS", wait)
@@ -69,8 +72,9 @@ func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (st
 	return c.report(ctx, "STATUS", wait)
 }
 
-// Report asks for the report that NCCL writes for programs, and waits as [Client.Text] does. With an error, Raw is what was read
-// until then. The error is errors.ErrUnsupported before NCCL 2.28.7, which can still be asked for Text on the same connection.
+// Report returns NCCL's report for programs, and waits as [Client.Text] does. With an error, Raw is
+// what was read so far. The error is errors.ErrUnsupported before NCCL 2.28.7; then the same
+// connection can still be asked for Text.
 func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error) {
 	if err := c.set(ctx, "SET FORMAT json"); err != nil {
 		return Report{}, err
@@ -82,7 +86,8 @@ func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error)
 	return parseReport(raw)
 }
 
-// report ends when the service hangs up. Either format ends with a new line, unless the service failed on the way.
+// report ends when the service hangs up. Either format ends with a newline, unless the service
+// failed.
 func (c *Client) report(ctx context.Context, question string, wait time.Duration) (string, error) {
 	seconds := max(1, (wait+time.Second-1)/time.Second)
 	if err := c.set(ctx, fmt.Sprintf("TIMEOUT %d", seconds)); err != nil {
@@ -104,7 +109,7 @@ func (c *Client) report(ctx context.Context, question string, wait time.Duration
 	return string(raw), err
 }
 
-// set sends a command that has nothing to answer.
+// set sends a command without an answer.
 func (c *Client) set(ctx context.Context, command string) error {
 	switch reply, err := c.command(ctx, command); {
 	case err != nil:
@@ -133,9 +138,10 @@ func (c *Client) command(ctx context.Context, line string) (string, error) {
 	return strings.TrimSpace(string(reply)), nil
 }
 
-// limit ends reads and writes after d, and the connection when ctx ends, until the function that it returns is called.
+// limit ends reads and writes after d, and the connection when ctx ends, until the returned
+// function is called.
 func (c *Client) limit(ctx context.Context, d time.Duration) func() bool {
-	// A connection that cannot have a deadline is closed, and the next read or write says so.
+	// If the connection has no deadlines it is closed, and the next read or write says so.
 	_ = c.conn.SetDeadline(time.Now().Add(d))
 	return context.AfterFunc(ctx, func() { c.conn.Close() })
 }

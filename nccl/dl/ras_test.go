@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// listen serves each connection with the script, on its own goroutine, and hangs up when the script ends. It returns the address.
+// listen serves each connection with the script, on its own goroutine, and hangs up when the script
+// ends. It returns the address.
 func listen(t *testing.T, script func(net.Conn, *bufio.Scanner)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,36 +8,39 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Report is what the RAS service knows about its job. The fields are those of rasDumpCommsToJSON in src/ras/client_support.cc.
+// Report is what the RAS service knows about its job. The fields are those of rasDumpCommsToJSON in
+// src/ras/client_support.cc.
 type Report struct {
 	// Raw is the report as NCCL wrote it.
 	Raw string `json:"-"`
-	// NCCL is the version of the process that was asked, as 2.30.7.
+	// NCCL is the version of the process that answered, such as 2.30.7.
 	NCCL          string         `json:"nccl_version"`
 	Communicators []Communicator `json:"communicators"`
 	Collection    struct {
 		Seconds float64 `json:"collection_time_sec"`
-		// Timeouts counts the connections that gave no answer in time; above 0 the report is not complete.
+		// Timeouts counts the connections without an answer in time. Above 0 the report is
+		// incomplete.
 		Timeouts int `json:"timeouts_count"`
 	} `json:"ras"`
 }
 
-// Communicator is a group of ranks that communicate. Hash and SecondaryHash together tell it from others.
+// Communicator is a group of ranks that communicate. Hash and SecondaryHash together identify it.
 type Communicator struct {
 	Hash          string `json:"hash"`
 	SecondaryHash string `json:"secondary_hash"`
-	// Size is the number of its ranks, those included that the report tells nothing about.
+	// Size is the number of its ranks, including those that the report says nothing about.
 	Size    int           `json:"size"`
 	Ranks   []Rank        `json:"ranks"`
 	Missing []MissingRank `json:"missing_ranks"`
 }
 
-// Process says who a rank is. Its number counts within the communicator; host and process are the same in all of them.
+// Process is the process of a rank. Its number counts within the communicator; host and process are
+// the same in all communicators.
 type Process struct {
 	Rank int `json:"rank"`
 	// Host is an IP address, or "unknown".
 	Host string `json:"host"`
-	// PID is the number in the process's own namespace, -1 when unknown.
+	// PID is the number in the process's own namespace, or -1.
 	PID int `json:"pid"`
 	// CUDADevice counts the GPUs that the process sees, NVMLDevice those of the node.
 	CUDADevice int `json:"cuda_dev"`
@@ -48,28 +51,32 @@ type Process struct {
 type Rank struct {
 	Process
 	State struct {
-		// Init and Async are results as in nccl.h: 0 is success, 7 in progress, anything else an error.
+		// Init and Async are results as in nccl.h: 0 is success, 7 in progress, anything else an
+		// error.
 		Init      int  `json:"init_state"`
 		Async     int  `json:"async_error"`
 		Finalized bool `json:"finalize_called"`
 		Destroyed bool `json:"destroy_flag"`
 		Aborted   bool `json:"abort_flag"`
 	} `json:"status"`
-	// Launched counts the operations that the rank has started, by their name: AllReduce. A rank that is behind is waited for.
+	// Launched counts the operations that the rank has started, by name, such as AllReduce. The
+	// others wait for a rank that is behind.
 	Launched map[string]uint64 `json:"collective_counts"`
 }
 
-// MissingRank is a rank about which nothing came, for it no longer is in the communicator, or for one of the reasons in State.
+// MissingRank is a rank without a report, because it has left the communicator or for a reason in
+// State.
 type MissingRank struct {
 	Process
 	State struct {
 		Unresponsive bool `json:"unresponsive"`
-		// Dead is a process that could not be reached for 60 s (RAS_PEER_DEAD_TIMEOUT in src/ras/ras_internal.h).
+		// Dead is a process that was unreachable for 60 s (RAS_PEER_DEAD_TIMEOUT in
+		// src/ras/ras_internal.h).
 		Dead bool `json:"considered_dead"`
 	} `json:"status"`
 }
 
-// noComma is what NCCL 2.28.9 writes about each missing rank, and is nowhere in valid JSON.
+// noComma matches what NCCL 2.28.9 writes about each missing rank; it never occurs in valid JSON.
 var noComma = lazyregexp.New(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 func parseReport(raw string) (Report, error) {

@@ -15,12 +15,13 @@ type Version struct{ Major, Minor, Patch int }
 // String is as NCCL prints it, 2.30.7.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// Compare is negative when v is older than o, positive when it is newer.
+// Compare is negative if v is older than o, and positive if it is newer.
 func (v Version) Compare(o Version) int {
 	return cmp.Or(cmp.Compare(v.Major, o.Major), cmp.Compare(v.Minor, o.Minor), cmp.Compare(v.Patch, o.Patch))
 }
 
-// decode undoes the macro NCCL_VERSION of nccl.h: 2.8.4 and older are 2804, 2.9.6 and newer are 20906.
+// decode reverses the macro NCCL_VERSION of nccl.h: 2.8.4 and older are 2804, 2.9.6 and newer are
+// 20906.
 func decode(code int32) (Version, error) {
 	n := int(code)
 	switch {
@@ -35,7 +36,7 @@ func decode(code int32) (Version, error) {
 
 var versioned = lazyregexp.New(`^libnccl\.so\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})$`)
 
-// VersionOf reads the version from a library's file name, as in libnccl.so.2.30.7, and says whether the name has one. Those of
+// VersionOf reads the version from a library's file name, such as libnccl.so.2.30.7. The names in
 // Python's packages, libnccl.so.2, have none.
 func VersionOf(file string) (Version, bool) {
 	m := versioned.Get().FindStringSubmatch(path.Base(file))
@@ -44,7 +45,7 @@ func VersionOf(file string) (Version, bool) {
 	}
 	var n [3]int
 	for i := range n {
-		// Up to four digits always are a number.
+		// Up to four digits are always a number.
 		n[i], _ = strconv.Atoi(m[i+1])
 	}
 	return Version{n[0], n[1], n[2]}, true

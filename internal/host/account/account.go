@@ -1,4 +1,4 @@
-// Package account looks a user of this machine up.
+// Package account looks up users of this machine.
 package account
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// User is a user of this machine.
 type User struct {
 	Name, Home, Shell string
 	safefile.Rights
@@ -25,8 +24,9 @@ type User struct {
 // limit bounds the wait for a directory service.
 const limit = 5 * time.Second
 
-// Find asks for the user of a uid, and all groups that he is in. It has getent and id ask (getent(1), id(1)), which know users of LDAP, SSSD
-// and the like: a program without cgo, as golaunch's may be, sees those of /etc/passwd alone (os/user).
+// Find looks up a uid and all groups of the user with getent(1) and id(1), which know users of
+// LDAP, SSSD and the like. A program without cgo, as golaunch's may be, sees only those in
+// /etc/passwd (os/user).
 func Find(ctx context.Context, uid uint32) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -52,8 +52,8 @@ func Find(ctx context.Context, uid uint32) (User, error) {
 	return u, nil
 }
 
-// Home is the home directory of this process's user: HOME, or where that is not set, as in a
-// daemon's environment, what the user database says.
+// Home is the home directory of this process's user: HOME, or if that is not set, as in a daemon,
+// the entry in the user database.
 func Home() (string, error) {
 	home, undefined := os.UserHomeDir()
 	if undefined == nil {
@@ -105,7 +105,8 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Environ is another user's environment as this one's: without what is of his session or of his home, and with what login(1) sets.
+// Environ turns this process's environment into another user's: without variables of the session
+// and the home, and with those that login(1) sets.
 func (u User) Environ(env []string) []string {
 	mine := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

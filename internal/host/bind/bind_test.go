@@ -29,7 +29,8 @@ func gpus(nodes ...int) []bind.Rank {
 	return ranks
 }
 
-// text is a plan in short: the CPUs of each rank, the node of its memory and its own cores; "-" for a rank that is not bound.
+// text is a plan in short: the CPUs of each rank, the node of its memory and its own cores; "-" for
+// a rank that is not bound.
 func text(bindings []bind.Binding) string {
 	words := make([]string, len(bindings))
 	for i, b := range bindings {
@@ -228,7 +229,8 @@ func check(t *rapid.T, machine topology.Topology, ranks []bind.Rank, got []bind.
 	}
 }
 
-// checkCores holds that no core is in two ranks, that the ranks of a node have all of it, and numbers that differ by one at most.
+// checkCores holds that no core is in two ranks, that the ranks of a node have all of it, and
+// numbers that differ by one at most.
 func checkCores(t *rapid.T, machine topology.Topology, got []bind.Binding) {
 	var used topology.Set
 	for i, b := range got {

@@ -4,7 +4,7 @@ package dylib
 
 import "github.com/ebitengine/purego"
 
-// How a library is opened; dlopen(3) says what each means.
+// Flags of Open; see dlopen(3).
 const (
 	Lazy   = purego.RTLD_LAZY
 	Now    = purego.RTLD_NOW
@@ -12,14 +12,14 @@ const (
 	Global = purego.RTLD_GLOBAL
 )
 
-// Open loads a library, by its path or as the loader finds it by its name.
+// Open loads a library by its path, or by a name that the loader finds.
 func Open(name string, how int) (uintptr, error) { return purego.Dlopen(name, how) }
 
-// Symbol is the address of a name in a library.
 func Symbol(library uintptr, name string) (uintptr, error) { return purego.Dlsym(library, name) }
 
-// Bind has a function, given as a pointer to a variable of its type, call the C function at an address.
+// Bind makes a function, given as a pointer to a variable of its type, call the C function at an
+// address.
 func Bind(function any, symbol uintptr) { purego.RegisterFunc(function, symbol) }
 
-// Close unloads a library unless somebody else has it too.
+// Close unloads a library unless it is still used elsewhere.
 func Close(library uintptr) error { return purego.Dlclose(library) }

@@ -2,7 +2,7 @@
 
 package dylib
 
-// How a library would be opened.
+// Flags of Open, which does nothing here.
 const (
 	Lazy = iota
 	Now
@@ -10,14 +10,10 @@ const (
 	Global
 )
 
-// Open loads nothing.
 func Open(string, int) (uintptr, error) { return 0, ErrStatic }
 
-// Symbol finds nothing.
 func Symbol(uintptr, string) (uintptr, error) { return 0, ErrStatic }
 
-// Bind is not called: there is no symbol.
 func Bind(any, uintptr) {}
 
-// Close has nothing to unload.
 func Close(uintptr) error { return nil }

@@ -83,7 +83,8 @@ func compileInto(dir string, flags ...string) error {
 	return cc.Run()
 }
 
-// install puts the fake driver where the children of this test find it, with a fault; the GPUs are unrestricted.
+// install puts the fake driver where the children of this test find it, with a fault; the GPUs are
+// unrestricted.
 func install(t testing.TB, fault string) {
 	t.Helper()
 	dir, err := compileDriver()

@@ -257,7 +257,8 @@ func TestMeterGivesUpOpening(t *testing.T) {
 	m.works(t, 1)
 }
 
-// A process that cannot be killed is the last one while it lives, and each Read and Close is soon over.
+// A process that cannot be killed is the last one while it lives, and each Read and Close is soon
+// over.
 func TestMeterStartsNoOtherBesideAnUnkillableProcess(t *testing.T) {
 	install(t, "")
 	synctest.Test(t, func(t *testing.T) {
@@ -424,7 +425,8 @@ func used(b *testing.B) (sum time.Duration) {
 	return sum
 }
 
-// BenchmarkMeter compares a Read with a Survey, in time and in CPU time of parent and child together. The child's start is among it.
+// BenchmarkMeter compares a Read with a Survey, in time and in CPU time of parent and child
+// together. The child's start is among it.
 func BenchmarkMeter(b *testing.B) {
 	install(b, "")
 	b.Run("Read", func(b *testing.B) {

@@ -214,7 +214,8 @@ func instances(c card) (cards []card, err error) {
 	return cards, nil
 }
 
-// describe asks for everything but the place. Memory and holders may stay unknown, where a driver does not offer them.
+// describe asks for everything but the place. Memory and holders may stay unknown, where a driver
+// does not offer them.
 func describe(c card) (Device, error) {
 	uuid, err := c.uuid()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 )
 
-// machine completes one of go-nvml's machines, which have neither processes nor PCI addresses: GPU i is on bus 0xf0-i.
+// machine completes one of go-nvml's machines, which have neither processes nor PCI addresses: GPU
+// i is on bus 0xf0-i.
 func machine(s *server.Server) []*server.Device {
 	var devices []*server.Device
 	for i, d := range s.Devices {
@@ -31,7 +32,8 @@ func machine(s *server.Server) []*server.Device {
 	return devices
 }
 
-// heal gives one of go-nvml's devices the answers of a healthy GPU with 18 NVLinks, as a driver of R570 does.
+// heal gives one of go-nvml's devices the answers of a healthy GPU with 18 NVLinks, as a driver of
+// R570 does.
 func heal(d *server.Device) {
 	d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
 		for i := range values {

@@ -14,14 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// teller is the child of a meter. It belongs to the holder of the meter's turn, apart from its two goroutines.
+// teller is the child of a meter. It belongs to the holder of the meter's turn, apart from its two
+// goroutines.
 type teller struct {
 	cmd     *exec.Cmd
 	stdin   io.Writer
 	started time.Time
 	// opened says that the driver has been opened, and doomed that the child has been killed.
 	opened, doomed bool
-	// lines are what it prints; closed at the end, or when a line is too long, as flooded then says.
+	// lines are what it prints; closed at the end, or when a line is too long, as flooded then
+	// says.
 	lines      chan []byte
 	flooded    bool
 	complaints *bounded
@@ -58,7 +60,8 @@ func newTeller() (*teller, error) {
 	return t, nil
 }
 
-// hear ends with the child: Wait closes stdout, even while a daemon that the driver has started holds the other end.
+// hear ends with the child: Wait closes stdout, even while a daemon that the driver has started
+// holds the other end.
 func (t *teller) hear(stdout io.Reader) {
 	defer close(t.lines)
 	in := bufio.NewScanner(stdout)
@@ -73,7 +76,8 @@ func (t *teller) hear(stdout io.Reader) {
 	t.flooded = errors.Is(in.Err(), bufio.ErrTooLong)
 }
 
-// watch buries the child. Its process group is killed before it is reaped: until then the number is its own.
+// watch buries the child. Its process group is killed before it is reaped: until then the number is
+// its own.
 func (t *teller) watch() {
 	pid := t.cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
@@ -98,7 +102,8 @@ func (t *teller) kill() {
 	_ = t.cmd.Process.Kill()
 }
 
-// end waits until a child that was killed is gone, which one in an uninterruptible sleep may never be.
+// end waits until a child that was killed is gone, which one in an uninterruptible sleep may never
+// be.
 func (t *teller) end(ctx context.Context) error {
 	t.kill()
 	select {

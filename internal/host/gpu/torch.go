@@ -9,9 +9,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TorchRanks reads torchrun's --nproc-per-node (torch/distributed/run.py, determine_local_world_size): gpu is every GPU of a node,
-// cpu a rank for each CPU, auto the GPUs if this machine has any and the CPUs otherwise, and a number that many ranks, with a GPU
-// each if this machine has any.
+// TorchRanks reads torchrun's --nproc-per-node (torch/distributed/run.py,
+// determine_local_world_size): gpu is every GPU of a node, cpu a rank for each CPU, auto the GPUs
+// if this machine has any and the CPUs otherwise, and a number that many ranks, with a GPU each if
+// this machine has any.
 func TorchRanks(ctx context.Context, text string) (perNode []int, gpus bool, err error) {
 	if text == "cpu" {
 		return []int{runtime.NumCPU()}, false, nil

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Compress writes names as a list: [Expand] of it has the same names in the same order, if there is at least one and all are
-// names that Expand can return. Neighbours that differ only in the numbers at their ends share brackets, as with "scontrol show
-// hostlist"; Slurm can read every list that is written.
+// Compress writes names as a list that [Expand] turns back into the same names in the same order,
+// if there is at least one and all are valid. Neighbours that differ only in the numbers at their
+// ends share brackets, as with "scontrol show hostlist". Slurm can read every list.
 func Compress(names []string) string {
 	all := runs(names)
 	var b strings.Builder
@@ -35,10 +35,11 @@ func Compress(names []string) string {
 	return b.String()
 }
 
-// run is neighbours with one prefix and numbers that follow one another.
+// run is neighbours with one prefix and consecutive numbers.
 type run struct {
 	prefix string
-	// first and last are the digits of the numbers; empty for a name that has none, or more than fit in high.
+	// first and last are the digits of the numbers; empty for a name without a number, or with one
+	// too large for high.
 	first, last string
 	high        uint64
 }
@@ -66,12 +67,13 @@ func newRun(name string) run {
 	return run{prefix, digits, digits, high}
 }
 
-// shares says that both can be in the same brackets.
+// shares reports whether both can be in the same brackets.
 func (r run) shares(other run) bool {
 	return r.prefix == other.prefix && r.first != "" && other.first != ""
 }
 
-// leadsTo says that next is one more than the last number, with the zeros in front that a range from the first has.
+// leadsTo reports whether next is one more than the last number, zero-padded as a range from the
+// first would be.
 func (r run) leadsTo(next run) bool {
 	padded := len(next.first) == len(r.first) || len(next.first) > len(r.first) && next.first[0] != '0'
 	return padded && next.high > r.high && next.high-r.high == 1

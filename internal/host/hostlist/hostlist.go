@@ -1,9 +1,10 @@
 // Package hostlist reads and writes Slurm's host lists, such as gpu[001-004,007],login1.
 //
-// A list is names with commas between them. Brackets in a name stand for each of the numbers and ranges in them. A range has
-// zeros in front of numbers with fewer digits than its first: n[08-10] is n08,n09,n10. The order is that of the list, and a name
-// that is in it twice counts twice. All this is as in slurm.conf(5) and "scontrol show hostnames", but for what Slurm overlooks
-// (empty names, spaces, n[1-], an open bracket), an error here, and for text behind the last bracket, an error there.
+// A list is names separated by commas. Brackets in a name stand for each of the numbers and ranges
+// in them. A range pads numbers with zeros to the digits of its first: n[08-10] is n08,n09,n10.
+// Names keep the order of the list, and duplicates. All this is as in slurm.conf(5) and "scontrol
+// show hostnames", with two differences: empty names, spaces, n[1-] and an open bracket, which
+// Slurm overlooks, are errors here; text behind the last bracket, an error there, is allowed.
 package hostlist
 
 import (
@@ -11,17 +12,18 @@ import (
 	"strings"
 )
 
-// Max is the number of hosts that a list can have.
+// Max bounds the hosts of a list.
 const Max = 1 << 20
 
-// maxName is how long a host name can be, in bytes (RFC 1035, section 2.3.4, without the dot at the end).
+// maxName bounds a host name in bytes (RFC 1035, section 2.3.4, without the final dot).
 const maxName = 253
 
-// Expand returns the names of a list, of which there is at least one. Names are of letters, digits, '.', '_' and '-', have at
-// most 253 bytes (RFC 1035), and do not begin with '-' or '.', as options and hidden files do.
+// Expand returns the names of a list, at least one. Names consist of letters, digits, '.', '_' and
+// '-', have at most 253 bytes (RFC 1035), and do not begin with '-' or '.', which would make them
+// options or hidden files.
 //
-// The error says in one line what is wrong and at which byte, counted from 1. More than [Max] hosts are an error before any
-// memory is spent on them.
+// The error says in one line what is wrong at which byte, counted from 1. It refuses more than
+// [Max] hosts before it allocates memory for them.
 func Expand(text string) ([]string, error) {
 	s := scanner{text: text}
 	hosts, err := s.hosts()
@@ -35,18 +37,19 @@ func Expand(text string) ([]string, error) {
 	return names, nil
 }
 
-// host is one entry of a list.
+// host is an entry of a list.
 type host struct {
-	// parts are the text before, between and behind the brackets, with an empty string in the place of each bracket.
-	parts []string
-	// groups are the brackets.
+	// parts are the text before, between and behind the brackets, with an empty string for each
+	// bracket.
+	parts  []string
 	groups [][]span
 	// count is the number of names, or any number above Max.
 	count int
 }
 
-// names adds the entry's names to a list. Like Slurm's, the last bracket counts fastest, then the first, and the last but one
-// slowest (_push_range_list in Slurm's hostlist.c); with up to two brackets that is the order of the numbers.
+// names appends the entry's names. As in Slurm, the last bracket counts fastest, then the first,
+// and the last but one slowest (_push_range_list in Slurm's hostlist.c). With up to two brackets
+// that is the order of the numbers.
 func (h host) names(list []string) []string {
 	wheels := make([][]string, len(h.groups))
 	for i, spans := range h.groups {
@@ -65,7 +68,7 @@ func (h host) names(list []string) []string {
 	return list
 }
 
-// span is the numbers from low to high, with zeros in front of those of fewer than width digits.
+// span is the numbers from low to high, padded with zeros to width digits.
 type span struct {
 	low, high uint64
 	width     int
@@ -77,7 +80,7 @@ func (s span) count() int { return int(min(s.high-s.low, Max)) + 1 }
 func (s span) numbers(list []string) []string {
 	zeros := strings.Repeat("0", s.width)
 	var digits []byte
-	for i := range s.high - s.low + 1 { // high may be the largest number there is
+	for i := range s.high - s.low + 1 { // high may be the largest uint64
 		digits = strconv.AppendUint(digits[:0], s.low+i, 10)
 		list = append(list, zeros[:max(0, s.width-len(digits))]+string(digits))
 	}

@@ -114,7 +114,8 @@ func undone(t interface{ Errorf(string, ...any) }, names []string) {
 	}
 }
 
-// Whatever the text is, the answer is bounded: names that can be written and read again, or one short line.
+// Whatever the text is, the answer is bounded: names that can be written and read again, or one
+// short line.
 func FuzzExpand(f *testing.F) {
 	for _, text := range []string{
 		"gpu[001-004,007],login1", "n", "", ",", "n[8-11]", "n[098-101]", "r[1-2]n[01-03]-ib", "a[1-2]b[1-2]c[1-2]", "n[1-999999999]",

@@ -56,7 +56,7 @@ func (s *scanner) host() (host, error) {
 	return h, s.check(start, length)
 }
 
-// check looks at the host that was read from start on, whose longest name has that length.
+// check checks the host from start on, whose longest name has that length.
 func (s *scanner) check(start, length int) error {
 	switch c := s.next(); {
 	case c == ']':
@@ -76,7 +76,7 @@ func (s *scanner) check(start, length int) error {
 	return nil
 }
 
-// next is the next byte; there is a comma at the end.
+// next is the next byte; the end counts as a comma.
 func (s *scanner) next() byte {
 	if s.pos == len(s.text) {
 		return ','
@@ -84,7 +84,7 @@ func (s *scanner) next() byte {
 	return s.text[s.pos]
 }
 
-// plain reads what a host name may have outside of brackets.
+// plain reads characters of a host name outside of brackets.
 func (s *scanner) plain() string {
 	start := s.pos
 	for isPlain(s.next()) {
@@ -139,12 +139,12 @@ func (s *scanner) span(text string) (span, error) {
 	return span{low, high, len(first)}, nil
 }
 
-// errorf is what is wrong at a byte of the list.
+// errorf is an error at a byte of the list.
 func (s *scanner) errorf(pos int, format string, args ...any) error {
 	return fmt.Errorf("host list %s, byte %d: %s", quote(s.text), pos+1, fmt.Sprintf(format, args...))
 }
 
-// quote keeps an error short, and in one line.
+// quote makes an error short, in one line.
 func quote(text string) string {
 	const shown = 60 // bytes
 	if len(text) <= shown {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestSlurm holds both directions against Slurm's own, with numbers that fit in 64 bits: Slurm takes others for the largest.
-// Where Slurm is not installed the test is skipped, or fails if CI=true.
+// TestSlurm holds both directions against Slurm's own, with numbers that fit in 64 bits: Slurm
+// takes others for the largest. Where Slurm is not installed the test is skipped, or fails if
+// CI=true.
 func TestSlurm(t *testing.T) {
 	if _, err := exec.LookPath("scontrol"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -53,7 +54,8 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// scontrol has Slurm's answer to all lists at once, with "=" between them; that is a name to Slurm, and to nobody else.
+// scontrol has Slurm's answer to all lists at once, with "=" between them; that is a name to Slurm,
+// and to nobody else.
 func scontrol(t *testing.T, show string, lists []list, text func(list) string) string {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "slurm.conf")

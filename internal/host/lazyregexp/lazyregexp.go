@@ -1,5 +1,5 @@
-// Package lazyregexp compiles a regular expression when it is first used, so that a process does not
-// pay at its start for the expressions of verbs that it never runs.
+// Package lazyregexp compiles a regular expression when it is first used, so that a process does
+// not pay at its start for the expressions of verbs that it never runs.
 package lazyregexp
 
 import (

@@ -1,5 +1,6 @@
-// Package munge seals short texts on one node of a cluster and opens them on another, which then knows whose they are, with the munged that
-// Slurm's own daemons use (munge(7)). It calls the programs munge and unmunge, which come with it.
+// Package munge seals short texts on one node of a cluster and opens them on another, which learns
+// whose they are. It calls munge and unmunge, the programs of the munged that Slurm uses too
+// (munge(7)).
 package munge
 
 import (
@@ -19,30 +20,30 @@ import (
 const (
 	// limit bounds one call.
 	limit = 10 * time.Second
-	// ttl is how long a credential may be on its way, in seconds.
+	// ttl is the life time of a credential in seconds.
 	ttl = 60
 )
 
-// Installed says that this machine has munge's programs, whether or not its daemon runs.
+// Installed reports whether this machine has munge's programs, even if its daemon does not run.
 func Installed() bool {
 	_, err := exec.LookPath("munge")
 	return err == nil
 }
 
-// Encode seals a text so that only processes of the same user, on machines with the same munge key, can open it, once on each and
-// within a minute.
+// Encode seals a text so that only processes of the same user, on machines with the same munge key,
+// can open it, once on each machine and within a minute.
 func Encode(ctx context.Context, text string) (credential string, err error) {
 	out, err := run(ctx, text, "munge", "--restrict-uid="+strconv.Itoa(os.Getuid()), "--ttl="+strconv.Itoa(ttl))
 	return strings.TrimSpace(out), err
 }
 
-// Sign seals a text that is no secret: any user can open it, and knows that this one has made it.
+// Sign seals a public text: any user can open it, and learns who sealed it.
 func Sign(ctx context.Context, text string) (credential string, err error) {
 	out, err := run(ctx, text, "munge", "--ttl="+strconv.Itoa(ttl))
 	return strings.TrimSpace(out), err
 }
 
-// Decode opens what the same user has sealed, elsewhere or here. A credential of another user is an error.
+// Decode opens what the same user sealed on any machine. A credential of another user is an error.
 func Decode(ctx context.Context, credential string) (text string, err error) {
 	text, uid, err := Open(ctx, credential)
 	if err == nil && uid != uint32(os.Getuid()) {
@@ -51,7 +52,7 @@ func Decode(ctx context.Context, credential string) (text string, err error) {
 	return text, err
 }
 
-// Open opens what a user has sealed, elsewhere or here, and says which one.
+// Open opens what a user sealed on any machine, and says which user.
 func Open(ctx context.Context, credential string) (text string, uid uint32, err error) {
 	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID")
 	head, text, ok := strings.Cut(out, "\n\n")
@@ -85,14 +86,15 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaint
 	err := cmd.Run()
 	if said := strings.TrimSpace(complaint.String()); err != nil && said != "" {
-		err = errors.New(said) // it begins with the program's name
+		err = errors.New(said) // it starts with the program's name
 	} else if err != nil {
 		err = fmt.Errorf("%s: %w", program, err)
 	}
 	return out.String(), err
 }
 
-// socket is where Slurm is told to find munged, when that is not munge's own default (slurm.conf(5), AuthInfo).
+// socket is the path of munged's socket if Slurm's configuration changes it (slurm.conf(5),
+// AuthInfo).
 func socket() string {
 	text, err := os.ReadFile(os.Getenv("SLURM_CONF"))
 	if err != nil {

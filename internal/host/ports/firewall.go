@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// Why says of a connection that did not come about what may be the cause, a firewall among others. It is empty for an error that tells
-// nothing of that, such as a name without an address.
+// Why says whether a firewall may have caused a failed connection. It is empty for errors that a
+// firewall does not cause, such as a name without an address.
 func Why(err error) string {
 	if _, name := errors.AsType[*net.DNSError](err); name {
-		return "" // no firewall between the nodes has to do with it
+		return "" // a firewall does not cause this
 	}
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {

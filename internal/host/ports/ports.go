@@ -1,5 +1,4 @@
-// Package ports chooses the ports on which golaunch listens for other nodes, within what a firewall lets through, and says what a firewall
-// does to those who do not come through.
+// Package ports chooses ports that other nodes can reach through a firewall.
 package ports
 
 import (
@@ -13,13 +12,12 @@ import (
 	"syscall"
 )
 
-// Range is the ports from First to Last, both included. The zero Range is none: where it counts, any port will do.
+// Range is the ports from First to Last, both included. The zero Range means any port.
 type Range struct{ First, Last int }
 
-// highest is the last port that there is.
 const highest = 65535
 
-// Parse reads "FIRST:LAST". Nothing is the zero Range.
+// Parse reads "FIRST:LAST". An empty text is the zero Range.
 func Parse(text string) (r Range, err error) {
 	if text == "" {
 		return r, nil
@@ -42,10 +40,10 @@ func Parse(text string) (r Range, err error) {
 	return r, nil
 }
 
-// Any says that there is no range.
+// Any reports whether the range is zero.
 func (r Range) Any() bool { return r == Range{} }
 
-// Size is how many ports a range has; 0 without one.
+// Size is the number of ports; 0 for the zero Range.
 func (r Range) Size() int {
 	if r.Any() {
 		return 0
@@ -53,7 +51,6 @@ func (r Range) Size() int {
 	return r.Last - r.First + 1
 }
 
-// String is what [Parse] reads.
 func (r Range) String() string {
 	if r.Any() {
 		return ""
@@ -61,7 +58,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d:%d", r.First, r.Last)
 }
 
-// Or is this range, or the other one without it.
+// Or is this range, or if it is zero, the other one.
 func (r Range) Or(other Range) Range {
 	if r.Any() {
 		return other
@@ -69,7 +66,7 @@ func (r Range) Or(other Range) Range {
 	return r
 }
 
-// Within is what two ranges have in common, of which each may be none.
+// Within is the intersection of two ranges.
 func (r Range) Within(other Range) (Range, error) {
 	if r.Any() || other.Any() {
 		return r.Or(other), nil
@@ -81,15 +78,16 @@ func (r Range) Within(other Range) (Range, error) {
 	return both, nil
 }
 
-// Listen takes a free port of the range at a host, which may be empty for all addresses; without a range any that the kernel has. The first
-// port is the last to be taken: it is where a coordinator of that range is looked for.
+// Listen takes a free port of the range, or any port for the zero Range, at a host, which may be
+// empty for all addresses. It takes the first port last: clients look for a coordinator of that
+// range there.
 func (r Range) Listen(ctx context.Context, host string) (net.Listener, error) {
 	var lc net.ListenConfig
 	if r.Any() {
 		return lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	others := r.Size() - 1
-	start := rand.IntN(max(1, others)) // those who listen at the same time do not try the same
+	start := rand.IntN(max(1, others)) // concurrent listeners try different ports
 	for i := range r.Size() {
 		port := r.First
 		if i < others {
@@ -109,7 +107,7 @@ func (r Range) Listen(ctx context.Context, host string) (net.Listener, error) {
 	return nil, &BusyError{Range: r, Host: host}
 }
 
-// BusyError says that every port of a range is taken at a host.
+// BusyError means that every port of a range is taken at a host.
 type BusyError struct {
 	Range Range
 	Host  string

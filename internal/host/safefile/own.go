@@ -1,20 +1,22 @@
-// Package safefile tells what is this user's alone from what another has put there.
+// Package safefile refuses files and directories that another user may have planted.
 //
-// Whoever can write to a directory can put a link to a third file there, or a file that he reads and writes himself. Linux refuses some of
-// these in directories with the sticky bit, where fs.protected_* is set (proc_sys_fs(5)); this package refuses them whatever is set, for root
-// too. The rule is the same for all that golaunch makes or opens: the path to a directory leads over no link that another user may have
-// planted ([Path]), the directory is this user's and nobody else can write to it ([Dir]), and what is in it already is a plain file of this
-// user's with one name ([File]). A single file that a user has named is written with [Write].
+// A user who can write to a directory can put a link to another file there, or a file of his own.
+// Linux prevents some of this in directories with the sticky bit, depending on fs.protected_*
+// (proc_sys_fs(5)). This package always does, for root too. One rule applies to everything that
+// golaunch makes or opens: the path to a directory follows no link that another user may have
+// planted ([Path]), the directory belongs to this user and only he can write to it ([Dir]), and an
+// existing file in it is a plain file of this user's with a single name ([File]). [Write] writes a
+// single file that the user named.
 //
-// Whose links may be followed goes by who can write to the directory that they are in, beside the owner of that:
+// Which links are followed depends on who else can write to the directory that has them:
 //
-//	nobody: everybody's, for the owner has let them be made
-//	a group: those of root, of this user, and of the owner, who needs no group for that; so a home with umask 002 has its links followed
-//	everybody: those of root and of this user
+//	only its owner: all links, because the owner allowed them
+//	a group: those of root, this user and the owner, who does not need the group; so links in a home with umask 002 work
+//	everybody: those of root and this user
 //
-// At the end of a path only those of root and of this user are.
+// The last link of a path must belong to root or this user.
 //
-// This user is the one of the process, or one whom a process of root's works for: see [Rights].
+// This user is that of the process, or the one for whom a process of root works: see [Rights].
 package safefile
 
 import (
@@ -30,24 +32,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many links a path may lead over, as in Linux (path_resolution(7)).
+// maxLinks bounds the links in a path, as Linux does (path_resolution(7)).
 const maxLinks = 40
 
-// Path refuses a path that leads over a symbolic link which another user may have planted. What is not there is fine, and so is what a
-// descriptor of this process leads to.
+// Path refuses a path over a symbolic link that another user may have planted. It accepts missing
+// files, and descriptors of this process.
 func Path(path string) error {
 	_, err := walk(path)
 	return err
 }
 
-// walk is Path. It reports whether the path leads to a descriptor of this process (/dev/stderr does), which was given to it: who may have
-// put there what it refers to is no question then.
+// walk is Path. given says that the path leads to a descriptor of this process, as /dev/stderr
+// does. Whoever gave it to the process vouches for it.
 func walk(path string) (given bool, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return false, err
 	}
-	self, _ := os.Readlink("/proc/self") // of the process in the PID namespace of /proc
+	self, _ := os.Readlink("/proc/self") // the process's number in the PID namespace of /proc
 	var dir fs.FileInfo
 	at := "/"
 	rest := strings.Split(abs, "/")
@@ -86,7 +88,7 @@ func walk(path string) (given bool, err error) {
 	return false, nil
 }
 
-// followed says that a link may be, which is in a directory, and perhaps the end of a path.
+// followed reports whether a link in dir, perhaps the last of the path, may be followed.
 func followed(link, dir fs.FileInfo, last bool) bool {
 	switch {
 	case owner(link) == 0 || Is(link):
@@ -97,15 +99,16 @@ func followed(link, dir fs.FileInfo, last bool) bool {
 	return dir.Mode().Perm()&0o020 == 0 || owner(link) == owner(dir)
 }
 
-// Open opens a directory, and waits for nothing that is in its place, as a FIFO would have it.
+// Open opens a directory. It does not block on a FIFO in its place.
 func Open(dir string) (*os.Root, error) {
-	return os.OpenRoot(dir + "/") // which only a directory may have behind it (path_resolution(7))
+	return os.OpenRoot(dir + "/") // only a directory may have a slash behind it (path_resolution(7))
 }
 
-// Dir refuses a directory that belongs to another user, or that others can write to. Where that is a group alone, of a directory of one's
-// own, it is taken from the group: a umask of 002 grants it, and so does Kubernetes to the fsGroup of a pod, each time that it mounts a
-// volume. What was put there before is for [File] to refuse. On file systems of other machines, which may map users and modes as they like,
-// root's own may belong to anybody, and modes mean nothing.
+// Dir refuses a directory that belongs to another user or that others can write to. It takes write
+// permission from the group of a directory of one's own: a umask of 002 grants it, and Kubernetes
+// grants it to the fsGroup of a pod at each mount. [File] refuses what the group put there before.
+// On network file systems, which may map users and modes, root's own directory may belong to any
+// user, and modes mean nothing.
 func Dir(dir *os.Root) error {
 	name := filepath.Clean(dir.Name())
 	f, err := dir.Open(".")
@@ -141,9 +144,10 @@ func File(f *os.File) error {
 	return mine(info, f.Name(), remote(f))
 }
 
-// Write replaces what is in a file that a user has named, and makes it with perm if there is none. It may be a device or a FIFO, and
-// somebody else's where nobody else could have put it, such as what a container's runtime has made, or was given to this process as a
-// descriptor, such as the pipe of another user's that is the standard error of what root runs for him.
+// Write replaces the contents of a file that a user named, or makes it with perm. It may be a
+// device or a FIFO. It may belong to another user if only root and this user could have put it
+// there, as a container's runtime does, or if it is a descriptor of this process, such as a user's
+// pipe as the standard error of what root runs for him.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	given, err := walk(path)
 	if err != nil {
@@ -174,10 +178,10 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// names is how many a file has: none where it was removed, or never had one.
+// names is the number of names of a file: 0 if it was removed or never had one.
 func names(info fs.FileInfo) uint64 { return uint64(info.Sys().(*syscall.Stat_t).Nlink) } //nolint:unconvert // it is 32 bits wide elsewhere
 
-// sheltered says that nobody but root and this user can put a file where one is.
+// sheltered reports whether only root and this user can put a file there.
 func sheltered(path string) bool {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -190,7 +194,7 @@ func sheltered(path string) bool {
 // Is reports whether a file is this user's.
 func Is(info fs.FileInfo) bool { return owner(info) == me() }
 
-// mine refuses what belongs to another user.
+// mine refuses a file of another user.
 func mine(info fs.FileInfo, name string, remote bool) error {
 	if Is(info) || me() == 0 && remote {
 		return nil
@@ -200,7 +204,7 @@ func mine(info fs.FileInfo, name string, remote bool) error {
 
 func owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// remotes are the file systems of other machines, by their magic numbers (statfs(2)).
+// remotes are network file systems by their magic numbers (statfs(2)).
 var remotes = []int64{
 	unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC,
 	unix.AFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.FUSE_SUPER_MAGIC, 0x0BD00BD0 /* Lustre */, 0x47504653, /* GPFS */

@@ -14,8 +14,9 @@ import (
 // other is a user that is not the one of the test.
 const other = 1234
 
-// unprotected is for tests with other users' files. None of them has these in a directory with the sticky bit, the only ones for which the
-// kernel may refuse something by itself (fs.protected_*, proc_sys_fs(5)): what refuses is this package.
+// unprotected is for tests with other users' files. None of them has these in a directory with the
+// sticky bit, the only ones for which the kernel may refuse something by itself (fs.protected_*,
+// proc_sys_fs(5)): what refuses is this package.
 func unprotected(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

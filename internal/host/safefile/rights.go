@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights are those of a user whom this process, which is root's, works for. Nil are its own.
+// Rights are those of a user for whom this process, which is root's, works. Nil means the process's
+// own.
 type Rights struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Of are the rights of who owns a file; nil if that is this process's user.
+// Of are the rights of a file's owner; nil if that is this process's user.
 func Of(info fs.FileInfo) *Rights {
 	if Is(info) {
 		return nil
@@ -26,30 +27,31 @@ func Of(info fs.FileInfo) *Rights {
 	return &Rights{UID: st.Uid, GID: st.Gid}
 }
 
-// nobodys is what the kernel takes for no change of a user or a group (setresuid(2)), and so must never be set.
-const nobodys = ^uint32(0)
+// unset is what the kernel takes for no change of a user or group (setresuid(2)), and so must never
+// be set.
+const unset = ^uint32(0)
 
-// Credential is for a process that is the user's; nil for nil.
+// Credential starts a process as the user; nil for nil.
 func (r *Rights) Credential() (*syscall.Credential, error) {
 	switch {
 	case r == nil:
 		return nil, nil
-	case r.UID == nobodys || r.GID == nobodys:
+	case r.UID == unset || r.GID == unset:
 		return nil, fmt.Errorf("uid %d with gid %d is nobody", r.UID, r.GID)
 	}
 	return &syscall.Credential{Uid: r.UID, Gid: r.GID, Groups: r.Groups}, nil
 }
 
-// Do does f with these rights, as far as files are concerned (setfsuid(2)): what f opens, makes and removes the kernel lets it as it would let
-// the user, what it makes is the user's, and what this package calls one's own is too. f must not start processes or goroutines that do so:
-// the rights are those of one thread.
+// Do runs f with these rights to files (setfsuid(2)): the kernel checks access as for the user, new
+// files belong to the user, and this package treats the user's files as its own. f must not start
+// processes or goroutines that need the rights, which belong to one thread.
 func (r *Rights) Do(f func() error) error {
 	if r == nil {
 		return f()
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here, so that there are no rights to give back
+		runtime.LockOSThread() // and never unlock: the thread ends here, so no rights need to be restored
 		err := r.assume()
 		if err == nil {
 			err = f()
@@ -67,7 +69,7 @@ func (r *Rights) assume() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(r.Groups)), uintptr(groups), 0); errno != 0 {
 		return fmt.Errorf("take the groups of uid %d: %w", r.UID, errno)
 	}
-	// These return what was, whether or not they have succeeded.
+	// These return the previous value whether or not they succeed.
 	_, _ = unix.SetfsgidRetGid(int(r.GID))
 	_, _ = unix.SetfsuidRetUid(int(r.UID))
 	gid, _ := unix.SetfsgidRetGid(-1)
@@ -77,13 +79,13 @@ func (r *Rights) assume() error {
 	return nil
 }
 
-// me is whose files this thread makes: the effective user of the process, but in [Rights.Do].
+// me is the user whose files this thread makes: the effective user, or the one of [Rights.Do].
 func me() int {
-	uid, _ := unix.SetfsuidRetUid(-1) // which is nobody's, so that it changes nothing
+	uid, _ := unix.SetfsuidRetUid(-1) // an invalid user changes nothing
 	return uid
 }
 
-// with is Do for what returns a value.
+// with is Do for a function with a result.
 func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	err = r.Do(func() (err error) {
 		v, err = f()
@@ -92,13 +94,13 @@ func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// Root is a directory out of which no name leads, as [os.Root], in which all is done with somebody's rights.
+// Root is a directory out of which no name leads, like [os.Root], accessed with a user's rights.
 type Root struct {
 	root   *os.Root
 	rights *Rights
 }
 
-// OpenRoot opens a directory, as [Open] does.
+// OpenRoot opens a directory as [Open] does.
 func OpenRoot(path string, r *Rights) (*Root, error) {
 	root, err := with(r, func() (*os.Root, error) { return Open(path) })
 	if err != nil {
@@ -107,10 +109,10 @@ func OpenRoot(path string, r *Rights) (*Root, error) {
 	return &Root{root, r}, nil
 }
 
-// Own is [Dir], of whose rights these are.
+// Own is [Dir] with these rights.
 func (d *Root) Own() error { return d.rights.Do(func() error { return Dir(d.root) }) }
 
-// OpenRoot opens a directory in d, for somebody else, or the same.
+// OpenRoot opens a directory in d, with the rights of a user.
 func (d *Root) OpenRoot(name string, r *Rights) (*Root, error) {
 	root, err := with(d.rights, func() (*os.Root, error) { return d.root.OpenRoot(name) })
 	if err != nil {
@@ -119,12 +121,12 @@ func (d *Root) OpenRoot(name string, r *Rights) (*Root, error) {
 	return &Root{root, r}, nil
 }
 
-// OpenFile opens a file, which may be anything.
+// OpenFile opens a file of any kind.
 func (d *Root) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return with(d.rights, func() (*os.File, error) { return d.root.OpenFile(name, flag, perm) })
 }
 
-// OpenOwn opens what is a [File] of one's own, or makes it, and never waits for who may be at the other end of a FIFO.
+// OpenOwn opens or makes a [File] of one's own. It does not block on a FIFO.
 func (d *Root) OpenOwn(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return with(d.rights, func() (*os.File, error) {
 		f, err := d.root.OpenFile(name, flag|unix.O_NONBLOCK, perm)
@@ -139,7 +141,7 @@ func (d *Root) OpenOwn(name string, flag int, perm fs.FileMode) (*os.File, error
 	})
 }
 
-// Mkdir, and what follows, are those of an [os.Root].
+// Mkdir and the methods that follow are those of an [os.Root].
 func (d *Root) Mkdir(name string, perm fs.FileMode) error {
 	return d.rights.Do(func() error { return d.root.Mkdir(name, perm) })
 }
@@ -180,12 +182,12 @@ func (d *Root) Symlink(target, name string) error {
 	return d.rights.Do(func() error { return d.root.Symlink(target, name) })
 }
 
-// ReadDir has the entries of a directory, sorted by name.
+// ReadDir returns the entries of a directory, sorted by name.
 func (d *Root) ReadDir(name string) ([]fs.DirEntry, error) {
 	return with(d.rights, func() ([]fs.DirEntry, error) { return fs.ReadDir(d.root.FS(), name) })
 }
 
-// Glob has the names that match a pattern (path.Match).
+// Glob returns the names that match a pattern (path.Match).
 func (d *Root) Glob(pattern string) ([]string, error) {
 	return with(d.rights, func() ([]string, error) { return fs.Glob(d.root.FS(), pattern) })
 }

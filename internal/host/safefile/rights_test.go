@@ -45,7 +45,7 @@ func TestRights(t *testing.T) {
 	}
 	_, err = os.ReadFile(filepath.Join(dir, "secret"))
 	must(t, err, root.RemoveAll("a"))
-	for _, nobody := range []*Rights{{UID: nobodys, GID: 1}, {UID: 1, GID: nobodys}} {
+	for _, nobody := range []*Rights{{UID: unset, GID: 1}, {UID: 1, GID: unset}} {
 		if err := nobody.Do(func() error { return nil }); err == nil {
 			t.Errorf("%+v has rights", nobody)
 		}

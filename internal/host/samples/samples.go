@@ -1,8 +1,9 @@
-// Package samples is what ranks and nodes do, measured now and then: the one table under all that shows it.
+// Package samples keeps the measurements of ranks and nodes from which every view is made.
 //
-// An agent keeps a [Table] of its node: a [Series] for the node itself and one for each of its ranks, with a value for each [Column] at each
-// time that it looked. Values that are not known are [Unknown], as those of a GPU for a rank without one. Tables are bounded and
-// overwrite their oldest samples; nothing is sent of them unless somebody asks.
+// An agent keeps a [Table] of its node: a [Series] for the node and one for each rank, with a value
+// for each [Column] at each time. An unknown value is [Unknown], such as that of a GPU for a rank
+// without one. Tables are bounded and overwrite their oldest samples. An agent sends them only on
+// request.
 package samples
 
 import (
@@ -11,63 +12,64 @@ import (
 	"time"
 )
 
-// Column is one thing that is measured. Its number is part of golaunch's protocol.
+// Column is a quantity. Its number is part of golaunch's protocol.
 type Column int
 
-// The columns. What is a rate is the mean since the sample before.
+// The columns. A rate is the mean since the previous sample.
 const (
-	// CPU is how many CPUs the processes of a rank use, or all of a node.
+	// CPU is how many CPUs a rank's processes use, or a node in all.
 	CPU Column = iota
-	// Memory is what the processes of a rank have in memory, or what a node has in use, in bytes.
+	// Memory is the resident memory of a rank's processes, or the used memory of a node, in bytes.
 	Memory
-	// MemoryTotal is what a node has, in bytes.
+	// MemoryTotal is a node's memory, in bytes.
 	MemoryTotal
-	// IO is what processes read and wrote, files, pipes and sockets alike, in bytes a second.
+	// IO is what processes read and wrote through files, pipes and sockets, in bytes a second.
 	IO
-	// Faults are the pages of memory that processes touched for the first time, a second.
+	// Faults are the page faults of processes, per second.
 	Faults
 	// Processes counts those of a rank.
 	Processes
-	// Step is the newest that the program has told in its heartbeat, Total how many there will be.
+	// Step is the latest step in the program's heartbeat, Total the number of steps.
 	Step
 	Total
-	// StepTime is what a step took, in seconds, as a mean of those since the sample before.
+	// StepTime is the mean duration, in seconds, of the steps since the previous sample.
 	StepTime
-	// BeatAge is for how long there was no heartbeat, and SilenceAge no output, in seconds.
+	// BeatAge is the time since the last heartbeat, and SilenceAge since the last output, in
+	// seconds.
 	BeatAge
 	SilenceAge
 	// Lines and LogBytes count what a rank has written since its start.
 	Lines
 	LogBytes
-	// GPUUse is the part of time in which any kernel ran, from 0 to 1, GPUMemory and GPUMemoryTotal are in bytes, GPUPower and
-	// GPUPowerLimit in watts, GPUTemperature in degrees Celsius.
+	// GPUUse is the part of the time in which a kernel ran, from 0 to 1. GPUMemory and
+	// GPUMemoryTotal are in bytes, GPUPower and GPUPowerLimit in watts, GPUTemperature in degrees
+	// Celsius.
 	GPUUse
 	GPUMemory
 	GPUMemoryTotal
 	GPUPower
 	GPUPowerLimit
 	GPUTemperature
-	// Xids counts the errors that the kernel has reported of a GPU since the agent began.
+	// Xids counts a GPU's errors in the kernel log since the agent started.
 	Xids
-	// Received and Sent are what the network cards of a node carry, Ethernet and InfiniBand alike, in bytes a second.
+	// Received and Sent are the traffic of a node's network cards, Ethernet and InfiniBand, in
+	// bytes a second.
 	Received
 	Sent
-	// Ranks counts those that run on a node.
+	// Ranks counts the ranks running on a node.
 	Ranks
-	// Columns is their number.
+	// Columns is the number of columns.
 	Columns
 )
 
-// Unknown is the value of what was not measured.
+// Unknown is a value that was not measured.
 var Unknown = math.NaN()
 
-// Known says that a value was measured.
 func Known(v float64) bool { return !math.IsNaN(v) }
 
-// Values has one for each column.
 type Values [Columns]float64
 
-// None has no value that is known.
+// None has only unknown values.
 func None() (v Values) {
 	for i := range v {
 		v[i] = Unknown
@@ -82,27 +84,27 @@ type Sample struct {
 	Values  Values
 }
 
-// Subject is what a series is about: a rank of a job, or the node itself, whose Job is empty and whose Rank is -1.
+// Subject is what a series is about: a rank of a job, or the node itself, with an empty Job and
+// Rank -1.
 type Subject struct {
 	Job  string
 	Rank int
 }
 
-// Node is the subject that is a node.
 var Node = Subject{Rank: -1}
 
-// State is where a rank is.
+// State describes a rank.
 type State struct {
-	// PID is its process, LocalRank its place on the node, and GPU the UUID of its GPU, empty without one.
+	// PID is its process, LocalRank its place on the node, and GPU the UUID of its GPU, or empty.
 	PID, LocalRank int
 	GPU            string
-	// Ended says how it ended, in words; empty while it runs.
+	// Ended says how it ended; empty while it runs.
 	Ended string
-	// Does is what its busiest process was seen to do: "running", "asleep (futex_wait_queue)".
+	// Does is what its busiest process does: "running", "asleep (futex_wait_queue)".
 	Does string
 }
 
-// Series is what was measured of a subject, the oldest first.
+// Series is the measurements of a subject, the oldest first.
 type Series struct {
 	Subject
 	State
@@ -117,7 +119,7 @@ func (s Series) Last() (Sample, bool) {
 	return s.Samples[len(s.Samples)-1], true
 }
 
-// Value is the newest of a column.
+// Value is the newest value of a column.
 func (s Series) Value(c Column) float64 {
 	last, ok := s.Last()
 	if !ok {
@@ -126,7 +128,7 @@ func (s Series) Value(c Column) float64 {
 	return last.Values[c]
 }
 
-// Name is a column's in JSON.
+// String is the column's name in JSON.
 func (c Column) String() string {
 	if c < 0 || c >= Columns {
 		return fmt.Sprintf("column_%d", int(c))

@@ -9,26 +9,27 @@ import (
 )
 
 const (
-	// maxSamples bounds those of a series, and budget the numbers of a whole table: 48 MiB, which bounds the series of many ranks further.
+	// maxSamples bounds the samples of a series. budget bounds the numbers of a table to 48 MiB,
+	// which shortens the series of many ranks.
 	maxSamples = 600
 	minSamples = 8
 	budget     = 48 << 20 / (8 * int(Columns))
 )
 
-// Table has the newest samples of the subjects of a node. It may be used by several goroutines.
+// Table has the newest samples of a node's subjects. It may be used by several goroutines.
 type Table struct {
 	mu   sync.Mutex
 	rows map[Subject]*ring
 }
 
-// ring has the newest samples of a subject; next is where the following one goes.
+// ring has the newest samples of a subject; next is the place of the next one.
 type ring struct {
 	State
 	samples []Sample
 	next    int
 }
 
-// Add takes the next sample of a subject, whose state is as of now.
+// Add adds a sample of a subject and replaces its state.
 func (t *Table) Add(of Subject, state State, s Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +49,7 @@ func (t *Table) Add(of Subject, state State, s Sample) {
 func (t *Table) room() int { return min(maxSamples, max(minSamples, budget/len(t.rows))) }
 
 func (r *ring) add(s Sample, room int) {
-	if len(r.samples) > room { // there are more series by now
+	if len(r.samples) > room { // the number of series has grown
 		r.samples, r.next = slices.Clone(r.ordered()[len(r.samples)-room:]), 0
 	}
 	if len(r.samples) < room {
@@ -67,22 +68,22 @@ func (r *ring) ordered() []Sample {
 	return slices.Concat(r.samples[r.next:], r.samples[:r.next])
 }
 
-// Forget drops what is known of the ranks of a job.
+// Forget drops the ranks of a job.
 func (t *Table) Forget(job string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.rows, func(of Subject, _ *ring) bool { return of.Job == job && of != Node })
 }
 
-// Query chooses of a table.
+// Query selects from a table.
 type Query struct {
-	// Job leaves out the ranks of other jobs, unless it is empty.
+	// Job selects the ranks of one job, unless it is empty.
 	Job string
-	// After leaves out the samples up to a time of the node's clock, but for the newest of each series.
+	// After drops samples up to a time of the node's clock, except the newest of each series.
 	After time.Time
 }
 
-// Read returns copies of the series that were chosen, the node's first, then by job and rank.
+// Read returns copies of the selected series, the node's first, then by job and rank.
 func (t *Table) Read(q Query) []Series {
 	t.mu.Lock()
 	defer t.mu.Unlock()

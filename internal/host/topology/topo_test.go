@@ -55,7 +55,8 @@ func TestReadMachines(t *testing.T) {
 	}
 }
 
-// A tray of GB200 has GPUs' memory as NUMA nodes, without CPUs: what is near one is near the CPUs at the least distance.
+// A tray of GB200 has GPUs' memory as NUMA nodes, without CPUs: what is near one is near the CPUs
+// at the least distance.
 func TestNearestOfNodeWithoutCPUs(t *testing.T) {
 	got, _ := topology.Read(topotest.GB200.Sys(), topotest.GB200.Use())
 	for id, want := range map[int]int{2: 0, 3: 1, 32: 0, 33: 1, 34: -1, topology.Unknown: -1} {
@@ -175,8 +176,8 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnyTree holds that no content of files ends the reading, and that what it finds is sound: groups are disjoint and have every
-// CPU that is online.
+// TestAnyTree holds that no content of files ends the reading, and that what it finds is sound:
+// groups are disjoint and have every CPU that is online.
 func TestAnyTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topotest.Machine{

@@ -49,9 +49,10 @@ type Source struct {
 // gets control characters in a visible form, except tabs and colours; pipes and files get all
 // bytes.
 //
-// An unfinished line, such as a prompt or a progress bar, appears at the bottom of a terminal within
-// 200 ms, below those of other ranks while the rows suffice. On pipes, files and dumb terminals it
-// is shown once it has not changed for a second; a line that overwrites itself, every ten seconds.
+// An unfinished line, such as a prompt or a progress bar, appears at the bottom of a terminal
+// within 200 ms, below those of other ranks while the rows suffice. On pipes, files and dumb
+// terminals it is shown once it has not changed for a second; a line that overwrites itself, every
+// ten seconds.
 type Console struct {
 	out, err *printer
 	// folding is nil if lines are not folded.
@@ -80,8 +81,8 @@ func (c *Console) printer(s Stream) *printer {
 	return c.err
 }
 
-// SetPatience changes how long a rank waits for a reader that takes nothing: a second by default. It
-// must be called before anything is shown.
+// SetPatience changes how long a rank waits for a reader that takes nothing: a second by default.
+// It must be called before anything is shown.
 func (c *Console) SetPatience(d time.Duration) { c.out.patience, c.err.patience = d, d }
 
 // Say prints a message on stderr with "golaunch: " before each line. It never waits: the console
@@ -128,8 +129,8 @@ func (c *Console) Relay(r io.Reader, to Stream) error {
 	}
 }
 
-// Close writes what is queued. Its error says what could not be shown. It waits up to a minute for a
-// slow reader, and five seconds for one that takes nothing. Nothing may be shown after it.
+// Close writes what is queued. Its error says what could not be shown. It waits up to a minute for
+// a slow reader, and five seconds for one that takes nothing. Nothing may be shown after it.
 func (c *Console) Close() error {
 	c.folding.flush()
 	var err error

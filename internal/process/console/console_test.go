@@ -139,7 +139,8 @@ func TestCloseGivesUp(t *testing.T) {
 	})
 }
 
-// Go ends a program that writes to descriptor 1 when nobody reads it; the console does not let that happen.
+// Go ends a program that writes to descriptor 1 when nobody reads it; the console does not let that
+// happen.
 func TestReaderOfStdoutGone(t *testing.T) {
 	r, w := pipe(t)
 	r.Close()

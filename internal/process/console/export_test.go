@@ -19,7 +19,8 @@ const Patience = patience
 
 func CountLines(text []byte) int64 { return countLines(text) }
 
-// OpenTerminal returns what programs write to, and a function that waits until the terminal shows lines.
+// OpenTerminal returns what programs write to, and a function that waits until the terminal shows
+// lines.
 func OpenTerminal(t *testing.T, height uint16) (Terminal, func(want ...string)) {
 	s := openTerminal(t, height)
 	return s.end, s.shows

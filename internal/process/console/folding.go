@@ -12,8 +12,8 @@ import (
 )
 
 // Fold shows lines that ranks have in common once, with the ranks that print them, as soon as more
-// than so many ranks are shown with a prefix; see package fold. It must be called before anything is
-// shown. Log files have all lines.
+// than so many ranks are shown with a prefix; see package fold. It must be called before anything
+// is shown. Log files have all lines.
 func (c *Console) Fold(above int) {
 	c.folding = &folding{console: c, above: above, folder: fold.New(0, nil), open: map[int]int{}, seen: map[int]bool{}}
 	c.folding.timer = time.AfterFunc(time.Hour, c.folding.tick)
@@ -29,8 +29,8 @@ func (c *Console) RankStarts(rank int) { c.folding.rankStarts(rank) }
 // RankEnds must be called once for each RankStarts, after the rank's last line.
 func (c *Console) RankEnds(rank int) { c.folding.rankEnds(rank) }
 
-// folding folds the lines of a console. It shows groups under its lock, so one splitter may wait for
-// the reader of another's lines. The methods of a nil folding do nothing.
+// folding folds the lines of a console. It shows groups under its lock, so one splitter may wait
+// for the reader of another's lines. The methods of a nil folding do nothing.
 type folding struct {
 	console *Console
 	above   int

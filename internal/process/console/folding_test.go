@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// folded shows lines of ranks, in turn, as a viewer does, and returns those of both sides of the console, sorted.
+// folded shows lines of ranks, in turn, as a viewer does, and returns those of both sides of the
+// console, sorted.
 func folded(t *testing.T, above, ranks int, line func(rank, turn int) string) (stdout, stderr []string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -55,7 +56,8 @@ func TestFolding(t *testing.T) {
 	}
 }
 
-// TestFoldingIsVisible: what is folded is no copy of a file, and has nothing that moves a terminal that it may come to.
+// TestFoldingIsVisible: what is folded is no copy of a file, and has nothing that moves a terminal
+// that it may come to.
 func TestFoldingIsVisible(t *testing.T) {
 	out, _ := folded(t, 1, 3, func(int, int) string { return "a\x1b]0;title\ab\a\u202ec\x1b[31md\n" })
 	if len(out) == 0 || out[0] != "[r0-2] ab^G\uFFFDcd" {
@@ -102,7 +104,8 @@ func TestFoldingWithoutPrefix(t *testing.T) {
 	}
 }
 
-// TestFoldingOfRelayedLines goes by the prefixes that another process has put before them; what has none stays.
+// TestFoldingOfRelayedLines goes by the prefixes that another process has put before them; what has
+// none stays.
 func TestFoldingOfRelayedLines(t *testing.T) {
 	var out bytes.Buffer
 	c := New(&out, io.Discard)

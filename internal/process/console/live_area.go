@@ -25,7 +25,8 @@ type liveArea struct {
 	drawn int
 }
 
-// liveRow is the unfinished line of one stream of a rank, ready to be shown; empty if there is none.
+// liveRow is the unfinished line of one stream of a rank, ready to be shown; empty if there is
+// none.
 type liveRow struct {
 	rank int
 	text []byte

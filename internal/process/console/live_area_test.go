@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a pseudoterminal, and what a person sees there: as much of ECMA-48 as the console uses.
+// terminal is a pseudoterminal, and what a person sees there: as much of ECMA-48 as the console
+// uses.
 type terminal struct {
 	t *testing.T
 	// end is what programs write to.
@@ -128,7 +129,8 @@ func (s *terminal) shows(want ...string) {
 
 const patienceOfTests = 30 * time.Second
 
-// TestViewerTakesItsRowsAway has lines whose ends come in the next chunk leave the bottom of a terminal when they do, and no row stay behind.
+// TestViewerTakesItsRowsAway has lines whose ends come in the next chunk leave the bottom of a
+// terminal when they do, and no row stay behind.
 func TestViewerTakesItsRowsAway(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	s := openTerminal(t, 8)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// helper, in the environment, makes the test program a program that uses a console on its own stdout and stderr.
+// helper, in the environment, makes the test program a program that uses a console on its own
+// stdout and stderr.
 const helper = "CONSOLE_TEST_HELPER"
 
 func TestMain(m *testing.M) {

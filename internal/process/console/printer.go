@@ -21,8 +21,8 @@ const (
 )
 
 // printer writes one stream of the console. Its goroutine owns the sink. A rank's pump takes a free
-// buffer, fills it with whole lines and queues it; the printer frees it once it is written. So memory
-// is bounded, no lock is needed, and a pump that finds no free buffer waits.
+// buffer, fills it with whole lines and queues it; the printer frees it once it is written. So
+// memory is bounded, no lock is needed, and a pump that finds no free buffer waits.
 type printer struct {
 	stream   Stream
 	sink     *sink
@@ -36,8 +36,8 @@ type printer struct {
 	messages chan struct{}
 	// notices prints the messages about this printer's lost lines; nil if this printer does.
 	notices *printer
-	// stuckAt is what the reader had taken when a pump last gave up. While that is unchanged, no pump
-	// waits again.
+	// stuckAt is what the reader had taken when a pump last gave up. While that is unchanged, no
+	// pump waits again.
 	stuckAt atomic.Int64
 	// lost counts lines that were not shown and not reported yet.
 	lost atomic.Int64
@@ -196,9 +196,9 @@ func (p *printer) messageLines(text string) []byte {
 	return b
 }
 
-// take returns an empty buffer; put must follow. It waits for a slow reader. It returns nil once the
-// reader has taken nothing for a second, while a reader that did so before still takes nothing, or
-// when cancel is closed.
+// take returns an empty buffer; put must follow. It waits for a slow reader. It returns nil once
+// the reader has taken nothing for a second, while a reader that did so before still takes nothing,
+// or when cancel is closed.
 func (p *printer) take(cancel <-chan struct{}) []byte {
 	select {
 	case b := <-p.free:

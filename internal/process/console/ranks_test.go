@@ -26,7 +26,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
-// Eight ranks write to both streams at once, and both are one pipe: lines are whole, in each rank's order, and none is lost.
+// Eight ranks write to both streams at once, and both are one pipe: lines are whole, in each rank's
+// order, and none is lost.
 func TestLinesAreWhole(t *testing.T) {
 	const ranks, lines = 8, 20000
 	r, w := console.Pipe(t)
@@ -181,7 +182,8 @@ func TestARankAlone(t *testing.T) {
 	}
 }
 
-// TestFoldingOfLiveRanks shows what all have said at once, and what one alone has said in a moment, without more to come.
+// TestFoldingOfLiveRanks shows what all have said at once, and what one alone has said in a moment,
+// without more to come.
 func TestFoldingOfLiveRanks(t *testing.T) {
 	dir, err := logs.OpenDir(t.TempDir(), "job")
 	if err != nil {
@@ -225,7 +227,8 @@ func TestFoldingOfLiveRanks(t *testing.T) {
 	}
 }
 
-// What a viewer shows does not depend on how files were cut into chunks, and is what was shown live.
+// What a viewer shows does not depend on how files were cut into chunks, and is what was shown
+// live.
 func TestViewerShowsWhatWasLive(t *testing.T) {
 	script := `seq -f 'a line of text %g' 1 300; head -c 150000 /dev/zero | tr '\0' x; printf '\n\nafter\ntorn'; echo err >&2`
 	base := t.TempDir()
@@ -298,7 +301,8 @@ func TestViewerShowsWhatWasLive(t *testing.T) {
 	}
 }
 
-// TestLive has prompts and bars of several ranks at the bottom of a terminal, and whole lines above them.
+// TestLive has prompts and bars of several ranks at the bottom of a terminal, and whole lines above
+// them.
 func TestLive(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	screen, shows := console.OpenTerminal(t, 5)
@@ -376,8 +380,8 @@ func TestADumbTerminal(t *testing.T) {
 	}
 }
 
-// TestAStandingLine: a prompt, and a bar that does not move, of one rank among others are shown though their line has no end. What was
-// shown is not repeated.
+// TestAStandingLine: a prompt, and a bar that does not move, of one rank among others are shown
+// though their line has no end. What was shown is not repeated.
 func TestAStandingLine(t *testing.T) {
 	r, w := console.Pipe(t)
 	c := console.New(w, w)

@@ -80,8 +80,8 @@ func (s *sink) put(b []byte, put func([]byte)) error {
 	return nil
 }
 
-// room is how much a reader that takes one page lets through: the space left in a pipe, a whole buffer
-// for a regular file or a device such as /dev/null, one page for terminals and sockets.
+// room is how much a reader that takes one page lets through: the space left in a pipe, a whole
+// buffer for a regular file or a device such as /dev/null, one page for terminals and sockets.
 func (s *sink) room() int {
 	switch {
 	case s.fd < 0:
@@ -120,8 +120,8 @@ func (s *sink) push(b []byte) (int, error) {
 	}
 }
 
-// taken is the number of bytes that the reader has taken, less what the pipe held before. It changes
-// whenever the reader reads.
+// taken is the number of bytes that the reader has taken, less what the pipe held before. It
+// changes whenever the reader reads.
 func (s *sink) taken() int64 {
 	n := s.wrote.Load()
 	if s.fd < 0 {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reader that takes a few bytes, or a whole page that the writer refills at once, is seen to move.
+// A reader that takes a few bytes, or a whole page that the writer refills at once, is seen to
+// move.
 func TestTakenSeesSlowReader(t *testing.T) {
 	r, w := pipe(t)
 	s := newSink(w)

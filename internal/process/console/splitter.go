@@ -13,15 +13,15 @@ const (
 	minRead = 4 << 10
 	// maxRow is more than a row of a terminal shows.
 	maxRow = 1 << 10
-	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter is
-	// the same for one that keeps overwriting itself, as a progress bar does.
+	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter
+	// is the same for one that keeps overwriting itself, as a progress bar does.
 	partialAfter = time.Second
 	movingAfter  = 10 * time.Second
 )
 
 // Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
-// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads. The
-// zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
+// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads.
+// The zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
 type Splitter struct {
 	// printer is nil if the stream is not shown.
 	printer *printer

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzView holds that what is shown depends on the bytes alone, not on how they were read, that every piece is bounded, and that
-// nothing is lost.
+// FuzzView holds that what is shown depends on the bytes alone, not on how they were read, that
+// every piece is bounded, and that nothing is lost.
 func FuzzView(f *testing.F) {
 	f.Add([]byte("a\nb\n\nc"), uint16(1), uint8(1))
 	f.Add([]byte("\n"), uint16(3), uint8(255))
@@ -68,7 +68,8 @@ func TestViewCutsLongLines(t *testing.T) {
 	}
 }
 
-// TestAMovingBar never partialAfter still, and has no end: it is shown now and then how far it is, and takes no more memory for that.
+// TestAMovingBar never partialAfter still, and has no end: it is shown now and then how far it is,
+// and takes no more memory for that.
 func TestAMovingBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

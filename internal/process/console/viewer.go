@@ -10,12 +10,12 @@ import (
 // maxHeld bounds the unfinished lines of a viewer, in bytes.
 const maxHeld = 16 << 20
 
-// Viewer shows pieces of many ranks' log files as the running job would have shown them. It holds an
-// unfinished line back until its end comes or all such lines exceed 16 MiB. It belongs to one
+// Viewer shows pieces of many ranks' log files as the running job would have shown them. It holds
+// an unfinished line back until its end comes or all such lines exceed 16 MiB. It belongs to one
 // goroutine.
 //
-// A viewer waits for the console's reader, because its text is in files, and loses no line until its
-// context ends. Then the console counts the others as lost.
+// A viewer waits for the console's reader, because its text is in files, and loses no line until
+// its context ends. Then the console counts the others as lost.
 type Viewer struct {
 	console    *Console
 	prefix     func(rank int) string
@@ -65,8 +65,8 @@ func (s Source) compare(o Source) int {
 	return cmp.Or(cmp.Compare(s.Attempt, o.Attempt), cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.Stream, o.Stream))
 }
 
-// splitter continues an unfinished line. A long one has a buffer of its own, so that it is not copied
-// for each piece.
+// splitter continues an unfinished line. A long one has a buffer of its own, so that it is not
+// copied for each piece.
 func (v *Viewer) splitter(ctx context.Context, from Source) Splitter {
 	s := v.console.Split(SplitOptions{Source: from, Prefix: v.prefix(from.Rank), Fold: true, Cancel: ctx.Done()})
 	s.patient, s.buf = true, v.buf

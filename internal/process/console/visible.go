@@ -14,9 +14,9 @@ func Visible(text string) string {
 }
 
 // AppendVisible appends a line as a terminal may show it: valid UTF-8 with control characters other
-// than tabs written as ^X, so that a rank cannot move the cursor, set the title or make the terminal
-// answer. Only the last text of a line that overwrites itself with carriage returns remains. With
-// colour, colours (SGR) pass and end with the line; otherwise they are dropped.
+// than tabs written as ^X, so that a rank cannot move the cursor, set the title or make the
+// terminal answer. Only the last text of a line that overwrites itself with carriage returns
+// remains. With colour, colours (SGR) pass and end with the line; otherwise they are dropped.
 func AppendVisible(b, line []byte, colour bool) []byte {
 	line = bytes.TrimRight(line, "\r")
 	line = line[bytes.LastIndexByte(line, '\r')+1:]

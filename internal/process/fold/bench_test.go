@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkFold has 8,192 ranks print 20 lines a second each, as training does: alike, with values of their own. An iteration is a line.
+// BenchmarkFold has 8,192 ranks print 20 lines a second each, as training does: alike, with values
+// of their own. An iteration is a line.
 func BenchmarkFold(b *testing.B) {
 	const world, kinds = 8192, 4
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -57,7 +58,8 @@ func BenchmarkAlone(b *testing.B) {
 	b.ReportMetric(float64(b.N)/(busy(b)-before).Seconds(), "lines/cpu-s")
 }
 
-// busy is how long this process has had a CPU, its garbage collector with it: what others do on the machine does not count.
+// busy is how long this process has had a CPU, its garbage collector with it: what others do on the
+// machine does not count.
 func busy(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {

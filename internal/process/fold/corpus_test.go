@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// program is what each rank of a job prints: once, and at each step. {..} is a value; the testdata are such programs.
+// program is what each rank of a job prints: once, and at each step. {..} is a value; the testdata
+// are such programs.
 type program struct{ once, steps []string }
 
 func programs(t testing.TB) map[string]program {
@@ -145,7 +146,8 @@ func (p *plant) change(rnd *rand.Rand, lines []string) []string {
 
 const between = 400 * time.Millisecond
 
-// run is the lines of a job, in the order of their times, and an anomaly at each step but the first.
+// run is the lines of a job, in the order of their times, and an anomaly at each step but the
+// first.
 func (p program) run(rnd *rand.Rand, world, steps int) (lines []Line, plants []plant) {
 	say := func(rank, step int, at time.Time, texts []string) {
 		for i, text := range texts {
@@ -209,7 +211,8 @@ func longest(text string) (words string) {
 	return words
 }
 
-// TestAnomalies plants a thousand into the output of jobs. Each must be seen, with its rank, and no line may be lost or told wrongly.
+// TestAnomalies plants a thousand into the output of jobs. Each must be seen, with its rank, and no
+// line may be lost or told wrongly.
 func TestAnomalies(t *testing.T) {
 	const world, steps = 24, 126
 	all, unseen, rays := 0, 0, 0
@@ -270,8 +273,8 @@ func join(groups []Group) string {
 	return text.String()
 }
 
-// shown is what Ray's rule shows: the first line of a kind at once, and of those that other ranks say within five seconds the last. A kind
-// is the words without digits.
+// shown is what Ray's rule shows: the first line of a kind at once, and of those that other ranks
+// say within five seconds the last. A kind is the words without digits.
 type shown []Line
 
 func deduplicated(lines []Line) (out shown) {

@@ -143,7 +143,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestDue holds when groups are given: at once when no other rank is waited for, and else when the window of the first line ends.
+// TestDue holds when groups are given: at once when no other rank is waited for, and else when the
+// window of the first line ends.
 func TestDue(t *testing.T) {
 	f := New(0, World(3))
 	say := func(rank int, text string, ms float64) []Group {

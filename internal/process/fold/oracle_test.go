@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// oracle holds what a folder gives against the lines that it was told, by other means than the folder's.
+// oracle holds what a folder gives against the lines that it was told, by other means than the
+// folder's.
 type oracle struct {
 	f      *Folder
 	lines  []Line

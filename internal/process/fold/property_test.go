@@ -56,7 +56,8 @@ func drawn(t *rapid.T) []Line {
 // only has a format use both of its arguments.
 func only(format string) string { return format + "%[1]*.0[2]s" }
 
-// TestWorlds holds of any lines that none is lost or told wrongly, that blocks keep their order, and that each is given in its time.
+// TestWorlds holds of any lines that none is lost or told wrongly, that blocks keep their order,
+// and that each is given in its time.
 func TestWorlds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := drawn(t)
@@ -115,8 +116,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestBestFold holds that a job whose ranks all print the same program, in the same order and within the window, gives one group for each of
-// its lines: no fold can be smaller.
+// TestBestFold holds that a job whose ranks all print the same program, in the same order and
+// within the window, gives one group for each of its lines: no fold can be smaller.
 func TestBestFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 40).Draw(t, "world")
@@ -146,7 +147,8 @@ func TestBestFold(t *testing.T) {
 	})
 }
 
-// TestBounds holds that ranks that print ever new lines, very long ones, or one line for ever cost bounded memory, and that all is given.
+// TestBounds holds that ranks that print ever new lines, very long ones, or one line for ever cost
+// bounded memory, and that all is given.
 func TestBounds(t *testing.T) {
 	for name, text := range map[string]func(i int) string{
 		"new words": func(i int) string {
@@ -174,7 +176,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyRanks has 100,000 ranks say for the first time what differs by nature: more lines than may be open.
+// TestManyRanks has 100,000 ranks say for the first time what differs by nature: more lines than
+// may be open.
 func TestManyRanks(t *testing.T) {
 	const world = 100_000
 	f := New(0, World(world))

@@ -16,8 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// BenchmarkRanks measures what eight ranks that write 100-byte lines as fast as they can cost this process: into files in memory,
-// and prefixed into a console whose reader throws it away. MB/cpu-s is megabytes of ranks' output for one second of CPU.
+// BenchmarkRanks measures what eight ranks that write 100-byte lines as fast as they can cost this
+// process: into files in memory, and prefixed into a console whose reader throws it away. MB/cpu-s
+// is megabytes of ranks' output for one second of CPU.
 func BenchmarkRanks(b *testing.B) {
 	for _, console := range []string{"cat", "null", "none"} {
 		b.Run("console="+console, func(b *testing.B) { benchmarkRanks(b, console) })

@@ -103,7 +103,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A file name that leads out of the directory, or is not a file, is an error that the rank does not feel.
+// A file name that leads out of the directory, or is not a file, is an error that the rank does not
+// feel.
 func TestPlantedFiles(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte("kept"), 0o600); err != nil {
@@ -161,8 +162,8 @@ func TestSameJobAgain(t *testing.T) {
 	}
 }
 
-// TestSameJobAfterAMount has the directory of a job as kubelet makes it for the fsGroup of a pod at each mount, and as it is where a FIFO has
-// come in its place.
+// TestSameJobAfterAMount has the directory of a job as kubelet makes it for the fsGroup of a pod at
+// each mount, and as it is where a FIFO has come in its place.
 func TestSameJobAfterAMount(t *testing.T) {
 	base := t.TempDir()
 	path := openDir(t, base).Path()

@@ -26,8 +26,8 @@ func BenchmarkWrote(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow measures what it takes to write pieces of eight ranks' logs in turn and to read each back as soon as it is
-// written: the longest pieces that a pump reads, and single lines.
+// BenchmarkFollow measures what it takes to write pieces of eight ranks' logs in turn and to read
+// each back as soon as it is written: the longest pieces that a pump reads, and single lines.
 func BenchmarkFollow(b *testing.B) {
 	for _, size := range []int{100, console.MaxRead} {
 		b.Run(fmt.Sprint("piece=", size), func(b *testing.B) { benchmarkFollow(b, size) })

@@ -30,7 +30,8 @@ func follow(t *testing.T, r *Reader) <-chan gathered {
 	return got
 }
 
-// Many ranks write on both streams in two attempts; whoever follows, from the start or later, all or some, has all of it in order.
+// Many ranks write on both streams in two attempts; whoever follows, from the start or later, all
+// or some, has all of it in order.
 func TestFollowWhileWritten(t *testing.T) {
 	const ranks = 16
 	d := openDir(t, t.TempDir())
@@ -69,7 +70,8 @@ func TestFollowWhileWritten(t *testing.T) {
 	}
 }
 
-// A follower that does not read holds up no rank, what it is owed does not grow with what is written, and it gets all in the end.
+// A follower that does not read holds up no rank, what it is owed does not grow with what is
+// written, and it gets all in the end.
 func TestSlowFollower(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := d.Follow(everything, nil)
@@ -122,7 +124,8 @@ func TestFollowSeesTheLimit(t *testing.T) {
 	compareFiles(t, g.files, written(t, d, f))
 }
 
-// Files that shrink or vanish while they are followed end, and are named at the end; the others go on.
+// Files that shrink or vanish while they are followed end, and are named at the end; the others go
+// on.
 func TestFollowedFilesVanish(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := d.Follow(everything, nil)

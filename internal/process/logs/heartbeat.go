@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// heartheartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full one does
-// not end the rank.
+// heartheartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full one
+// does not end the rank.
 var heartbeatsBase = "/dev/shm"
 
 // openHeartbeats opens the directory for the heartbeats of a user's ranks on this machine. It

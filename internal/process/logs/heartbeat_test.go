@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatsAreInMemory: two jobs have one each, which goes with its rank and is not among the logs.
+// TestHeartbeatsAreInMemory: two jobs have one each, which goes with its rank and is not among the
+// logs.
 func TestHeartbeatsAreInMemory(t *testing.T) {
 	heartbeatsBase = t.TempDir()
 	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })

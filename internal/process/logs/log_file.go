@@ -52,8 +52,8 @@ func (l *logFile) write(b []byte) {
 	l.gap += int64(len(b) - n)
 }
 
-// keepMatching returns a function that writes the lines with one of some texts, each at once, so that
-// those of several ranks do not mix.
+// keepMatching returns a function that writes the lines with one of some texts, each at once, so
+// that those of several ranks do not mix.
 func (l *logFile) keepMatching(texts []string) func(prefix, lines []byte) {
 	return func(prefix, lines []byte) {
 		for len(lines) > 0 {

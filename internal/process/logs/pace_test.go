@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBarsAreReadNowAndThen writes an update as soon as the one before has reached its file, with and without a look at what it is. All are
-// in the file at a flush.
+// TestBarsAreReadNowAndThen writes an update as soon as the one before has reached its file, with
+// and without a look at what it is. All are in the file at a flush.
 func TestBarsAreReadNowAndThen(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		d := openDir(t, t.TempDir())

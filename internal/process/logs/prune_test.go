@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// past makes files under base that were written so many hours ago, as were the directories above them.
+// past makes files under base that were written so many hours ago, as were the directories above
+// them.
 func past(t *testing.T, base string, hours int, names ...string) {
 	t.Helper()
 	at := time.Now().Add(-time.Duration(hours) * time.Hour)
@@ -163,7 +164,8 @@ func TestPruneKnowsDir(t *testing.T) {
 	}
 }
 
-// TestPruneOthers removes the directories of other users where only this user can have made them, with their rights.
+// TestPruneOthers removes the directories of other users where only this user can have made them,
+// with their rights.
 func TestPruneOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has directories for others")
@@ -195,7 +197,8 @@ func TestPruneOthers(t *testing.T) {
 	}
 }
 
-// TestOldAttempts leave nothing but what the first and the newest have, and a rank that still runs is left alone.
+// TestOldAttempts leave nothing but what the first and the newest have, and a rank that still runs
+// is left alone.
 func TestOldAttempts(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	for attempt := range 50 {

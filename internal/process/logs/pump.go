@@ -29,8 +29,8 @@ type pump struct {
 	file *logFile
 	// filtered has the lines that match one of RankOptions.Filters; nil without any.
 	filtered *logFile
-	// count is the number of bytes read. lines is the number of lines, except spliced ones. last is the
-	// Unix time of the last read in nanoseconds.
+	// count is the number of bytes read. lines is the number of lines, except spliced ones. last is
+	// the Unix time of the last read in nanoseconds.
 	count, lines, last atomic.Int64
 	tail               *tail // nil if none is kept
 	splitter           console.Splitter
@@ -41,7 +41,8 @@ type pump struct {
 	stop    chan struct{}
 	// woken is sent to when the pump must do more than read.
 	woken chan struct{}
-	// overwrites says that the last read ended in a line that overwrites itself, and emptied the pipe.
+	// overwrites says that the last read ended in a line that overwrites itself, and emptied the
+	// pipe.
 	overwrites bool
 	// moved is when an exact pump last read or waited, filled when the pipe was last found full.
 	moved, filled time.Time

@@ -71,7 +71,8 @@ func TestChildGetsBlockingPipe(t *testing.T) {
 	}
 }
 
-// A rank has exited but another process holds its pipes, as a grandchild does: there is no end of file.
+// A rank has exited but another process holds its pipes, as a grandchild does: there is no end of
+// file.
 func TestFlushWhilePipesAreHeld(t *testing.T) {
 	r, w := pipe(t)
 	c := console.New(w, w)
@@ -170,7 +171,8 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 	}
 }
 
-// What a dead rank left in its pipe is not lost, though Close comes at once and another process holds the pipe.
+// What a dead rank left in its pipe is not lost, though Close comes at once and another process
+// holds the pipe.
 func TestCloseHandlesWhatIsLeft(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	in := strings.Repeat("0123456789abcde\n", 8<<10)

@@ -121,7 +121,8 @@ func TestReadOrder(t *testing.T) {
 	}
 }
 
-// Whatever is there by the name of a log file is not followed anywhere, and the other files are read.
+// Whatever is there by the name of a log file is not followed anywhere, and the other files are
+// read.
 func TestReadRefusesOddFiles(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// carrier makes the test program carry a rank's output, from descriptors 3 and 4 to the directory in its argument, until it is killed.
+// carrier makes the test program carry a rank's output, from descriptors 3 and 4 to the directory
+// in its argument, until it is killed.
 const carrier = "carrier"
 
 func resume() {
@@ -31,7 +32,8 @@ func resume() {
 	os.Exit(1)
 }
 
-// carried has another process carry the output until the log is at an offset of at least least, and kills it.
+// carried has another process carry the output until the log is at an offset of at least least, and
+// kills it.
 func carried(t *testing.T, base string, kept [2]int, least int64) (at int64) {
 	t.Helper()
 	cmd := exec.CommandContext(soon(t), os.Args[0], base)
@@ -112,7 +114,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestExactAtTheLimit and at a disk that takes nothing: what splice does not do is as without Exact.
+// TestExactAtTheLimit and at a disk that takes nothing: what splice does not do is as without
+// Exact.
 func TestExactAtTheLimit(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	run(t, newRank(t, d, RankOptions{Exact: true, Limit: 10}), `echo 12345; echo 6789012345`)

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is the memory of a Python 3.10 of many threads, each with as many calls, each of a function of its own. All functions share their
-// name and a table of lines of some length.
+// crowd is the memory of a Python 3.10 of many threads, each with as many calls, each of a function
+// of its own. All functions share their name and a table of lines of some length.
 type crowd struct{ threads, calls, table int }
 
-// Where things lie: one of each, or one behind the other, spaced closely enough that few pages have all of them.
+// Where things lie: one of each, or one behind the other, spaced closely enough that few pages have
+// all of them.
 const (
 	theRuntime, theInterpreter, theClass, theName, theTable = 0x10000, 0x11000, 0x12000, 0x13000, 0x20000
 
@@ -116,7 +117,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestSharedTable has functions that share the longest table: what is read and allocated for all of them is bounded.
+// TestSharedTable has functions that share the longest table: what is read and allocated for all of
+// them is bounded.
 func TestSharedTable(t *testing.T) {
 	c := crowd{threads: maxThreads, calls: maxFrames, table: maxRead}
 	pages := 0

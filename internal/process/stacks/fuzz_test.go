@@ -84,8 +84,9 @@ func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []by
 	return last
 }
 
-// patched is the memory of a recording with words of it changed: each patch is 2 bytes for the page, 2 for the place in it, and 8 for what
-// is there then, which points to a page of the recording if its lowest byte is odd.
+// patched is the memory of a recording with words of it changed: each patch is 2 bytes for the
+// page, 2 for the place in it, and 8 for what is there then, which points to a page of the
+// recording if its lowest byte is odd.
 func (r recording) patched(patches []byte) func(addr uint64, page []byte) error {
 	addresses := slices.Sorted(maps.Keys(r.pages))
 	pages := maps.Clone(r.pages)

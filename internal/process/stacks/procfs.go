@@ -62,8 +62,8 @@ func parseStatus(line string) (status, error) {
 	return status{name: clean(line[from+1 : to]), state: fields[0], parent: parent, started: fields[19]}, nil
 }
 
-// permit refuses a process that the rank's user may not trace (ptrace(2)): one with a different user
-// or group among its ids, or one that the kernel protects, such as a set-uid program. Files in
+// permit refuses a process that the rank's user may not trace (ptrace(2)): one with a different
+// user or group among its ids, or one that the kernel protects, such as a set-uid program. Files in
 // /proc/PID of a protected process belong to root; the directory does not.
 func permit(pid int, r *safefile.Rights) error {
 	if r == nil {

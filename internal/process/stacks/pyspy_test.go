@@ -49,7 +49,8 @@ func writeSpy(t *testing.T, dir, script string) {
 	}
 }
 
-// TestOthersSpy has a py-spy where a rank has it, and one in the PATH for a rank of another user: neither is run.
+// TestOthersSpy has a py-spy where a rank has it, and one in the PATH for a rank of another user:
+// neither is run.
 func TestOthersSpy(t *testing.T) {
 	ran := t.TempDir() + "/ran"
 	ours, theirs := t.TempDir(), t.TempDir()
@@ -73,7 +74,8 @@ func TestOthersSpy(t *testing.T) {
 	}
 }
 
-// TestSpyLeavesNothing has a py-spy that ends, or does not, and leaves a process behind, which has a pipe for as long as it lives.
+// TestSpyLeavesNothing has a py-spy that ends, or does not, and leaves a process behind, which has
+// a pipe for as long as it lives.
 func TestSpyLeavesNothing(t *testing.T) {
 	for _, end := range []string{"exit 0", "wait"} {
 		t.Run(end, func(t *testing.T) {

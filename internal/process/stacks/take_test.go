@@ -34,8 +34,9 @@ func lineOf(t *testing.T, text, comment string) int {
 	return 0
 }
 
-// until takes a process until what is learnt of it will do, and then once more: the frames of a sample are older than what the kernel says.
-// The test's own limit is the one that there is: what a thread does between saying that it will wait, and waiting, no event tells.
+// until takes a process until what is learnt of it will do, and then once more: the frames of a
+// sample are older than what the kernel says. The test's own limit is the one that there is: what a
+// thread does between saying that it will wait, and waiting, no event tells.
 func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -195,7 +196,8 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestSpin has a thread that calls functions all the time: its outer frames are right in every sample, and no frame is one that cannot be.
+// TestSpin has a thread that calls functions all the time: its outer frames are right in every
+// sample, and no frame is one that cannot be.
 func TestSpin(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
@@ -293,7 +295,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestLife takes a process from its first moment to after its last: whatever is told of it must be true.
+// TestLife takes a process from its first moment to after its last: whatever is told of it must be
+// true.
 func TestLife(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
@@ -356,8 +359,9 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// protected are processes of a user which he may not look into himself, by what a shell runs as him, with the path of a Python and a
-// program. After the first, which he may, the kernel has a reason of its own for each.
+// protected are processes of a user which he may not look into himself, by what a shell runs as
+// him, with the path of a Python and a program. After the first, which he may, the kernel has a
+// reason of its own for each.
 var protected = map[string]string{
 	"may be looked into": `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "$1"`,
 	"protects itself":    `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "import ctypes; ctypes.CDLL(None).prctl(4, 0); $1"`,

@@ -22,7 +22,8 @@ type Cluster struct{ Coordinator, TokenFile string }
 // Found has an agent find its GPUs, instead of a number that is declared.
 const Found = -1
 
-// Start runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the test's end.
+// Start runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the
+// test's end.
 func Start(t testing.TB, gpus ...int) Cluster {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package nccltest makes a libnccl and a libcuda that need no GPU: they reduce for real, between processes of one machine. It is for
-// tests, on Linux, with a C compiler.
+// Package nccltest makes a libnccl and a libcuda that need no GPU: they reduce for real, between
+// processes of one machine. It is for tests, on Linux, with a C compiler.
 package nccltest
 
 import (
@@ -13,8 +13,9 @@ import (
 //go:embed testdata/*.c
 var sources embed.FS
 
-// Libraries compiles both into a folder, for LD_LIBRARY_PATH. The environment of whoever loads them has faults: FAKE_NCCL is a list of
-// NODE=FAULT with blanks between, in which * is every node. NODE is GOLAUNCH_NODE, and FAULT is one of
+// Libraries compiles both into a folder, for LD_LIBRARY_PATH. The environment of whoever loads them
+// has faults: FAKE_NCCL is a list of NODE=FAULT with blanks between, in which * is every node. NODE
+// is GOLAUNCH_NODE, and FAULT is one of
 //
 //	load    loading the library does not return
 //	stuck   an all-reduce with other nodes is never done

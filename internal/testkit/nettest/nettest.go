@@ -1,5 +1,6 @@
-// Package nettest makes network namespaces that stand for nodes: each with an address of its own, all on one bridge. It is for
-// tests, on Linux, as root, with iproute2, util-linux and nftables. [Port] is for tests in the network of the machine itself.
+// Package nettest makes network namespaces that stand for nodes: each with an address of its own,
+// all on one bridge. It is for tests, on Linux, as root, with iproute2, util-linux and nftables.
+// [Port] is for tests in the network of the machine itself.
 package nettest
 
 import (
@@ -25,7 +26,8 @@ type Node struct {
 	veth string
 }
 
-// Command is a command that runs on the node. It enters the network namespace alone, so that /sys and the cgroups stay as they are.
+// Command is a command that runs on the node. It enters the network namespace alone, so that /sys
+// and the cgroups stay as they are.
 func (n Node) Command(argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + n.path, "--"}, argv...)...)
 }
@@ -54,8 +56,9 @@ func (n Node) Do(t testing.TB, f func()) {
 func (n Node) Cut(t testing.TB)  { ip(t, "link", "set", n.veth, "down") }
 func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
 
-// Firewall has the node take new TCP connections from others at these ports alone, as nftables has them ("29400, 30000-30100"), and treat all
-// others with a verdict: "drop", or "reject with tcp reset" and what else nftables knows.
+// Firewall has the node take new TCP connections from others at these ports alone, as nftables has
+// them ("29400, 30000-30100"), and treat all others with a verdict: "drop", or "reject with tcp
+// reset" and what else nftables knows.
 func (n Node) Firewall(t testing.TB, ports, verdict string) {
 	t.Helper()
 	n.Rules(t, fmt.Sprintf(`table inet filter {
@@ -83,7 +86,8 @@ func (n Node) Rules(t testing.TB, rules string) {
 // made keeps the names of one process apart.
 var made atomic.Int32
 
-// Nodes makes one node for each address (such as "10.77.0.2" or "fd77::2"), on a bridge of their own, and removes all at the end of the test.
+// Nodes makes one node for each address (such as "10.77.0.2" or "fd77::2"), on a bridge of their
+// own, and removes all at the end of the test.
 func Nodes(t testing.TB, addrs ...string) []Node {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -36,7 +36,8 @@ func (c *Cluster) write(name, text string) {
 	}
 }
 
-// slurmConf is for a small cluster in a hurry: root runs everything, nothing is accounted, jobs start and end at once.
+// slurmConf is for a small cluster in a hurry: root runs everything, nothing is accounted, jobs
+// start and end at once.
 func (c *Cluster) slurmConf(o Options) string {
 	conf := map[string]string{
 		"ClusterName":          "test",
@@ -58,7 +59,8 @@ func (c *Cluster) slurmConf(o Options) string {
 		"KillWait":             "5", // seconds from SIGTERM to SIGKILL
 		"MailProg":             "/bin/true",
 		"GresTypes":            "gpu",
-		// A requeued job waits for its old credential to expire: in seconds, and Slurm takes less than 5 for the default of 120.
+		// A requeued job waits for its old credential to expire: in seconds, and Slurm takes less
+		// than 5 for the default of 120.
 		"AuthInfo": "cred_expire=5,socket=" + c.file("munge.socket"),
 	}
 	maps.Copy(conf, o.Config)
@@ -73,7 +75,8 @@ func (c *Cluster) slurmConf(o Options) string {
 	return text.String()
 }
 
-// gresConf makes the GPUs: Slurm reads an index from a file's name, and wants the file to be a device.
+// gresConf makes the GPUs: Slurm reads an index from a file's name, and wants the file to be a
+// device.
 func (c *Cluster) gresConf(o Options) string {
 	c.t.Helper()
 	var text strings.Builder

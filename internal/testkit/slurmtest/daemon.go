@@ -42,15 +42,16 @@ func (c *Cluster) boot() {
 	c.daemon(c.Head, `exec "$@"`, "slurmctld", "-D")
 	c.await(ctx, "slurmctld to answer", func() error { return c.says(ctx, "Slurmctld(primary) at head is UP", "scontrol", "ping") })
 	for _, n := range c.Nodes {
-		// The shell is the first process of the namespace: it reaps what slurmd and the jobs leave to it.
+		// The shell is the first process of the namespace: it reaps what slurmd and the jobs leave
+		// to it.
 		c.daemon(n, `mount -t proc proc /proc && { "$@"; exit $?; }`, "slurmd", "-D")
 	}
 	idle := fmt.Sprintf("%d idle none", len(c.Nodes))
 	c.await(ctx, "the nodes to be idle", func() error { return c.says(ctx, idle, "sinfo", "--noheader", "--format=%D %T %E") })
 }
 
-// daemon starts a daemon on a node, as the first process of a process namespace: when it ends, at the latest when this process
-// does, the kernel ends all that it started.
+// daemon starts a daemon on a node, as the first process of a process namespace: when it ends, at
+// the latest when this process does, the kernel ends all that it started.
 func (c *Cluster) daemon(n nettest.Node, script string, argv ...string) {
 	c.t.Helper()
 	log, err := os.Create(c.file(n.Name + "-" + argv[0] + ".log"))

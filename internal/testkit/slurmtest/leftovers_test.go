@@ -67,7 +67,8 @@ func busy(t *testing.T) {
 	}
 }
 
-// leftovers are the files, processes, network namespaces, interfaces and cgroups of the clusters that the process pid made.
+// leftovers are the files, processes, network namespaces, interfaces and cgroups of the clusters
+// that the process pid made.
 func leftovers(t *testing.T, pid int) []string {
 	t.Helper()
 	dir := fmt.Sprintf("/tmp/slurm%d-", pid)

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Munge runs a munged without a Slurm until the end of the test, for all users and nodes, and returns a slurm.conf that says where it listens
-// (SLURM_CONF). Where munge is not installed the test is skipped, or fails if CI=true.
+// Munge runs a munged without a Slurm until the end of the test, for all users and nodes, and
+// returns a slurm.conf that says where it listens (SLURM_CONF). Where munge is not installed the
+// test is skipped, or fails if CI=true.
 func Munge(t testing.TB) (conf string) {
 	t.Helper()
 	if _, err := exec.LookPath("munged"); err != nil {

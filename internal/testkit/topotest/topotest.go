@@ -10,13 +10,15 @@ import (
 	"github.com/golaunch/golaunch/internal/host/topology"
 )
 
-// Machine is a machine in short. Its cores are numbered through, node by node; the second hardware thread of a core has the core's
-// number plus the number of cores, as Linux numbers most x86 machines.
+// Machine is a machine in short. Its cores are numbered through, node by node; the second hardware
+// thread of a core has the core's number plus the number of cores, as Linux numbers most x86
+// machines.
 type Machine struct {
 	Nodes, CoresPerNode, Threads, NodesPerSocket int
 	// CoresPerCache is 0 for a machine that does not tell of its caches.
 	CoresPerCache int
-	// MemoryNodes are NUMA nodes without CPUs, behind the others; the i-th is nearest to node i modulo Nodes.
+	// MemoryNodes are NUMA nodes without CPUs, behind the others; the i-th is nearest to node i
+	// modulo Nodes.
 	MemoryNodes int
 	// GPUs are the NUMA nodes of the GPUs, which have the addresses that [GPU] returns.
 	GPUs []int
@@ -31,7 +33,8 @@ var (
 	P4d = Machine{Nodes: 2, CoresPerNode: 24, Threads: 2, NodesPerSocket: 1, CoresPerCache: 24, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
 	// GB200 is a compute tray: two Grace, four Blackwell, whose memory makes NUMA nodes of its own.
 	GB200 = Machine{Nodes: 2, CoresPerNode: 72, Threads: 1, NodesPerSocket: 1, MemoryNodes: 32, GPUs: []int{0, 0, 1, 1}}
-	// DGXA100 has two EPYC 7742 with four NUMA nodes each (NPS4), of which every second has two GPUs.
+	// DGXA100 has two EPYC 7742 with four NUMA nodes each (NPS4), of which every second has two
+	// GPUs.
 	DGXA100 = Machine{
 		Nodes: 8, CoresPerNode: 16, Threads: 2, NodesPerSocket: 4, CoresPerCache: 4, GPUs: []int{3, 3, 1, 1, 7, 7, 5, 5},
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// fill sets every field to something, so that a field which the wire format forgets makes a test fail.
+// fill sets every field to something, so that a field which the wire format forgets makes a test
+// fail.
 func fill(v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *time.Time:

@@ -33,7 +33,7 @@ type Journal struct {
 	w     io.Writer
 	size  int
 	ended bool
-	out   *asyncwriter.Speaker
+	out   *asyncwriter.Writer
 	warn  func(error)
 }
 

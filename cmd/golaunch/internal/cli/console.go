@@ -26,7 +26,7 @@ type Console struct {
 	JSON bool
 	// words writes to stderr, so that a blocked reader cannot stop the verb.
 	begun sync.Once
-	words *asyncwriter.Speaker
+	words *asyncwriter.Writer
 }
 
 // Say prints a message.
