@@ -27,7 +27,7 @@ func TestCandidate(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			j := Job{Resources: Resources{Spares: c.spares}, place: c.place}
 			j.Resources.MinNodes, j.Resources.MaxNodes = 1, c.nodes
-			s := arrive(j).candidate(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
+			s := newLocalRun(j).candidate(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
 			if s != nil {
 				s.Close()
 			}

@@ -149,7 +149,7 @@ func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 // returns at once, with these jobs. A second call kills what is still alive.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	jobs, err := c.head.Stop(ctx, id, code, why)
-	if err = asked(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it has just ended
+	if err = refusalOf(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it has just ended
 		return []string{id}, nil
 	}
 	return jobs, err
@@ -157,20 +157,20 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 
 // Signal forwards SIGUSR1 or SIGUSR2 to the ranks of a job.
 func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) error {
-	return asked(c.head.Signal(ctx, id, number))
+	return refusalOf(c.head.Signal(ctx, id, number))
 }
 
 // Drain takes a node out of use and returns the jobs that still hold something there. Its agent
 // leaves when none does.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	jobs, err := c.head.Drain(ctx, node)
-	return jobs, asked(err)
+	return jobs, refusalOf(err)
 }
 
 // Swap makes the jobs give a node up, after within, in which their ranks there get ready. It
 // returns when the node's agent has left.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
-	return asked(c.head.Swap(ctx, node, within))
+	return refusalOf(c.head.Swap(ctx, node, within))
 }
 
 // Status describes the cluster.
@@ -179,20 +179,20 @@ func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ct
 // Query describes a part of the cluster.
 func (c *Client) Query(ctx context.Context, q Query) (Status, error) {
 	s, err := c.head.Query(ctx, wire.Query(q))
-	return statusOf(s), asked(err)
+	return statusOf(s), refusalOf(err)
 }
 
 // Job describes one job.
 func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
 	j, err := c.head.Job(ctx, id)
-	return jobStatusOf(j), asked(err)
+	return jobStatusOf(j), refusalOf(err)
 }
 
 // RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
 // versions of NCCL have crashed when asked.
 func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
 	r, err := c.head.RAS(ctx, id)
-	return rasOf(r), asked(err)
+	return rasOf(r), refusalOf(err)
 }
 
 // refusal is a coordinator's refusal of a request that it can never grant.
@@ -206,8 +206,8 @@ func (r refusal) Is(target error) bool {
 }
 func (r refusal) Unwrap() error { return r.error }
 
-// asked makes an ErrUsage of a refusal, with the same text.
-func asked(err error) error {
+// refusalOf makes an ErrUsage of a refusal, with the same text.
+func refusalOf(err error) error {
 	if r, ok := errors.AsType[*session.RequestError](err); ok && r.Bad {
 		return refusal{err, r.NotThere}
 	}
@@ -219,7 +219,7 @@ func (j Job) remote() (replica.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false
 	s.Detached, s.Within, s.Backfill, s.GPUs = j.Cluster.Detached, j.Cluster.Within, j.Cluster.Backfill, j.Cluster.GPUs
-	user, err := j.user()
+	user, err := j.userEnv()
 	if err != nil {
 		return s, err
 	}

@@ -25,7 +25,7 @@ func (c *Client) Run(ctx context.Context, j Job) (report.Result, error) {
 	if err != nil {
 		return report.Result{Code: 2}, err
 	}
-	l := arrive(j)
+	l := newLocalRun(j)
 	result, err := l.attach(ctx, c)
 	return l.finish(result, err)
 }
@@ -219,5 +219,5 @@ func (l *localRun) passSignal(c *Client, s os.Signal, stopped bool) (bool, error
 	if stopped && !signals.FromKeyboard(s) {
 		return true, nil
 	}
-	return true, asked(c.head.StopBy(context.Background(), l.job.ID, signals.Of(s), "got "+signals.Name(s)))
+	return true, refusalOf(c.head.StopBy(context.Background(), l.job.ID, signals.Of(s), "got "+signals.Name(s)))
 }

@@ -33,7 +33,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 
 // environment is what all ranks of this node share, on top of an inherited environment.
 func (j Job) environment(inherited []string) (*rankenv.Base, error) {
-	user, err := j.user()
+	user, err := j.userEnv()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (j Job) environment(inherited []string) (*rankenv.Base, error) {
 	return rankenv.Merge(rankenv.Layers{User: user, Inherited: inherited, KeepEnv: j.Ranks.KeepEnv}), nil
 }
 
-func (j Job) user() ([]rankenv.Var, error) {
+func (j Job) userEnv() ([]rankenv.Var, error) {
 	vars := make([]rankenv.Var, len(j.Env))
 	for i, text := range j.Env {
 		var err error

@@ -25,7 +25,7 @@ func (j *Job) takeHosts() error {
 			return usage.Errorf("%v", err)
 		}
 	}
-	user, err := j.user()
+	user, err := j.userEnv()
 	if err != nil {
 		return err
 	}

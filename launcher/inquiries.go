@@ -22,7 +22,7 @@ func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration
 	endpoints, missing := map[string]string{}, []string(nil)
 	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutEndpoint}}) {
 		if err != nil {
-			return endpoints, asked(err)
+			return endpoints, refusalOf(err)
 		}
 		if a.Missing != "" {
 			missing = append(missing, a.Missing)
@@ -55,7 +55,7 @@ func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) ite
 					n.Series = append(n.Series, gpuSeries(g, n.Now)...)
 				}
 			}
-			if !yield(n, asked(err)) || err != nil {
+			if !yield(n, refusalOf(err)) || err != nil {
 				return
 			}
 		}
@@ -112,7 +112,7 @@ func (c *Client) Stacks(ctx context.Context, job string, within time.Duration) (
 	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutStacks}}) {
 		switch {
 		case err != nil:
-			return s, asked(err)
+			return s, refusalOf(err)
 		case a.Missing != "":
 			s.Missing = append(s.Missing, a.Missing)
 			continue

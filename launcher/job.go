@@ -77,7 +77,7 @@ func (j Job) submission() replica.Submission {
 			Restart: job.Restart(j.Restarts.Policy), MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
 			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: j.Restarts.ExitCodes,
 			GrowAfter: max(0, j.Resources.GrowAfter), DrainTime: j.Stopping.DrainTime,
-			FixedPool: j.closed(), Pool: j.pool(),
+			FixedPool: j.fixedNodes(), Pool: j.pool(),
 		}},
 	}
 }
@@ -89,7 +89,7 @@ func (j Job) pool() int {
 		return j.Resources.MaxNodes + j.Resources.Spares
 	case len(j.Network.Hosts) > 0:
 		return len(j.Network.Hosts)
-	case j.closed() && j.place != nil:
+	case j.fixedNodes() && j.place != nil:
 		return j.place.Nodes
 	}
 	return 0
@@ -98,7 +98,7 @@ func (j Job) pool() int {
 // startedTogether is how many nodes a scheduler started at once, each with this command; 0 for
 // other jobs.
 func (j Job) startedTogether() int {
-	if j.place != nil && j.place.Each && j.closed() {
+	if j.place != nil && j.place.Each && j.fixedNodes() {
 		return j.place.Nodes
 	}
 	return 0
@@ -109,8 +109,8 @@ func (j Job) started() int {
 	return cmp.Or(j.startedTogether(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
-// closed says that no node can come later. Pods can: they are replaced.
-func (j Job) closed() bool {
+// fixedNodes reports whether no node can come later. Pods can: they are replaced.
+func (j Job) fixedNodes() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
@@ -119,7 +119,7 @@ func (j Job) closed() bool {
 // nodes anyway.
 func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
-	if !pod.Inside() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
+	if !pod.Inside() || j.fixedNodes() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
 		return 0
 	}
 	return all

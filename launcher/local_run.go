@@ -57,7 +57,7 @@ type localRun struct {
 	nobodyHint string
 }
 
-func arrive(j Job) *localRun {
+func newLocalRun(j Job) *localRun {
 	l := &localRun{job: j, Reporter: reporter.New(j.Output.console(), j.Output.JSON, j.Output.Quiet), process: &role.Process{}, done: make(chan struct{})}
 	l.signals = signals.Merge(j.Stopping.Signals, j.Stopping.Stops, l.done)
 	l.job.Stopping.Signals = l.signals.C
@@ -77,10 +77,10 @@ func (l *localRun) role() *role.Process {
 	}
 	p.Agent = agent.Agent{
 		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,
-		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.work(id, at) },
+		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.agentWork(id, at) },
 	}
 	p.Signals = role.Signals{
-		Merged: l.signals, Done: l.done, ReachRanks: j.ranksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.closed(),
+		Merged: l.signals, Done: l.done, ReachRanks: j.ranksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.fixedNodes(),
 		DrainTime: j.Stopping.DrainTime, InSlurm: j.inSlurm(), First: j.place != nil && j.place.Node == 0, Spot: j.Stopping.Spot,
 	}
 	p.Nodes = role.Nodes{
@@ -93,8 +93,8 @@ func (l *localRun) role() *role.Process {
 	return p
 }
 
-// work is what the ranks of the job do on this node, at an address.
-func (l *localRun) work(id string, at netip.Addr) (agent.Work, error) {
+// agentWork is what the ranks of the job do on this node, at an address.
+func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	task, err := l.job.task(at, os.Environ())
 	if err == nil {
 		err = l.files.Enter(id)
@@ -184,8 +184,8 @@ func (l *localRun) bundle(r report.Result) string {
 	return filepath.Join(dir.Path(), names[max(i, 0)])
 }
 
-// complain prints why a node's process failed before it could report to anything else.
-func (j Job) complain(err error) {
+// printError prints why a node's process failed before it could report to anything else.
+func (j Job) printError(err error) {
 	if j.Output.JSON {
 		fmt.Fprintf(os.Stderr, "%s", jsonout.Words{Warning: err.Error()}.Bytes())
 		return

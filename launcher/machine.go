@@ -19,9 +19,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// offer is this machine as a node, after preflight. Only a process that nothing else cleans up
+// examinedNode is this machine as a node, after preflight. Only a process that nothing else cleans up
 // after needs a cgroup, which alone says.
-func (l *localRun) offer(ctx context.Context, alone bool) (placement.Node, error) {
+func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := l.job.examine(ctx)
 	if err == nil {
 		system := health.Here(l.job.Output.LogDir)

@@ -48,7 +48,7 @@ func TestWhatIsShown(t *testing.T) {
 			var out, words bytes.Buffer
 			c.job.Ranks.defaults()
 			c.job.Output.Stdout, c.job.Output.Stderr = &out, &words
-			h := arrive(c.job)
+			h := newLocalRun(c.job)
 			dir := said(t, h)
 			if err := h.Console.Close(); err != nil {
 				t.Fatal(err)

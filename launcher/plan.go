@@ -25,14 +25,14 @@ func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, 
 		return placement.Plan{}, err
 	}
 	if len(nodes) == 0 {
-		if nodes, err = j.imagined(ctx); err != nil {
+		if nodes, err = j.plannedNodes(ctx); err != nil {
 			return placement.Plan{}, err
 		}
 	}
 	return placement.Solve(j.Resources.request(), nodes)
 }
 
-func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
+func (j Job) plannedNodes(ctx context.Context) ([]placement.Node, error) {
 	if j.Resources.MaxNodes == 1 && j.Resources.GPU && !j.Resources.Simulate {
 		if devices, _, err := gpu.List(ctx); err == nil && len(devices) > 0 {
 			node, err := j.thisNode(ctx)
@@ -66,15 +66,15 @@ func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 }
 
 func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {
-	facts := j.about(plan, g, b)
+	facts := j.rankFacts(plan, g, b)
 	if g.Node.Addr.IsLoopback() { // another machine's CPUs are unknown here
 		j.bind(&facts, g.Bundles)
 	}
-	return j.with(facts, g.Node.Addr)
+	return j.rankEnv(facts, g.Node.Addr)
 }
 
-// with is the environment of a rank, with the presets for a node at an address.
-func (j Job) with(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
+// rankEnv is the environment of a rank, with the presets for a node at an address.
+func (j Job) rankEnv(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	base, err := j.environment(os.Environ())
 	if err != nil {
 		return rankenv.Env{}, err
@@ -86,8 +86,8 @@ func (j Job) with(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	return base.With(presets("")).Explain(facts), nil
 }
 
-// about is what a plan says about a rank.
-func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) rankenv.Facts {
+// rankFacts is what a plan says about a rank.
+func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundle) rankenv.Facts {
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
@@ -152,12 +152,12 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	root := os.DirFS("/")
 	s.Network.Versions = nccl.ReadVersions(root)
 	s.NICs = nccl.NICs(os.DirFS("/sys"), openDevice)
-	s.Env, err = j.first(s.Node)
+	s.Env, err = j.firstRank(s.Node)
 	return s, err
 }
 
-// first is the environment of the first rank if this machine is node 0.
-func (j Job) first(node placement.Node) (rankenv.Env, error) {
+// firstRank is the environment of the first rank if this machine is node 0.
+func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 	nodes := []placement.Node{node}
 	order := []string{node.Name}
 	for i := 1; i < j.Resources.MaxNodes; i++ {
@@ -172,12 +172,12 @@ func (j Job) first(node placement.Node) (rankenv.Env, error) {
 		return rankenv.Env{}, err
 	}
 	g := plan.Groups[0]
-	facts := j.about(plan, g, g.Bundles[0])
+	facts := j.rankFacts(plan, g, g.Bundles[0])
 	j.bind(&facts, g.Bundles)
 	if facts.GPU != nil {
 		if facts.RASAddr, err = agent.RASAddr(); err != nil {
 			return rankenv.Env{}, err
 		}
 	}
-	return j.with(facts, node.Addr)
+	return j.rankEnv(facts, node.Addr)
 }

@@ -134,7 +134,7 @@ func remoteNode() int {
 		err = e.serve()
 	}
 	if err != nil {
-		e.Job.complain(fmt.Errorf("%s: %w", cmp.Or(e.Job.Network.Name, name), err))
+		e.Job.printError(fmt.Errorf("%s: %w", cmp.Or(e.Job.Network.Name, name), err))
 		return 125
 	}
 	return 0
@@ -179,9 +179,9 @@ func (e enlistment) serve() error {
 	}
 	ctx := context.Background()
 	j.Stopping.Signals = e.signals()
-	l := arrive(j)
+	l := newLocalRun(j)
 	l.files.ID = e.Run
-	node, err := l.offer(ctx, false)
+	node, err := l.examinedNode(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (e enlistment) serve() error {
 	}
 	_, err = l.finish(result, err)
 	if l.process.Joined() && err != nil {
-		e.Job.complain(fmt.Errorf("%s: %w", node.Name, err))
+		e.Job.printError(fmt.Errorf("%s: %w", node.Name, err))
 		return nil
 	}
 	return err

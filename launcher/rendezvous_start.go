@@ -39,7 +39,7 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	if err != nil {
 		return report.Result{}, err
 	}
-	node, err := l.offer(ctx, false)
+	node, err := l.examinedNode(ctx, false)
 	if err != nil {
 		return report.Result{}, err
 	}

@@ -32,7 +32,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 	s.Reserve, s.Colocated, s.Task = true, colocated, nil
 	w, err := c.head.Submit(ctx, s)
 	if err != nil {
-		return nil, asked(err)
+		return nil, refusalOf(err)
 	}
 	r := &Reservation{ID: j.ID, client: c, watch: w, over: make(chan struct{})}
 	for r.Plan.Groups == nil {
@@ -40,7 +40,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 		switch {
 		case err != nil:
 			w.Close()
-			return nil, asked(err)
+			return nil, refusalOf(err)
 		case u.Result != nil:
 			w.Close()
 			return nil, fmt.Errorf("no reservation: %s", u.Result.Reason)
@@ -73,7 +73,7 @@ func (r *Reservation) hold(ctx context.Context) {
 	for {
 		if _, err := r.watch.Next(ctx); err != nil {
 			if !errors.Is(err, io.EOF) {
-				r.err = asked(err)
+				r.err = refusalOf(err)
 			}
 			return
 		}

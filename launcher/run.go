@@ -31,7 +31,7 @@ func Run(ctx context.Context, j Job) (report.Result, error) {
 		refused := report.Result{Code: 2}
 		return refused, errors.Join(err, j.writeTermination(refused, err, false))
 	}
-	l := arrive(j)
+	l := newLocalRun(j)
 	var result report.Result
 	endTimers, err := l.serveTimers()
 	if err == nil {
@@ -52,7 +52,7 @@ func (l *localRun) start(ctx context.Context) (report.Result, error) {
 		return l.submit(ctx)
 	case len(l.job.Network.Hosts) > 0:
 		return l.overSSH(ctx)
-	case p == nil || l.job.solitary() || p.Alone():
+	case p == nil || l.job.eachAlone() || p.Alone():
 		return l.alone(ctx)
 	case p.Each:
 		return l.scheduled(ctx)
@@ -63,7 +63,7 @@ func (l *localRun) start(ctx context.Context) (report.Result, error) {
 // alone runs coordinator and agent in this process, connected by a pipe in memory.
 func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	l.holdsMore(ctx)
-	node, err := l.offer(ctx, true)
+	node, err := l.examinedNode(ctx, true)
 	if err != nil {
 		return report.Result{}, err
 	}
@@ -105,7 +105,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 	}
 	j := l.job
 	j.Network.Name = cmp.Or(l.process.Alias(), j.Network.Name)
-	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), l.handOn(result.Cause)); err != nil {
+	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), l.writeErrorFile(result.Cause)); err != nil {
 		l.Warn(err)
 	}
 	return result, errors.Join(err, l.leave(result, err))

@@ -93,7 +93,7 @@ func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSampl
 			if a.Samples != nil {
 				n.Now, n.Series = a.Samples.Now, each(a.Samples.Series, seriesOf)
 			}
-			if !yield(n, asked(err)) {
+			if !yield(n, refusalOf(err)) {
 				return
 			}
 		}
@@ -114,7 +114,7 @@ func (c *Client) Ping(ctx context.Context, job string, within time.Duration) ite
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()
 		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutPing}}) {
-			if !yield(Pong{a.Node, time.Since(began), a.Missing}, asked(err)) {
+			if !yield(Pong{a.Node, time.Since(began), a.Missing}, refusalOf(err)) {
 				return
 			}
 		}

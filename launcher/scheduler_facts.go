@@ -20,10 +20,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// locate completes a job by what a scheduler or another launcher says, unless the user has said
+// takePlace completes a job by what a scheduler or another launcher says, unless the user has said
 // otherwise.
-func (j *Job) locate() (err error) {
-	if j.Resources.Order.By == bySlurm {
+func (j *Job) takePlace() (err error) {
+	if j.Resources.Order.By == orderSlurm {
 		defer func() {
 			if err == nil {
 				err = j.slurmOrder()
@@ -43,7 +43,7 @@ func (j *Job) locate() (err error) {
 	if j.place == nil {
 		return nil
 	}
-	lone := j.lone()
+	lone := j.isLone()
 	if lone {
 		p := j.place
 		p.Nodes, p.Node, p.Names, p.Head, p.Ask, p.Several = 1, 0, []string{p.Name}, "", nil, nil
@@ -72,9 +72,9 @@ func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// lone reports whether this process runs a job of its own although a scheduler gave it more nodes,
+// isLone reports whether this process runs a job of its own although a scheduler gave it more nodes,
 // or started other processes beside it.
-func (j Job) lone() bool {
+func (j Job) isLone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
 	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
@@ -147,15 +147,15 @@ func (j *Job) nodes(p *schedenv.Place) error {
 		return usage.Errorf("it wants %d nodes, and %s gives it %d", r.MinNodes, p.By, p.Nodes)
 	case p.Each && p.Nodes == 0 && r.MinNodes == 0:
 		return usage.Errorf("%s does not tell how many nodes the job has: give --nodes", p.By)
-	case p.Each && p.Head == "" && p.Ask == nil && !j.solitary():
+	case p.Each && p.Head == "" && p.Ask == nil && !j.eachAlone():
 		return usage.Errorf("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
 	}
 	return nil
 }
 
-// solitary reports whether each process that runs this command has a job of its own: it wants one
+// eachAlone reports whether each process that runs this command has a job of its own: it wants one
 // node, and nothing says that there are more.
-func (j Job) solitary() bool {
+func (j Job) eachAlone() bool {
 	p, r := j.place, j.Resources
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
@@ -199,8 +199,8 @@ func askHead(p *schedenv.Place) error {
 	return nil
 }
 
-// bySlurm is the Order of the nodes in Slurm's own list.
-const bySlurm = "slurm"
+// orderSlurm is the Order of the nodes in Slurm's own list.
+const orderSlurm = "slurm"
 
 func (j *Job) slurmOrder() error {
 	if j.place == nil || j.place.By != "Slurm" {

@@ -78,7 +78,7 @@ func (l *localRun) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
 func simulated() int {
 	var s simulation
 	if err := s.run(); err != nil {
-		s.Job.complain(err)
+		s.Job.printError(err)
 		return 125
 	}
 	return 0
@@ -93,7 +93,7 @@ func (s *simulation) run() error {
 	}
 	s.Job.Stopping.Standalone = true
 	s.Job.Output.Stdout, s.Job.Output.Stderr = os.Stdout, os.Stderr
-	l := arrive(s.Job)
+	l := newLocalRun(s.Job)
 	l.files.ID, l.files.Warn = s.Run, nil // the coordinator's process warns
 	m := role.Member{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}
 	_, err = l.role().RunAgent(ctx, m, signals.NewNode(cancel))

@@ -32,7 +32,7 @@ import (
 // complete fills in defaults and refuses what makes no sense. It changes nothing in a completed
 // job, such as one from another machine: negative values stay, and mean 0 where they are used.
 func (j Job) complete() (Job, error) {
-	if err := j.locate(); err != nil {
+	if err := j.takePlace(); err != nil {
 		return j, err
 	}
 	j.hasID = j.ID != ""
@@ -48,7 +48,7 @@ func (j Job) complete() (Job, error) {
 	if err != nil {
 		return j, err
 	}
-	_, err = j.user()
+	_, err = j.userEnv()
 	return j, err
 }
 

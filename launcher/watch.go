@@ -22,7 +22,7 @@ type Watch struct {
 
 func watchOf(w *session.Watch, err error) (*Watch, error) {
 	if err != nil {
-		return nil, asked(err)
+		return nil, refusalOf(err)
 	}
 	return &Watch{w.Job, w}, nil
 }
@@ -35,7 +35,7 @@ func (w *Watch) Next(ctx context.Context) (Decision, error) {
 		u, err := w.head.Next(ctx)
 		switch {
 		case err != nil:
-			return Decision{}, asked(err)
+			return Decision{}, refusalOf(err)
 		case u.Decision != nil:
 			return decisionOf(*u.Decision), nil
 		case u.Result != nil:
@@ -80,13 +80,13 @@ func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[Log
 		spans := each(f.Ranks, func(s Span) wire.Span { return wire.Span(s) })
 		r, err := c.head.Logs(ctx, id, wire.LogFilter{Ranks: spans, Attempt: f.Attempt, Follow: f.Follow})
 		if err != nil {
-			yield(LogChunk{}, asked(err))
+			yield(LogChunk{}, refusalOf(err))
 			return
 		}
 		defer r.Close()
 		for {
 			chunk, err := r.Next(ctx)
-			if errors.Is(err, io.EOF) || !yield(chunkOf(chunk), asked(err)) || err != nil {
+			if errors.Is(err, io.EOF) || !yield(chunkOf(chunk), refusalOf(err)) || err != nil {
 				return
 			}
 		}
