@@ -118,7 +118,7 @@ func (c *Coordinator) check(s replica.Submission) error {
 		return wire.Wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
 	case c.jobs[s.Job.ID] != nil:
 		return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
-	case s.Sole:
+	case s.OnlyJob:
 		return wire.Wrong("a cluster's job does not have all nodes for itself")
 	case len(c.jobs)-len(c.state.Ended) >= wire.MaxJobs:
 		return wire.Refused("%d jobs here are not over, and there can be no more; try again when some are", wire.MaxJobs)

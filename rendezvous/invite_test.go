@@ -201,7 +201,7 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 	} {
 		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Candidate: NewCandidate(CandidateConfig{Node: "n1", Lease: lease})})
 		s0 := one(3)
-		s0.Sole = true
+		s0.OnlyJob = true
 		c0.state = replica.New()
 		c0.state.Apply(replica.Began(now(), "own"))
 		c0.state.Apply(replica.Entry{At: now(), Submitted: &s0})

@@ -35,7 +35,7 @@ type reason struct {
 // submit accepts a job that was checked.
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
-	if s.Sole {
+	if s.OnlyJob {
 		c.journal.Submitted(e.At, s)
 	}
 	c.apply(e)
@@ -47,7 +47,7 @@ func (c *Coordinator) track(record *replica.Record) *trackedJob {
 	if j == nil {
 		j = &trackedJob{watchers: map[*watcher]struct{}{}}
 		c.jobs[record.Job.ID] = j
-		if record.Sole {
+		if record.OnlyJob {
 			c.onlyJob = j
 		}
 	}
@@ -90,7 +90,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 		c.tell(j, wire.Update{Granted: s.Granted})
 	}
 	if s.Told {
-		if c.cfg.Observe != nil && j.Sole {
+		if c.cfg.Observe != nil && j.OnlyJob {
 			c.log.Then(func() { c.messages.Say(func() { c.cfg.Observe(d) }) })
 		}
 		c.tell(j, wire.Update{Decision: &d})
@@ -102,7 +102,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 
 // assign tells a node of a cluster about a job that runs there.
 func (c *Coordinator) assign(j *trackedJob, node string) {
-	if j.Sole {
+	if j.OnlyJob {
 		return
 	}
 	c.order(node, j.Job.ID, wire.Assign{Task: j.Task, Submitter: j.Submitter})
@@ -129,11 +129,11 @@ func (c *Coordinator) act(j *trackedJob, a job.Action) {
 		c.order(a.Node, j.Job.ID, a)
 	case job.Wait, job.Alarm: // the state has the deadline
 	case job.Quarantine:
-		if !j.Sole {
+		if !j.OnlyJob {
 			c.noteCluster("node %s is passed over for %v while others are free: %s", a.Node, j.Job.ExcludeFor, c.state.Cluster.Avoided(a.Node))
 		}
 	case job.Finish:
-		if j.Sole {
+		if j.OnlyJob {
 			c.broadcast(j.Job.ID, a)
 			return
 		}
@@ -148,7 +148,7 @@ func (c *Coordinator) jobEnded(j *trackedJob) {
 	j.close()
 	c.tell(j, wire.Update{Result: j.Result})
 	c.queries.jobEnded(j)
-	if j.Sole {
+	if j.OnlyJob {
 		c.log.Then(func() { c.end.finished = true })
 		return
 	}
@@ -158,7 +158,7 @@ func (c *Coordinator) jobEnded(j *trackedJob) {
 
 // startOrphanTimer ends a job whose owner does not return in time, unless it is detached.
 func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
-	if j.Detached || j.Sole || j.Result != nil {
+	if j.Detached || j.OnlyJob || j.Result != nil {
 		return
 	}
 	j.orphanTimer = time.AfterFunc(patience, func() {

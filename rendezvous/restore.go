@@ -43,7 +43,7 @@ func (c *Coordinator) restore() error {
 		c.apply(replica.Began(now(), rand.Text()))
 		if c.cfg.Job != nil {
 			s := *c.cfg.Job
-			s.Sole = true
+			s.OnlyJob = true
 			c.submit(s)
 		}
 		defer time.AfterFunc(c.patience(), func() { c.post(c.activateAll) })
@@ -80,7 +80,7 @@ func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)",
 
 // replayJournal writes a past entry into the journal.
 func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
-	if s := e.Submitted; s != nil && s.Sole {
+	if s := e.Submitted; s != nil && s.OnlyJob {
 		c.journal.Submitted(e.At, *s)
 	}
 	for _, st := range o.Steps {
@@ -105,7 +105,7 @@ func (c *Coordinator) resume() {
 			running++
 			c.startOrphanTimer(j, c.cfg.Lease+wire.PatienceForReturn)
 		}
-		if record.Sole {
+		if record.OnlyJob {
 			c.onlyJob = c.jobs[id]
 			c.end.finished = j.Result != nil
 		}

@@ -26,7 +26,7 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
-			Sole: s.Sole, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
+			Sole: s.OnlyJob, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
@@ -69,7 +69,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 				},
 			},
 			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(),
-			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), Sole: spec.GetSole(),
+			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), OnlyJob: spec.GetSole(),
 		},
 	}
 }

@@ -13,9 +13,9 @@ func (s *State) Check(spec Spec) error {
 		return errors.New("a job needs an id")
 	case s.jobs[spec.Job.ID] != nil:
 		return fmt.Errorf("there is a job %s already; give this one another id", spec.Job.ID)
-	case s.onlyJob != nil, spec.Sole && len(s.jobs) > 0:
+	case s.onlyJob != nil, spec.OnlyJob && len(s.jobs) > 0:
 		return errors.New("this coordinator exists for one job, and has other jobs; start one with `golaunch coordinator`")
-	case spec.Sole && (spec.Within != "" || spec.Reserve || spec.Backfill || spec.GPUs != nil):
+	case spec.OnlyJob && (spec.Within != "" || spec.Reserve || spec.Backfill || spec.GPUs != nil):
 		return errors.New("the one job of a coordinator has all nodes; it takes no reservation, no backfill and no choice of GPUs")
 	case spec.Reserve && spec.Within != "":
 		return fmt.Errorf("a reservation within reservation %s is not possible; reserve of the cluster", spec.Within)

@@ -58,9 +58,9 @@ type Spec struct {
 	// Colocated is how many jobs within a reservation may hold one of its GPUs at a time, for
 	// groups of ranks that take turns (NeMo RL's max_colocated_worker_groups); 0 is 1.
 	Colocated int
-	// Sole says that the coordinator exists for this one job: every node that joins is the job's as
+	// OnlyJob says that the coordinator exists for this one job: every node that joins is the job's as
 	// a whole, spares too.
-	Sole bool
+	OnlyJob bool
 }
 
 // Event is something that happened.

@@ -12,7 +12,7 @@ import (
 // exchange makes a job that is about to start again give back the nodes that it excludes, each for
 // a free one. It goes on with a node for which there is none.
 func (s *State) exchange(e *entry) {
-	if e.Sole || e.wait.queued {
+	if e.OnlyJob || e.wait.queued {
 		return
 	}
 	for _, name := range e.state.Idle() {
@@ -64,7 +64,7 @@ func (s *State) substitute(e *entry, name string) (placement.Plan, bool) {
 // noteQuarantined notes the nodes whose hardware has failed in a job.
 func (s *State) noteQuarantined(e *entry, actions []job.Action) {
 	for _, a := range actions {
-		if a, ok := a.(job.Quarantine); ok && !e.Sole {
+		if a, ok := a.(job.Quarantine); ok && !e.OnlyJob {
 			s.avoided[a.Node] = fmt.Sprintf("%s in job %s", a.Why, e.Job.ID)
 		}
 	}

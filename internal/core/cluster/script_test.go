@@ -182,7 +182,7 @@ func parseSpec(t *testing.T, f []string) Spec {
 		case "reserve":
 			spec.Reserve = true
 		case "sole":
-			spec.Sole = true
+			spec.OnlyJob = true
 		default:
 			t.Fatalf("unknown word %q", word)
 		}

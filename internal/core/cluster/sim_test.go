@@ -206,10 +206,10 @@ func (m *sim) book(r *record, ev job.Event) error {
 			delete(r.held, ev.Node.Name)
 		}
 		_, there := m.nodes[ev.Node.Name]
-		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (!there || draining) {
+		if _, draining := m.drained[ev.Node.Name]; !r.OnlyJob && (!there || draining) {
 			return fmt.Errorf("a node that is gone or drained")
 		}
-		if _, holds := r.held[ev.Node.Name]; holds && !r.Sole {
+		if _, holds := r.held[ev.Node.Name]; holds && !r.OnlyJob {
 			return fmt.Errorf("it holds that")
 		}
 		r.held[ev.Node.Name] = ev.Node

@@ -115,7 +115,7 @@ func (s *State) add(spec Spec) *entry {
 		e.inner = &queue{reservation: e}
 		spec.Job.Restart = job.RestartJob
 	}
-	if spec.Sole {
+	if spec.OnlyJob {
 		s.onlyJob = e
 	}
 	e.state = job.New(spec.Job)

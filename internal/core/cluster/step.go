@@ -37,7 +37,7 @@ func (s *State) Step(ev Event) Outcome {
 func (s *State) submit(spec Spec) {
 	e := s.add(spec)
 	s.step(e, job.Submitted{})
-	if spec.Sole {
+	if spec.OnlyJob {
 		for _, name := range sorted(s.nodes) {
 			s.give(e, s.nodes[name].facts)
 		}
@@ -57,7 +57,7 @@ func (s *State) joined(facts placement.Node) {
 		if e.inner != nil {
 			e.inner.mark(s, true)
 		}
-		if !e.Sole {
+		if !e.OnlyJob {
 			s.step(e, job.Rejoined{Node: facts.Name})
 		}
 	}
@@ -173,7 +173,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	over := e.ended
 	e.note(ev, actions)
 	s.noteQuarantined(e, actions)
-	if _, first := ev.(job.Submitted); first && !e.Sole {
+	if _, first := ev.(job.Submitted); first && !e.OnlyJob {
 		st.Reason = "in the queue"
 	}
 	if e.inner != nil {
@@ -185,10 +185,10 @@ func (s *State) step(e *entry, ev job.Event) {
 	case over:
 	case e.ended:
 		s.end(e)
-	case !e.Sole:
+	case !e.OnlyJob:
 		s.requeue(e, ev, actions)
 	}
-	if fewer && !e.Sole && e.state.Wanting() {
+	if fewer && !e.OnlyJob && e.state.Wanting() {
 		s.enter(e)
 	}
 	if res := e.queue.reservation; res != nil && s.dropGivenUp(res) && res.state.Wanting() {

@@ -165,7 +165,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 
 // avoid has jobs pass a node over whose hardware failed in one of them, for as long as that one excludes it.
 func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
-	if !j.Sole {
+	if !j.OnlyJob {
 		s.Avoided[a.Node] = at.Add(j.Job.ExcludeFor)
 		s.arm(at, TimerID{Of: a.Node, Kind: readmission}, j.Job.ExcludeFor, 0, o)
 	}

@@ -115,10 +115,10 @@ func New() *State {
 	}
 }
 
-// Sole is the one job that the coordinator is for; nil in a cluster, and before it was submitted.
-func (s *State) Sole() *Record {
+// OnlyJob is the one job that the coordinator is for; nil in a cluster, and before it was submitted.
+func (s *State) OnlyJob() *Record {
 	for _, j := range s.Jobs {
-		if j.Sole {
+		if j.OnlyJob {
 			return j
 		}
 	}
