@@ -37,7 +37,7 @@ func (w *world) check(out Outcome) error {
 	}
 	w.waited = waiting
 	if len(w.state.avoided) > 0 {
-		w.seen["shunned"] = true
+		w.seen["quarantined"] = true
 	}
 	if len(out.Leave) > 0 {
 		w.seen["left"] = true

@@ -92,7 +92,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		for _, n := range m.state.Nodes() {
 			fmt.Fprintf(b, "  %s drained %v held %v", n.Node.Name, n.Drained, n.Held)
 			if why := m.state.Avoided(n.Node.Name); why != "" || n.Excluded != nil {
-				fmt.Fprintf(b, " shunned %q excluded %v", why, n.Excluded)
+				fmt.Fprintf(b, " avoided %q excluded %v", why, n.Excluded)
 			}
 			b.WriteByte('\n')
 		}

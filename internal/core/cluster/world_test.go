@@ -51,7 +51,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "shunned", "crashed", "reservation"} {
+	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation"} {
 		if _, ok := seen.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}

@@ -279,8 +279,7 @@ func (ev Cancel) result() report.Result {
 	return report.Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
 }
 
-// announceEnd tells the ranks of all units that the job will end. What does not run yet no longer
-// begins.
+// announceEnd tells the ranks of all units that the job will end. Nothing starts any more.
 func (s *State) announceEnd(ev Cancel) string {
 	if s.decided() {
 		return s.correctEnding(ev)
@@ -302,7 +301,7 @@ func (s *State) announceEnd(ev Cancel) string {
 	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
 }
 
-// correctEnding gives the better reason why a job that still stops was told to.
+// correctEnding gives a job that is still stopping a more precise reason.
 func (s *State) correctEnding(ev Cancel) string {
 	r := s.ending.result
 	if r.Ending != report.EndCancelled || r.Code != s.exitCode(report.EndCancelled, ev.Code) || ev.Ending == "" {

@@ -41,6 +41,7 @@ func (f *fault) replaces(old *fault) {
 }
 
 func (f *fault) decide()                     { f.decided = true }
+func (f *fault) setTold(told bool)           { f.told = told }
 func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
 
 // started reports whether the process could be started at all.
@@ -77,7 +78,7 @@ func (f *fault) precedes(old *fault) bool {
 	return f.At.Before(old.At)
 }
 
-// verdicts is what failures mean.
+// verdicts says what failures mean.
 type verdicts struct {
 	// recurrence counts how often the same failure came in a row.
 	recurrence verdict.Recurrence
@@ -187,7 +188,7 @@ func (s *State) blame(u *unit, f report.Failure, ev Exited) string {
 		return ""
 	}
 	other := s.fault(f)
-	other.told = ev.Told
+	other.setTold(ev.Told)
 	s.step.judge(other.Verdict)
 	return s.explain(u, other)
 }

@@ -20,8 +20,8 @@ type master struct {
 	// launched says that units have started with this port.
 	launched bool
 	// asked are the node ranks that were asked whether they reach the port. pending has the numbers
-	// of the questions that are not answered, unreached what those say that do not reach it.
-	// questions counts them.
+	// of unanswered questions, unreached the errors of nodes that do not reach it. questions counts
+	// all questions.
 	asked     map[int]bool
 	pending   map[int]int
 	unreached map[int]string
@@ -58,7 +58,7 @@ func (m *master) openPort() {
 func (m *master) closePort() { m.ported = false }
 func (m *master) launch()    { m.launched = true }
 
-// adopt begins a plan, none of whose nodes was asked anything.
+// adopt begins a plan: none of its nodes was asked.
 func (m *master) adopt() { clear(m.asked) }
 
 func (m *master) dropAsked(nodeRank int) { delete(m.asked, nodeRank) }
@@ -131,8 +131,8 @@ func (s *State) prepared(ev Prepared) string {
 	return s.portWait()
 }
 
-// unable ends the job for a node that cannot start its ranks, the first of which would end like
-// this. So no other node starts ranks in vain.
+// unable ends the job for a node that cannot start its ranks, so that no other node starts ranks in
+// vain. first is how its first rank would end.
 func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
@@ -141,7 +141,7 @@ func (s *State) unable(nodeRank int, first Exited) string {
 }
 
 // reach asks the nodes of a unit whether they reach the master's port, each once for each port. A
-// master that is gone, after all its own ranks were done, is not to be reached.
+// master may be gone once all its own ranks are done; then nothing is asked.
 func (s *State) reach(u *unit) {
 	for i := range u.members {
 		if rank := u.first + i; !s.master.asked[rank] && !s.plan.slots[0].vacant {
@@ -239,7 +239,7 @@ func (s *State) blameFor(ranks []int) (blamed []string) {
 	}
 	for i, sl := range s.plan.slots {
 		_, misses := s.master.unreached[i]
-		if !misses && s.master.asked[i] && !sl.vacant && (i > 0 || s.vouches(ranks)) {
+		if !misses && s.master.asked[i] && !sl.vacant && (i > 0 || s.masterProven(ranks)) {
 			reaching++
 		}
 	}
@@ -263,9 +263,9 @@ func (s *State) clearBlame(blamed []string) {
 	}
 }
 
-// vouches reports whether the master speaks for itself: ranks run there, or have run there while
-// none has on the nodes that do not reach it.
-func (s *State) vouches(ranks []int) bool {
+// masterProven reports whether the master has proven itself: ranks run there, or have run there
+// while none has on the nodes that do not reach it.
+func (s *State) masterProven(ranks []int) bool {
 	ran := func(rank int) bool {
 		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
 		return n != nil && n.ran
@@ -274,8 +274,8 @@ func (s *State) vouches(ranks []int) bool {
 }
 
 // stranded returns the units that wait for the master on nodes that are to blame. If the master
-// itself is to blame they are all that wait, and also those that run there if a spare can take its
-// place.
+// itself is to blame, these are all waiting units, and the units that run on the master if a spare
+// can take its place.
 func (s *State) stranded(blamed []string) (units []*unit) {
 	all := s.gang() || blamed[0] == s.plan.slots[0].Node.Name
 	_, err := s.groupFor(0, s.suspects.fit(s.roster.list()))
@@ -308,8 +308,8 @@ func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
 	return r, true
 }
 
-// notReached says which nodes do not reach the master. How many of how many they are tells a
-// firewall on one node from a wrong address of the master.
+// notReached says which nodes do not reach the master. Their number distinguishes a firewall on one
+// node from a wrong address of the master.
 func (s *State) notReached(ranks []int) string {
 	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.plan.slots[0].Node.Name, s.plan.world.endpoint())
 	if len(ranks) == 1 {

@@ -17,7 +17,7 @@ type plan struct {
 	// world is what ranks know of the whole; roles counts the ranks of each role.
 	world World
 	roles map[string]int
-	// differing is why the nodes have no fabric in common, until it was told.
+	// differing is why the nodes have no fabric in common, until the job has said so.
 	differing string
 }
 
@@ -300,7 +300,7 @@ func (s *State) adopt(chosen placement.Plan) {
 	}
 }
 
-// shortage is what a job lacks that waits for nodes.
+// shortage is what a job that waits for nodes lacks.
 type shortage struct {
 	// homeless are the units whose node is gone and that wait for another one while other units
 	// run.

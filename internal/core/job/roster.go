@@ -263,7 +263,7 @@ func (s *State) settleAll(units []unit, nodeRank int) (lived []bool) {
 	return lived
 }
 
-// rehouse places units anew whose node was lost before they started, at no cost to the budget.
+// rehouse finds new nodes for units that lost theirs before they started, at no cost to the budget.
 func (s *State) rehouse(displaced []*unit) (reason string) {
 	if len(displaced) > 0 && s.placesAll() {
 		s.spendNothing(s.progress.units[1:])

@@ -21,7 +21,7 @@ const (
 
 // progress is how far the units and their ranks have come.
 type progress struct {
-	// units are all ranks in parts that restart on their own. Before the first plan, unit 0 stands
+	// units are the sets of ranks that restart on their own. Before the first plan, unit 0 stands
 	// for the whole job.
 	units []unit
 	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are the
@@ -68,8 +68,9 @@ type notice struct {
 	ready     int
 }
 
-// stall counts the live members that stand still by their newest report, and the ranks of those
-// that said so twice in a row. told says that people know that these are most of the ranks.
+// stall counts the live members that stand still by their newest report, and the ranks of members
+// that said so twice in a row. told says that the job has reported that these are most of its
+// ranks.
 type stall struct {
 	members, ranks int
 	told           bool
@@ -80,8 +81,8 @@ type stall struct {
 type member struct {
 	live, started, ready bool
 	left                 int
-	// stalled is the newest report that its ranks stand still, nil while they move; idle is how
-	// many do.
+	// stalled is the newest report that its ranks stand still, nil while they move. idle is how
+	// many ranks stand still.
 	stalled *Stalled
 	idle    int
 }
@@ -137,7 +138,7 @@ func (p *progress) launch(u *unit, index int, g placement.Group) {
 	}
 }
 
-// started notes that the ranks of a member run, in the order of their process ids.
+// started notes that the ranks of a member run, with their process ids.
 func (p *progress) started(u *unit, m *member, g placement.Group, ev Started) {
 	m.started = true
 	for i, b := range g.Bundles {
@@ -150,14 +151,14 @@ func (p *progress) started(u *unit, m *member, g placement.Group, ev Started) {
 	u.starting--
 }
 
-// exit counts a rank out that exited 0.
+// exit notes that a rank exited 0.
 func (p *progress) exit(u *unit, m *member, rank int) {
 	p.done[rank] = true
 	m.left--
 	u.left--
 }
 
-// settle counts a member out that has no process any more.
+// settle notes that no process of a member lives.
 func (p *progress) settle(u *unit, m *member) {
 	u.moves(m)
 	p.unready(u, m)
@@ -166,7 +167,7 @@ func (p *progress) settle(u *unit, m *member) {
 	p.live--
 }
 
-// succeed counts a unit out whose ranks have all exited 0, and reports whether it was the last.
+// succeed notes that all ranks of a unit exited 0, and reports whether it was the last unit.
 func (p *progress) succeed() bool {
 	p.open--
 	return p.open == 0
@@ -224,13 +225,13 @@ func (u *unit) stalls(m *member, ev Stalled) {
 	}
 }
 
-// stallsAgain notes that a member's ranks still stand still.
+// stallsAgain notes a second report in a row that a member's ranks stand still.
 func (u *unit) stallsAgain(m *member, ranks int) {
 	m.idle = ranks
 	u.stall.ranks += ranks
 }
 
-// tellStall notes that people were told that most ranks stand still.
+// tellStall notes that the job has reported that most ranks stand still.
 func (u *unit) tellStall() { u.stall.told = true }
 
 // moves notes that a member's ranks move.
