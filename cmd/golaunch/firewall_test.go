@@ -120,7 +120,7 @@ func TestTheDocumentedFirewall(t *testing.T) {
 func TestAJobStoppedByAFirewall(t *testing.T) {
 	for verdict, why := range map[string]string{
 		"drop":                  `connection timed out \(a firewall drops it, or the machine is gone\)`,
-		"reject with tcp reset": `connection refused \(nobody listens there, or a firewall rejects it\)`,
+		"reject with tcp reset": `connection refused \(nothing listens there, or a firewall rejects it\)`,
 	} {
 		t.Run(verdict, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +152,7 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 			`b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: no answer within 2s \(a firewall drops it, or`,
 		}},
 		"rejected by the one": {"a", "reject with tcp reset", nil, []string{"--master-port", "29400"}, []string{
-			`b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: connection refused \(nobody listens there, or a firewall rejects it\)`,
+			`b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: connection refused \(nothing listens there, or a firewall rejects it\)`,
 		}},
 		"forbidden by the other": {"b", "reject with icmpx type admin-prohibited", nil, []string{"--master-port", "29400"}, []string{
 			`a \(10\.77\.0\.2\) cannot reach b at 10\.77\.0\.3, port \d+: no route to host \(.* or a firewall rejects it\)`,

@@ -103,7 +103,7 @@ func Plan(t topology.Topology, ranks []Rank, p Policy) ([]Binding, []Warning) {
 func auto(t topology.Topology, ranks []Rank) []Binding {
 	for _, r := range ranks {
 		if r.GPU == "" || r.Node == topology.Unknown {
-			return unbound(ranks, "not bound: not every rank has a GPU of which it is known which NUMA node is near")
+			return unbound(ranks, "not bound: a rank has no GPU, or one whose NUMA node is unknown")
 		}
 	}
 	if t.Policed {

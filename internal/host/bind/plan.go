@@ -92,7 +92,7 @@ func (pl *plan) near(r Rank) int {
 	i := pl.topology.Nearest(r.Node)
 	if i < 0 {
 		if len(pl.domains) > 1 {
-			pl.warn(CodeGPU, "nobody knows which NUMA node GPU %s is near", r.GPU)
+			pl.warn(CodeGPU, "the NUMA node near GPU %s is unknown", r.GPU)
 		}
 		return -1
 	}

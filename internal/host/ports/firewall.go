@@ -17,7 +17,7 @@ func Why(err error) string {
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nobody listens there, or a firewall rejects it"
+		return "nothing listens there, or a firewall rejects it"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return "no machine has that address, the route is missing, or a firewall rejects it"
 	case errors.Is(err, syscall.ECONNRESET):

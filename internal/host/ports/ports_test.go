@@ -125,7 +125,7 @@ func TestWhy(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string
-	}{{refused, "nobody listens there, or a firewall rejects"}, {late, "a firewall drops"}, {unknown, ""}, {&net.DNSError{IsTimeout: true}, ""}, {syscall.EHOSTUNREACH, "no machine has"}} {
+	}{{refused, "nothing listens there, or a firewall rejects"}, {late, "a firewall drops"}, {unknown, ""}, {&net.DNSError{IsTimeout: true}, ""}, {syscall.EHOSTUNREACH, "no machine has"}} {
 		if got := Why(c.err); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%v: %q", c.err, got)
 		}

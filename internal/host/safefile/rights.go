@@ -37,7 +37,7 @@ func (r *Rights) Credential() (*syscall.Credential, error) {
 	case r == nil:
 		return nil, nil
 	case r.UID == unset || r.GID == unset:
-		return nil, fmt.Errorf("uid %d with gid %d is nobody", r.UID, r.GID)
+		return nil, fmt.Errorf("uid %d with gid %d is no user", r.UID, r.GID)
 	}
 	return &syscall.Credential{Uid: r.UID, Gid: r.GID, Groups: r.Groups}, nil
 }
