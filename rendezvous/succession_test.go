@@ -98,7 +98,9 @@ func TestALostNodeWakesUp(t *testing.T) {
 			asleep++
 			_, err := session.Join(t.Context(), session.Options{
 				Target: l.candidate.election.Self().Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
-				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.candidate.election.Self().Addr) },
+				Dial: func(ctx context.Context) (net.Conn, error) {
+					return p.dial(l.name)(ctx, l.candidate.election.Self().Addr)
+				},
 			})
 			if _, refused := errors.AsType[*session.RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
 				t.Errorf("%s: %v", a.name, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// The names of authorities begin so, and end with their token's ID.
+// The names of authorities are one of these and the token's ID.
 const (
 	machineName = "golaunch token "
 	submitName  = "golaunch submit token "
@@ -23,11 +23,12 @@ const (
 // ErrToken says that the two ends have different tokens.
 var ErrToken = errors.New("another token")
 
-// ErrNoTLS says that the peer does not speak TLS: it is no part of golaunch, or has TLS turned off.
+// ErrNoTLS says that the peer does not speak TLS: it is not golaunch, or its TLS is off.
 var ErrNoTLS = errors.New("speaks no TLS")
 
-// ExplainClient says why an agent's handshake with the coordinator at addr failed, and what to do. It wraps [ErrToken] and
-// [ErrNoTLS]: trying again cannot help then. config is the agent's, from [Client].
+// ExplainClient says why an agent's handshake with the coordinator at addr failed, and what to do.
+// If it wraps [ErrToken] or [ErrNoTLS], trying again cannot help. config is the agent's, from
+// [Client].
 func ExplainClient(err error, addr string, config *tls.Config) error {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
@@ -75,7 +76,8 @@ func explain(err error, who string) error {
 
 var tokenID = lazyregexp.New(`^[0-9a-f]{4}$`)
 
-// issuer is the ID of the token that made a certificate. A peer is not to be trusted, so only four digits are shown.
+// issuer is the ID of the token that made a certificate. The peer is not trusted, so only four
+// digits are shown.
 func issuer(cert *x509.Certificate) string {
 	for _, name := range []string{machineName, submitName} {
 		if id, ok := strings.CutPrefix(cert.Issuer.CommonName, name); ok && tokenID.Get().MatchString(id) {

@@ -1,12 +1,13 @@
-// Package mtls turns one shared token into mutual TLS 1.3, with no certificates to hand out.
+// Package mtls turns one shared token into mutual TLS 1.3, without certificates to distribute.
 //
-// Both ends derive the same certificate authority from the token and sign with it a leaf of their own, a new one every ten minutes, so a
-// job that runs for weeks can reconnect. A leaf is good for a coordinator (server authentication) or for an agent (client
-// authentication), never for both. It names the node and job it was made for, which is not proof: whoever has the token can make
-// any leaf.
+// Both ends derive the same certificate authority from the token and sign their own leaf with it, a
+// new one every ten minutes, so a job that runs for weeks can reconnect. A leaf is good for a
+// coordinator (server authentication) or for an agent (client authentication), never for both. It
+// names its node and job, but does not prove them: the token can make any leaf.
 //
-// Who was with one coordinator of a token resumes at any (RFC 8446 section 2.2), which spares both ends the signatures, half of a handshake,
-// when all agents of a cluster come back at once.
+// A peer of one coordinator can resume its TLS session at any coordinator with the same token (RFC
+// 8446 section 2.2). That spares both ends the signatures, half of a handshake, when all agents of
+// a cluster reconnect at once.
 package mtls
 
 import (
@@ -25,21 +26,23 @@ import (
 	"time"
 )
 
-// role is the DNS name in every coordinator's leaf, in place of a host name: agents find a coordinator by many names.
+// role is the DNS name in every coordinator's leaf instead of a host name: agents reach a
+// coordinator by many names.
 const role = "coordinator"
 
 // drift is how far the clocks of two machines may differ.
 const drift = 24 * time.Hour
 
-// Identity is who a leaf was made for. Node and Job may be empty.
+// Identity is what a leaf says about its owner. Node and Job may be empty.
 type Identity struct {
 	Node, Job string
-	// Submits says that the peer has a submit token, by [Peer]; nobody can say so of himself.
+	// Submits says that the peer has a submit token. [Peer] sets it; a leaf cannot claim it.
 	Submits bool
 }
 
-// Server is the coordinator's side. It refuses a peer that has another token or no agent's or client's leaf, and takes one that has the
-// submit token of this one; whom it lets do what is its own to say. A submit token is none to serve with.
+// Server is the coordinator's side. It refuses a peer that has another token or no agent's or
+// client's leaf, and accepts the submit token that belongs to its own. What a submitter may do is
+// for the caller to decide. A submit token cannot serve.
 func Server(t Token, id Identity) *tls.Config {
 	ca := machines(t)
 	known := ca.pool()
@@ -56,7 +59,8 @@ func Server(t Token, id Identity) *tls.Config {
 	return config
 }
 
-// Client is the agent's or client's side. It refuses a peer that has another token or no coordinator's leaf.
+// Client is the agent's or client's side. It refuses a peer that has another token or no
+// coordinator's leaf.
 func Client(t Token, id Identity) *tls.Config {
 	ca := machines(t)
 	if t.onlySubmits() {
@@ -73,7 +77,7 @@ func Client(t Token, id Identity) *tls.Config {
 	}
 }
 
-// Peer is who the other end of a finished handshake says it is.
+// Peer returns the identity of the peer after a handshake.
 func Peer(s tls.ConnectionState) (Identity, error) {
 	if len(s.VerifiedChains) == 0 || len(s.PeerCertificates[0].URIs) != 1 {
 		return Identity{}, errors.New("the peer's certificate names no node")
@@ -84,32 +88,34 @@ func Peer(s tls.ConnectionState) (Identity, error) {
 	return Identity{Node: q.Get("node"), Job: q.Get("job"), Submits: strings.HasPrefix(by, submitName)}, nil
 }
 
-// authority is a certificate authority of a token: the same key, name and certificate wherever it is made.
+// authority is a certificate authority of a token: the same key, name and certificate on every
+// machine.
 type authority struct {
 	cert *x509.Certificate
-	// key is nil where one may not sign.
+	// key is nil where the token must not sign.
 	key ed25519.PrivateKey
 }
 
-// machines is the authority of coordinators and agents. Who has a submit token can only check what it has signed.
+// machines is the authority of coordinators and agents. A submit token can only verify what it has
+// signed.
 func machines(t Token) authority {
 	s := t.submitter()
 	public := ed25519.PublicKey(s.coordinator[:])
 	if !t.onlySubmits() {
 		return newAuthority(machineName+t.ID(), public, t.key(), t.key())
 	}
-	// What a root says of itself is not checked by its signature (RFC 5280 section 6.1), so that any key will do to make one.
+	// The signature of a root is not verified (RFC 5280 section 6.1), so any key can make it.
 	return newAuthority(machineName+t.ID(), public, nil, ed25519.NewKeyFromSeed(s.seed[:]))
 }
 
-// submitters is the authority of those who may submit.
+// submitters is the authority of submit tokens.
 func submitters(t Token) authority {
 	s := t.submitter()
 	key := ed25519.NewKeyFromSeed(s.seed[:])
 	return newAuthority(submitName+t.ID(), key.Public().(ed25519.PublicKey), key, key)
 }
 
-// newAuthority makes the certificate of a public key, signed with a key.
+// newAuthority returns the authority of a public key; signer signs its certificate.
 func newAuthority(name string, public ed25519.PublicKey, key, signer ed25519.PrivateKey) authority {
 	sum := sha256.Sum256(public)
 	template := &x509.Certificate{
@@ -136,7 +142,8 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-// leaf is a key with its certificate. To make one costs a fifth of a handshake, and a coordinator greets thousands at once.
+// leaf is a key with its certificate. Making one costs a fifth of a handshake, and a coordinator
+// greets thousands at once.
 type leaf struct {
 	ca    authority
 	id    Identity
@@ -148,7 +155,7 @@ type leaf struct {
 	made time.Time
 }
 
-// renewal is how long a leaf is used, which is far less than it is good for.
+// renewal is how long a leaf is used, far less than it is valid.
 const renewal = 10 * time.Minute
 
 func (l *leaf) get() (*tls.Certificate, error) {

@@ -26,28 +26,29 @@ const (
 	maxToken = 4096
 )
 
-// Token is the secret that the machines of a cluster share, or a submit token, which is made from it. It prints and logs as its ID, which
-// both have alike, never as itself.
+// Token is the secret that the machines of a cluster share, or a submit token, which is derived
+// from it. It prints and logs as its ID, never as itself; both kinds have the same ID.
 type Token struct {
 	text string
-	// submits is set in a submit token alone.
+	// submits is set in a submit token only.
 	submits submitter
 }
 
-// A submitter proves that it may submit, and knows a coordinator when it sees one, but can pass for neither that nor an agent.
+// submitter proves that its holder may submit, and recognizes a coordinator, but cannot pass for
+// one or for an agent.
 type submitter struct {
 	seed        [ed25519.SeedSize]byte
 	coordinator [ed25519.PublicKeySize]byte
 }
 
-// submitPrefix begins a submit token. The seed and the key follow, as hexadecimal digits.
+// submitPrefix begins a submit token. The seed and the key follow in hexadecimal.
 const submitPrefix = "submit-"
 
 // ErrSubmitToken says that a token does not let its holder be a node or a coordinator.
 var ErrSubmitToken = errors.New("this token lets its holder submit, watch and stop jobs; a node or a coordinator needs the token of the cluster itself")
 
-// ParseToken takes a token's text, less the white space around it: 16 to 4096 bytes, which must be random, for whoever can reach
-// a coordinator can try guesses at home.
+// ParseToken parses a token's text, less white space around it. It must have 16 to 4096 bytes. They
+// must be random: anyone who can reach a coordinator can test guesses offline.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if digits, is := strings.CutPrefix(text, submitPrefix); is {
@@ -75,7 +76,7 @@ func NewToken() Token {
 	return Token{text: hex.EncodeToString(b[:])}
 }
 
-// Submit is the token for those who may submit jobs, and no more.
+// Submit returns the token that allows submitting jobs only.
 func (t Token) Submit() Token {
 	s := t.submitter()
 	return Token{submitPrefix + hex.EncodeToString(slices.Concat(s.seed[:], s.coordinator[:])), s}
@@ -92,7 +93,7 @@ func (t Token) submitter() (s submitter) {
 
 func (t Token) onlySubmits() bool { return t.submits != submitter{} }
 
-// key is what the machines of the cluster sign with.
+// key is the signing key of the cluster's machines.
 func (t Token) key() ed25519.PrivateKey {
 	if t.onlySubmits() {
 		panic("a submit token has no such key")
@@ -100,18 +101,19 @@ func (t Token) key() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
 }
 
-// ticketKey seals the tickets of all coordinators. Who knows it, and so the token, may be anybody; what was said over a resumed connection
-// stays secret from him as over any other, by a key exchange of its own.
+// ticketKey encrypts the session tickets of all coordinators. Its holder cannot read a resumed
+// connection, which has a key exchange of its own.
 func (t Token) ticketKey() (key [32]byte) {
 	copy(key[:], t.derive("golaunch mtls tickets v1", len(key)))
 	return key
 }
 
-// LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else in ~/.golaunch/token, which it
-// makes at first use. A file that others can read is refused, and so is a submit token ([ErrSubmitToken]).
+// LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else
+// in ~/.golaunch/token, which it creates at first use. It refuses a file that others can read, and
+// a submit token ([ErrSubmitToken]).
 func LoadToken(path, env string) (Token, error) { return ofCluster(loadToken(path, env)) }
 
-// FindClusterToken is LoadToken, but makes no token.
+// FindClusterToken is LoadToken, but creates no token.
 func FindClusterToken(path, env string) (Token, error) { return ofCluster(FindToken(path, env)) }
 
 func ofCluster(t Token, err error) (Token, error) {
@@ -144,7 +146,8 @@ func loadToken(path, env string) (Token, error) {
 	return t, err
 }
 
-// FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none. A submit token is fine.
+// FindToken is LoadToken for clients, to which a new token would be useless: it creates none. It
+// accepts a submit token.
 func FindToken(path, env string) (Token, error) {
 	if path != "" || env != "" {
 		return loadToken(path, env)
@@ -158,7 +161,8 @@ func FindToken(path, env string) (Token, error) {
 	return loadToken(path, env)
 }
 
-// readToken checks the file that it opened, not the path, so that nobody can swap the file in between.
+// readToken checks the file that it has opened, not the path, so that the file cannot be swapped in
+// between.
 func readToken(path string) (Token, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -186,7 +190,8 @@ func readToken(path string) (Token, error) {
 	return t, nil
 }
 
-// makeToken links a finished file into place: of two processes that start at once one wins, and both read the winner's token.
+// makeToken links a finished file into place. Of two processes that start at once one wins, and
+// both read its token.
 func makeToken(path string) (Token, error) {
 	fail := func(err error) (Token, error) {
 		return Token{}, fmt.Errorf("cannot make the token file: %w; set GOLAUNCH_TOKEN or --token-file", err)
@@ -228,11 +233,12 @@ func (t Token) GoString() string { return t.String() }
 // LogValue hides the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// derive makes n bytes for one purpose, from which neither the token nor another purpose's bytes can be found (RFC 5869).
+// derive makes n bytes for one purpose. They reveal neither the token nor the bytes of another
+// purpose (RFC 5869).
 func (t Token) derive(purpose string, n int) []byte {
 	b, err := hkdf.Key(sha256.New, []byte(t.text), nil, purpose, n)
 	if err != nil {
-		panic(err) // only for a purpose or a length that no caller asks for
+		panic(err) // no caller asks for such a length
 	}
 	return b
 }

@@ -10,11 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Disk keeps what a voter must know to be started again as itself: its ID, its votes, and its part of the log.
+// Disk keeps what a voter needs to be started again as itself: its ID, its votes and its part of
+// the log.
 type Disk interface {
-	// Keep returns once all is kept, and outlives the end of the machine's power: the state, if it is not nil, in place of all that was kept
-	// before, and the changes after it. A voter says and does nothing that stands on what is not kept yet, so that one whose disk hangs is
-	// as one that is gone.
+	// Keep returns once everything would survive a power failure: the state, if not nil, which
+	// replaces all that was kept before, and the changes after it. A voter says and does nothing
+	// that depends on what is not kept yet, so a voter whose disk hangs acts like one that is gone.
 	Keep(state []byte, changes [][]byte) error
 }
 
@@ -24,10 +25,11 @@ const (
 	changeHardState byte = 'h'
 )
 
-// errKept says that a state makes no sense.
+// errKept says that a kept state makes no sense.
 var errKept = errors.New("what this voter has kept makes no sense")
 
-// Resume goes on as the voter that has kept a state on its [Disk], and changes after it: Self has the ID from there.
+// Resume continues as the voter that has kept a state on its [Disk], and changes after it. The ID
+// of Self comes from there.
 func Resume(cfg Config, state []byte, changes [][]byte) (*Log, error) {
 	l := newLog(cfg)
 	if err := l.recall(state, changes); err != nil {
@@ -36,7 +38,7 @@ func Resume(cfg Config, state []byte, changes [][]byte) (*Log, error) {
 	return l, l.begin()
 }
 
-// recall takes in what was kept. It refuses what Raft could not go on with, instead of a panic later.
+// recall restores what was kept. It refuses what would make Raft panic later.
 func (l *Log) recall(state []byte, changes [][]byte) error {
 	var m raftpb.Message
 	if err := proto.Unmarshal(state, &m); err != nil || m.GetFrom() == 0 {
@@ -80,7 +82,7 @@ func (l *Log) recall(state []byte, changes [][]byte) error {
 	return nil
 }
 
-// keep has the disk keep what raft wants to be kept before anything else.
+// keep has the disk keep what raft wants kept before anything else.
 func (l *Log) keep(rd *raft.Ready) {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -89,7 +91,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	for _, e := range rd.Entries {
 		changes = append(changes, change(changeEntry, e))
 	}
-	if !raft.IsEmptyHardState(rd.HardState) { // after the entries, some of which it may say are committed
+	if !raft.IsEmptyHardState(rd.HardState) { // after the entries, which it may declare committed
 		changes = append(changes, change(changeHardState, rd.HardState))
 	}
 	if len(changes) > 0 {
@@ -97,7 +99,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	}
 }
 
-// rewrite has the disk keep all that there is in place of what was kept before.
+// rewrite has the disk keep the present state instead of everything before.
 func (l *Log) rewrite() {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -122,7 +124,7 @@ func (l *Log) rewrite() {
 	l.failed = l.cfg.Disk.Keep(state, changes)
 }
 
-// state is what is committed, as a message with a snapshot has it.
+// state is what is committed, as a message with a snapshot.
 func (l *Log) state() *raftpb.Message {
 	m := &raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(l.cfg.Self.ID)}
 	if l.past.index > 0 {

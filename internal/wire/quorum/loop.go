@@ -7,14 +7,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// post has the log's goroutine do something, and never waits. It is false when that has ended.
+// post has the log's goroutine call f, and never blocks. It is false when that goroutine has ended.
 func (l *Log) post(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
 		return false
 	}
-	l.asks = append(l.asks, f)
+	l.posted = append(l.posted, f)
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -22,13 +22,13 @@ func (l *Log) post(f func()) bool {
 	return true
 }
 
-// asked takes what was posted.
+// asked removes and returns what was posted.
 func (l *Log) asked() []func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	asks := l.asks
-	l.asks = nil
-	return asks
+	posted := l.posted
+	l.posted = nil
+	return posted
 }
 
 func (l *Log) run() {
@@ -53,15 +53,15 @@ func (l *Log) run() {
 		case <-tick.C:
 			l.now++
 			l.node.Tick()
-			l.retain()
-			l.doubt()
+			l.checkTransfer()
+			l.noteSilentLeader()
 		case <-l.closing:
 			return
 		}
 	}
 }
 
-// end leaves nobody without an answer.
+// end calls all callbacks that still wait.
 func (l *Log) end() {
 	l.depose()
 	l.mu.Lock()
@@ -72,12 +72,13 @@ func (l *Log) end() {
 	}
 }
 
-// step takes in one message. The state that comes with a snapshot is kept here until Raft, which has no use for it, has accepted that.
+// step handles one message. The state that comes with a snapshot is kept here until Raft, which
+// does not use it, has accepted the message.
 func (l *Log) step(m *step) {
 	l.known[m.from.ID] = peer{m.from, l.now} // a new voter must answer before it has the entry that names its leader
-	defer l.trust(m.from)
+	defer l.noteLeaderHeard(m.from)
 	if m.GetType() != raftpb.MsgSnap {
-		_ = l.node.Step(m.Message) // it says why it dropped the message, which the sender may repeat
+		_ = l.node.Step(m.Message) // an error means that the message was dropped; the sender may repeat it
 		return
 	}
 	l.incoming = m.Message
@@ -89,7 +90,7 @@ func (l *Log) step(m *step) {
 // advance does what raft has decided: it keeps, sends and applies.
 func (l *Log) advance() {
 	l.term.read()
-	for l.reform(); l.failed == nil && l.node.HasReady(); l.reform() {
+	for l.proposeVoterChange(); l.failed == nil && l.node.HasReady(); l.proposeVoterChange() {
 		rd := l.node.Ready()
 		if !raft.IsEmptyHardState(rd.HardState) {
 			must(l.storage.SetHardState(rd.HardState))
@@ -102,7 +103,7 @@ func (l *Log) advance() {
 		if l.keep(&rd); l.failed != nil {
 			return
 		}
-		l.follow(rd.SoftState)
+		l.noteLeader(rd.SoftState)
 		for _, m := range rd.Messages {
 			l.send(m)
 		}
@@ -121,69 +122,70 @@ func (l *Log) advance() {
 	l.term.release()
 }
 
-// follow notes who leads.
-func (l *Log) follow(now *raft.SoftState) {
+// noteLeader stores the voter that leads.
+func (l *Log) noteLeader(now *raft.SoftState) {
 	switch {
 	case now == nil:
 	case now.Lead == raft.None:
-		l.lead(Voter{})
+		l.setLeader(Voter{})
 	case now.Lead == l.cfg.Self.ID:
-		l.lead(l.cfg.Self)
+		l.setLeader(l.cfg.Self)
 	default:
-		l.lead(l.known[now.Lead].Voter)
+		l.setLeader(l.known[now.Lead].Voter)
 	}
 }
 
-// doubt notes that the leader is silent, long before there is an election.
-func (l *Log) doubt() {
+// noteSilentLeader notes that the leader is silent, long before an election.
+func (l *Log) noteSilentLeader() {
 	if v := l.Leader(); v.ID != 0 && v.ID != l.cfg.Self.ID && l.now-l.known[v.ID].heard > ticksToDoubt {
-		l.lead(Voter{})
+		l.setLeader(Voter{})
 	}
 }
 
-// trust notes that the leader is heard again.
-func (l *Log) trust(v Voter) {
+// noteLeaderHeard notes that the leader is heard again.
+func (l *Log) noteLeaderHeard(v Voter) {
 	if l.Leader().ID == 0 && l.node.BasicStatus().Lead == v.ID {
-		l.lead(v)
+		l.setLeader(v)
 	}
 }
 
-func (l *Log) lead(v Voter) {
+func (l *Log) setLeader(v Voter) {
 	if l.Leader() == v {
 		return
 	}
-	if l.leader.Store(&v); l.cfg.Led != nil {
-		l.cfg.Led()
+	if l.leader.Store(&v); l.cfg.LeaderChanged != nil {
+		l.cfg.LeaderChanged()
 	}
 }
 
-// must holds for a storage in memory: it fails only for an entry that is out of its order.
+// must is for a storage in memory, which fails only for an entry out of order.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// apply takes in one committed entry.
+// apply applies a committed entry.
 func (l *Log) apply(e *raftpb.Entry) {
 	l.past.index = e.GetIndex()
-	if l.news && e.GetIndex() > l.after {
-		l.voted()
+	if l.announcing && e.GetIndex() > l.after {
+		l.tellVoters()
 	}
 	switch {
 	case e.GetType() != raftpb.EntryNormal:
-		l.changed(e)
+		l.voterChange(e)
 	case len(e.GetData()) > 0:
 		l.past.add(e.GetData())
 		l.term.applied(e.GetData())
 	default:
-		l.settled(e)
+		l.emptyEntry(e)
 	}
 }
 
-// settled sees an empty entry. The first of a term is its leader's, which now knows all that was committed before; a later one
-// stands for a change of voters that was refused, or follows one that was made.
-func (l *Log) settled(e *raftpb.Entry) {
+// emptyEntry handles an empty entry. The first of a term is its leader's, which now knows
+// everything committed before. A later one stands for a refused change of voters, or follows one
+// that was made.
+func (l *Log) emptyEntry(e *raftpb.Entry) {
 	now := l.node.BasicStatus()
 	switch {
 	case now.RaftState != raft.StateLeader || now.GetTerm() != e.GetTerm():

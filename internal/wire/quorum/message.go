@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is one for another voter.
+// Message is a message for another voter.
 type Message struct {
 	To  Voter
 	log *Log
@@ -24,24 +24,24 @@ func (l *Log) send(m *raftpb.Message) {
 	l.cfg.Send(Message{to.Voter, l, m})
 }
 
-// Bulk says that a message has entries, and may be long. Those to one voter should come in their order; the others, such as heartbeats,
-// must not wait for them.
+// Bulk says that a message has entries and may be long. Bulk messages for one voter should arrive
+// in order. Others, such as heartbeats, must not wait for them.
 func (m Message) Bulk() bool {
 	return m.m.GetType() == raftpb.MsgApp || m.m.GetType() == raftpb.MsgSnap
 }
 
-// Size is how many Bytes there are.
+// Size is the number of Bytes.
 func (m Message) Size() int { return proto.Size(m.m) }
 
-// Bytes are what the other voter's [Log.Step] takes.
+// Bytes is the input of the other voter's [Log.Step].
 func (m Message) Bytes() []byte {
 	b, err := proto.Marshal(m.m)
 	must(err)
 	return b
 }
 
-// Done says that a message has arrived, as far as can be known, or why not. A leader sends nothing more to a voter to which a snapshot is
-// on its way before this is called.
+// Done reports that a message has arrived, as far as is known, or why not. While a snapshot is on
+// its way to a voter, the leader sends it nothing else until Done is called.
 func (m Message) Done(err error) {
 	switch {
 	case m.m.GetType() == raftpb.MsgSnap:

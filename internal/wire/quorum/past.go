@@ -4,14 +4,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// MaxSize bounds a log, its snapshot and the entries after that, in bytes, of which each entry takes some more than it has.
-// MaxMessage bounds what [Log.Step] takes, in bytes: all of a log fits.
+// MaxSize bounds a log: its snapshot and the entries after it, in bytes, with some overhead for
+// each entry. MaxMessage bounds what [Log.Step] takes, in bytes: a whole log fits.
 const (
 	MaxSize    = 256 << 20
 	MaxMessage = MaxSize + 1<<20
 )
 
-// overhead is more than an entry takes in memory or in a message, besides its own bytes.
+// overhead is more than an entry takes beside its own bytes, in memory or in a message.
 const overhead = 64
 
 func sizeOf(entry []byte) int { return len(entry) + overhead }
@@ -24,7 +24,7 @@ const (
 
 func seal(kind byte, data []byte) []byte { return append([]byte{kind}, data...) }
 
-// Past is what a log has: a snapshot, nil if there was none yet, and the entries after it.
+// Past is what a log has: a snapshot, nil if there is none, and the entries after it.
 type Past struct {
 	Snapshot []byte
 	Entries  [][]byte
@@ -33,10 +33,10 @@ type Past struct {
 // past is what a voter knows to be committed, up to the entry of an index.
 type past struct {
 	index uint64
-	// sealed begins with the latest snapshot, if there is one. The bytes are those that raft has too.
+	// sealed has the entries with their kind, from the latest snapshot on. Raft shares the bytes.
 	sealed [][]byte
 	size   int
-	// snapped says that a snapshot was applied, and raft can forget what was before.
+	// snapped says that a snapshot was applied, so that raft can forget what was before.
 	snapped bool
 }
 
@@ -59,13 +59,14 @@ func (p *past) get() (all Past) {
 	return all
 }
 
-// metadata is what raft must know of a log up to the last applied entry, which is of a term.
+// metadata is what raft must know of a log up to the last applied entry, which is of the given
+// term.
 func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
 	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.conf}
 }
 
-// compact has raft forget the entries that a snapshot replaces. There is no tail for those who are a bit behind: they lack the snapshot,
-// and would have to be sent that too.
+// compact has raft forget the entries that a snapshot replaces. No tail is kept for voters that are
+// a bit behind: they lack the snapshot too, and get both.
 func (l *Log) compact() {
 	if !l.past.snapped {
 		return
@@ -77,8 +78,9 @@ func (l *Log) compact() {
 	l.rewrite()
 }
 
-// fill puts the log into a message with a snapshot. It is as of now, as in etcd, and not of when raft last compacted: the receiver may
-// not have been a voter then, and would refuse it. What is in the log goes as entries of the message, of which raft makes no copies.
+// fill puts the log into a message with a snapshot. As in etcd it is the present log, not the one
+// of the last compaction: the receiver may not have been a voter then, and would refuse it. The log
+// goes as entries of the message, which raft does not copy.
 func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)
@@ -92,7 +94,7 @@ func (l *Log) fill(m *raftpb.Message) {
 	}
 }
 
-// restore takes over a log from the snapshot message that raft has just accepted.
+// restore adopts the log of the snapshot message that raft has just accepted.
 func (l *Log) restore(s *raftpb.Snapshot) {
 	l.take(l.incoming)
 	l.begun.Store(true)
@@ -100,7 +102,7 @@ func (l *Log) restore(s *raftpb.Snapshot) {
 	l.rewrite()
 }
 
-// take takes in what is committed from a message with a snapshot.
+// take adopts what is committed from a message with a snapshot.
 func (l *Log) take(m *raftpb.Message) {
 	l.past = past{index: m.GetSnapshot().GetMetadata().GetIndex()}
 	for _, e := range m.GetEntries() {

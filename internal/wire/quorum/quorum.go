@@ -1,12 +1,13 @@
-// Package quorum keeps a log on several voters, so that no minority of them can lose, split or extend it. It is Raft (Ongaro and
-// Ousterhout, "In Search of an Understandable Consensus Algorithm", USENIX ATC 2014) as go.etcd.io/raft has it; docs/adr/0008 says
-// why.
+// Package quorum keeps a log on several voters, so that no minority of them can lose, split or
+// extend it. It is Raft (Ongaro and Ousterhout, "In Search of an Understandable Consensus
+// Algorithm", USENIX ATC 2014) as implemented by go.etcd.io/raft; docs/adr/0008 says why.
 //
-// The log has a bound. Its leader replaces the past by a snapshot, which is an entry like any other: each voter that comes to it in the
-// log drops what is before it. Who is new, or too far behind, gets the snapshot and what follows it in one message.
+// The log is bounded. Its leader replaces the past by a snapshot, which is an entry like any other:
+// each voter drops what is before it when it comes to it in the log. A new voter, or one too far
+// behind, gets the snapshot and what follows in one message.
 //
-// All is in memory, and on a [Disk] if there is one. Without one a voter that dies never comes back as itself: who starts again is another
-// voter, with an ID of its own.
+// The log is in memory, and on a [Disk] if there is one. Without a disk a voter that dies never
+// returns as itself: a process that starts again is another voter with a new ID.
 package quorum
 
 import (
@@ -22,50 +23,54 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Voter is one that keeps the log.
+// Voter is a process that keeps the log.
 type Voter struct {
-	// ID is not 0, random, and used once.
+	// ID is random, not 0, and used once.
 	ID uint64
-	// Name is the node's, and Addr is HOST:PORT, where the other voters reach it.
+	// Name is the node's, and Addr the HOST:PORT where other voters reach it.
 	Name, Addr string
 }
 
-// Config is what a voter must know. Voted, Led and Disk may be nil.
+// Config configures a voter. VotersChanged, LeaderChanged and Disk may be nil.
 type Config struct {
 	Self Voter
 	Disk Disk
-	// ElectionTimeout is the silence of a leader after which a follower becomes a candidate; each waits for up to twice as long, for
-	// another time. A leader that does not hear a majority for as long leads no more.
+	// ElectionTimeout is how long a follower does not hear the leader before it becomes a
+	// candidate. Each waits for up to twice as long, for a random time. A leader that does not hear
+	// a majority for as long steps down.
 	ElectionTimeout time.Duration
-	// Send takes a message to another voter. It must not wait, and may lose it, but says what became of it with [Message.Done].
+	// Send sends a message to another voter. It must not block and may lose the message, but must
+	// report the outcome with [Message.Done].
 	Send func(Message)
-	// Voted hears who votes, when that has changed, and must not wait either. A leader hears it when so many of them know it too that
-	// they can do without it: before, those from before are needed as well.
-	Voted func([]Voter)
-	// Led hears that Leader is another one, and must not wait either.
-	Led func()
+	// VotersChanged is called when other voters vote. It must not block. A leader calls it when the
+	// new voters can do without the old ones, because enough of them know the change.
+	VotersChanged func([]Voter)
+	// LeaderChanged is called when Leader has changed. It must not block.
+	LeaderChanged func()
 }
 
-// A leader's heartbeats come ten times as often as would do, as in etcd. The clock is finer: voters that lose patience at the same tick
-// split the vote, and that costs a whole election.
+// A leader sends heartbeats ten times as often as necessary, as in etcd. The clock is finer: voters
+// whose timeouts end at the same tick split the vote, and that costs a whole election.
 const (
 	ticksToElect = 40
 	ticksToBeat  = 4
-	// ticksToDoubt is the silence of a leader after which its followers say that they know of none: three heartbeats.
+	// ticksToDoubt is the silence of a leader after which its followers report none: three
+	// heartbeats.
 	ticksToDoubt = 3 * ticksToBeat
 )
 
-// Limits on a message of entries in bytes, unless one entry alone is longer, and on those to one voter that wait for an answer.
+// Limits on a message with entries, in bytes, unless one entry alone is longer, and on the unanswered
+// ones to a voter.
 const (
 	maxAppend        = 256 << 10
 	maxInflight      = 16
 	maxInflightBytes = maxInflight * maxAppend
 )
 
-// maxSteps is how many messages wait to be taken in. Raft says again what is lost.
+// maxSteps bounds the messages that wait to be handled. Raft repeats what is lost.
 const maxSteps = 256
 
-// Log is one voter's part.
+// Log is one voter's part of the log.
 type Log struct {
 	cfg     Config
 	steps   chan *step
@@ -74,31 +79,32 @@ type Log struct {
 	closed  chan struct{}
 	terms   chan *Term
 
-	mu    sync.Mutex
-	asks  []func()
-	ended bool
+	mu     sync.Mutex
+	posted []func()
+	ended  bool
 
-	// What follows belongs to the goroutine of run.
+	// The fields below belong to the goroutine of run.
 	storage *raft.MemoryStorage
 	node    *raft.RawNode
 	past    past
-	// incoming is the snapshot message that is being taken in.
+	// incoming is the snapshot message that is being handled.
 	incoming *raftpb.Message
 	known    map[uint64]peer
 	conf     *raftpb.ConfState
 	term     *Term
-	// now is how many ticks there were.
+	// now counts ticks.
 	now int
-	// transfers are to hear what became of a leadership transfer.
+	// transfers are called with the outcome of a leadership transfer.
 	transfers []func(error)
-	// told are the voters that Voted has heard of, or is to hear of (news) when an entry after the given one is committed.
-	told  []uint64
-	news  bool
-	after uint64
-	// failed is why the disk does not keep what it should, which ends this voter's part.
+	// announced are the voters that VotersChanged was told of, or, if announcing, will be once an
+	// entry after the given one is committed.
+	announced  []uint64
+	announcing bool
+	after      uint64
+	// failed is the error of the disk, which ends this voter's part.
 	failed error
 
-	// leader is the voter that leads, as far as this one knows, and begun says that the log has voters.
+	// leader is the voter that leads, as far as this one knows. begun says that the log has voters.
 	leader atomic.Pointer[Voter]
 	begun  atomic.Bool
 }
@@ -109,7 +115,7 @@ type step struct {
 	*raftpb.Message
 }
 
-// Follow has a new voter wait for a leader that wants it, or for [Log.Found].
+// Follow starts a new voter that waits for a leader that wants it, or for [Log.Found].
 func Follow(cfg Config) (*Log, error) {
 	l := newLog(cfg)
 	if l.rewrite(); l.failed != nil {
@@ -125,7 +131,7 @@ func newLog(cfg Config) *Log {
 	}
 }
 
-// begin has the voter live.
+// begin starts the voter.
 func (l *Log) begin() error {
 	if err := l.renew(); err != nil {
 		return err
@@ -134,7 +140,7 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// renew has raft begin with what is in the storage.
+// renew starts raft with what is in the storage.
 func (l *Log) renew() (err error) {
 	l.node, err = raft.NewRawNode(&raft.Config{
 		ID: l.cfg.Self.ID, ElectionTick: ticksToElect, HeartbeatTick: ticksToBeat, Storage: l.storage,
@@ -149,8 +155,9 @@ func (l *Log) renew() (err error) {
 	return err
 }
 
-// Found begins a log that this voter and others keep, all of which are new and follow, unless one has begun that this voter knows of. It is
-// the first to lead: alone at once, else when a majority answers. One voter alone may found a log with the same others.
+// Found begins a log that this voter and others keep, unless one has begun that this voter knows
+// of. All must be new followers. This voter is the first to lead: at once if alone, else when a
+// majority answers. Only one voter may found a log with the same others.
 func (l *Log) Found(others ...Voter) {
 	l.post(func() {
 		if l.begun.Load() {
@@ -163,7 +170,7 @@ func (l *Log) Found(others ...Voter) {
 	})
 }
 
-// found puts what all voters of a new log agree on before anybody leads: who they are.
+// found stores what all voters of a new log agree on before the first election: who they are.
 func (l *Log) found(voters []Voter) {
 	l.learn(voters)
 	for _, v := range voters {
@@ -171,7 +178,7 @@ func (l *Log) found(voters []Voter) {
 	}
 	l.past.index = 1
 	must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: l.metadata(1)}))
-	hard, _, err := l.storage.InitialState() // it may have voted for one that is no more
+	hard, _, err := l.storage.InitialState() // it may have voted before
 	must(err)
 	must(l.storage.SetHardState(&raftpb.HardState{Term: new(max(1, hard.GetTerm())), Vote: new(hard.GetVote()), Commit: new(uint64(1))}))
 }
@@ -179,7 +186,8 @@ func (l *Log) found(voters []Voter) {
 // Begun says that the log has voters, as far as this one knows.
 func (l *Log) Begun() bool { return l.begun.Load() }
 
-// Leader is the voter that leads, as far as this one has heard lately; its ID is 0 when it has heard of none.
+// Leader returns the voter that leads, as far as this one has heard lately; its ID is 0 if there is
+// none.
 func (l *Log) Leader() Voter {
 	if v := l.leader.Load(); v != nil {
 		return *v
@@ -187,13 +195,15 @@ func (l *Log) Leader() Voter {
 	return Voter{}
 }
 
-// Self is this voter. One that was resumed has its ID from before.
+// Self returns this voter. A resumed voter has its former ID.
 func (l *Log) Self() Voter { return l.cfg.Self }
 
-// Ended is closed when this voter's part has ended: by Close, or for the reason that Err has then.
+// Ended is closed when this voter's part has ended, by Close or for the reason that Err then
+// returns.
 func (l *Log) Ended() <-chan struct{} { return l.closed }
 
-// Err is why this voter's part has ended by itself: its disk does not keep what it must. It is nil before, and after Close.
+// Err says why this voter's part has ended by itself: the disk failed. It is nil before that, and
+// after Close.
 func (l *Log) Err() error {
 	select {
 	case <-l.closed:
@@ -203,10 +213,12 @@ func (l *Log) Err() error {
 	}
 }
 
-// Terms has each term in which this voter leads, when it begins. One that nobody takes before the next is dropped.
+// Terms has each term in which this voter leads, when it begins. A term that is not received before
+// the next begins is dropped.
 func (l *Log) Terms() <-chan *Term { return l.terms }
 
-// Step takes a message of another voter, of which it is [Message.Bytes]; one that is not for this voter, or makes no sense, is dropped.
+// Step handles the [Message.Bytes] of another voter's message. It drops messages for others and
+// nonsense.
 func (l *Log) Step(from Voter, message []byte) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(message, m); err != nil || m.GetTo() != l.cfg.Self.ID || m.GetFrom() != from.ID {
@@ -218,7 +230,7 @@ func (l *Log) Step(from Voter, message []byte) {
 	}
 }
 
-// Close ends this voter's part, as if it had died.
+// Close ends this voter's part as if it had died.
 func (l *Log) Close() {
 	select {
 	case l.closing <- struct{}{}:
@@ -227,11 +239,12 @@ func (l *Log) Close() {
 	<-l.closed
 }
 
-// ErrNoSuccessor says that nobody leads in place of a leader that would have another one.
+// ErrNoSuccessor says that no other voter has taken the lead from this one.
 var ErrNoSuccessor = errors.New("no other voter answers")
 
-// Transfer has another voter lead if this one does. It calls done once, when this voter does not lead any more, or when the others have
-// had the time of an election for that. Close follows: what is proposed here meanwhile is refused.
+// Transfer has another voter lead if this one does. It calls done once: when this voter does not
+// lead any more, or when the others have had the time of an election. Proposals are refused
+// meanwhile. Close should follow.
 func (l *Log) Transfer(done func(error)) {
 	if !l.post(func() { l.transfer(done) }) {
 		go done(nil)
@@ -254,11 +267,11 @@ func (l *Log) transfer(done func(error)) {
 	if heir != 0 {
 		l.node.TransferLeader(heir)
 	}
-	l.retain()
+	l.checkTransfer()
 }
 
-// retain sees that a transfer has failed: Raft gives it up after an election timeout.
-func (l *Log) retain() {
+// checkTransfer notes that a transfer has failed: Raft gives up after an election timeout.
+func (l *Log) checkTransfer() {
 	if len(l.transfers) > 0 && l.node.BasicStatus().LeadTransferee == raft.None {
 		l.transferred(ErrNoSuccessor)
 	}

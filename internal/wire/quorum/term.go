@@ -8,61 +8,66 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Term is a time in which this voter leads. Its methods never wait. What they call back is called once, by the log's goroutine, and must
-// not wait either; it may call any of them.
+// Term is a time in which this voter leads. Its methods never block. Callbacks are called once, by
+// the log's goroutine, and must not block; they may call any method.
 type Term struct {
 	// Past is what the log has from before.
 	Past Past
-	// Voters are those that vote when it begins, or are to, the one that leads first.
+	// Voters are those that vote when the term begins, or are to, the leader first.
 	Voters []Voter
-	// Number is greater than that of any term before.
+	// Number is greater than that of any earlier term.
 	Number uint64
 
 	log  *Log
 	over chan struct{}
-	// What follows belongs to the log's goroutine: how many entries were proposed and applied, the bytes of those that were not applied yet,
-	// who waits for which entry, in order, and whether a proposal was lost.
+	// The fields below belong to the log's goroutine: how many entries were proposed and applied, the
+	// bytes of those not applied yet, the callbacks that wait for entries, in order, and whether a proposal
+	// was lost.
 	proposed, taken uint64
 	pending         int
 	waiting         []waiter
 	lost            bool
-	// unread wait to be asked about together, and reads for the answer to the question of a number.
+	// unread wait for the next read index request, and reads for the answer to the request of a
+	// number.
 	unread   []func(error)
 	reads    map[uint64][]func(error)
 	asked    uint64
 	want     []Voter
 	changing bool
-	// leaving wait until they are not needed any more.
+	// leaving are callbacks for voters that want to leave.
 	leaving []leaver
 }
 
-// leaver is told when a voter of a name is not needed any more.
+// leaver is called when a voter of a name is not needed any more.
 type leaver struct {
 	name string
 	done func(error)
 }
 
-// waiter is told when the entry of a number is committed.
+// waiter is called when the entry of a number is committed.
 type waiter struct {
 	number uint64
 	done   func(error)
 }
 
-// ErrNotLeader says that this voter leads no more: what it proposed may or may not be in the log, now or later.
+// ErrNotLeader says that this voter does not lead any more. What it proposed may or may not be in
+// the log, now or later.
 var ErrNotLeader = errors.New("another coordinator may lead")
 
-// ErrFull says that the log has no room before a snapshot replaces its past: the entries are not in it.
+// ErrFull says that the log has no room until a snapshot replaces its past. The entries are not in
+// it.
 var ErrFull = errors.New("the log is full")
 
 func newTerm(l *Log, number uint64) *Term {
 	return &Term{Past: l.past.get(), Voters: l.voters(), Number: number, log: l, over: make(chan struct{}), reads: map[uint64][]func(error){}}
 }
 
-// Over is closed when this voter leads no more.
+// Over is closed when this voter does not lead any more.
 func (t *Term) Over() <-chan struct{} { return t.over }
 
-// Propose adds entries to the log, all or none. The error is nil when a majority of the voters has them, and all that was proposed before;
-// or it is ErrNotLeader, after which nothing is added any more, or ErrFull.
+// Propose adds entries to the log, all or none. The error is nil when a majority of the voters has
+// them and everything proposed before. After ErrNotLeader nothing can be added any more; ErrFull is
+// the other error.
 func (t *Term) Propose(entries [][]byte, done func(error)) {
 	var sealed [][]byte
 	for _, e := range entries {
@@ -71,14 +76,14 @@ func (t *Term) Propose(entries [][]byte, done func(error)) {
 	t.post(done, func() { t.propose(sealed, done) })
 }
 
-// Snapshot replaces the past of the log, including all that was proposed before, by a state that stands for it. It is proposed as an entry
-// is.
+// Snapshot replaces the past of the log, including all that was proposed before, by a state that
+// stands for it. Like an entry, it is proposed.
 func (t *Term) Snapshot(state []byte, done func(error)) {
 	sealed := seal(kindSnapshot, state)
 	t.post(done, func() { t.propose([][]byte{sealed}, done) })
 }
 
-// Confirm makes sure that no other voter led when it was called: the error is nil then, or else ErrNotLeader.
+// Confirm checks that no other voter led when it was called. The error is nil or ErrNotLeader.
 func (t *Term) Confirm(done func(error)) {
 	t.post(done, func() {
 		if t.log.term != t {
@@ -89,16 +94,18 @@ func (t *Term) Confirm(done func(error)) {
 	})
 }
 
-// Reconfigure has the log kept by other voters. Those that are new learn it first, while the old ones vote: nothing waits for that. One
-// that does not answer is not waited for, if those that have the log are a majority of the new voters. Who leads stays a voter: the others
-// may need its vote before they know that it has gone. One that is to go transfers the lead.
+// Reconfigure has the log kept by other voters. New ones learn it first, while the old ones vote,
+// so nothing waits. A new voter that does not answer is not waited for, if those that have the log
+// are a majority of the new voters. The leader stays a voter, because the others may need its vote
+// before they know that it has gone; one that is to go transfers the lead.
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
 	t.log.post(func() { t.want = voters })
 }
 
-// Release tells when the voter of a name may leave: when it does not vote, and is not about to. The voters that [Term.Reconfigure] wants
-// must be without it by then, or it waits for that. The error is ErrNotLeader when another voter has to know.
+// Release calls done when the voter of a name may leave: it does not vote, and is not about to. The
+// voters that [Term.Reconfigure] wants must be without it, or done waits for that. The error is
+// ErrNotLeader when another voter has to decide.
 func (t *Term) Release(name string, done func(error)) {
 	t.post(done, func() {
 		if t.log.term != t {
@@ -109,9 +116,10 @@ func (t *Term) Release(name string, done func(error)) {
 	})
 }
 
-// release tells those that may leave. No change is on its way, which could make them vote, and a majority knows of the last one.
+// release calls those that may leave. No change is under way that could make them vote, and a
+// majority knows the last one.
 func (t *Term) release() {
-	if t == nil || len(t.leaving) == 0 || t.changing || t.log.news || len(t.log.conf.GetVotersOutgoing()) > 0 {
+	if t == nil || len(t.leaving) == 0 || t.changing || t.log.announcing || len(t.log.conf.GetVotersOutgoing()) > 0 {
 		return
 	}
 	needed := slices.Concat(t.want, t.log.voters())
@@ -144,7 +152,7 @@ func (t *Term) propose(sealed [][]byte, done func(error)) {
 		done(ErrFull)
 		return
 	case len(sealed) > 0 && t.log.node.Step(m) != nil:
-		t.lost = true // what follows stands on it
+		t.lost = true // later entries depend on it
 		done(ErrNotLeader)
 		return
 	}
@@ -162,7 +170,8 @@ func (t *Term) fits(sealed [][]byte, size int) bool {
 	return size == 0 || t.log.past.size+t.pending+size <= MaxSize
 }
 
-// applied counts an entry: after the first of a term all are its leader's, and they are committed in order.
+// applied counts an entry: after the first of a term all are its leader's, and they are committed
+// in order.
 func (t *Term) applied(sealed []byte) {
 	if t == nil {
 		return
@@ -179,7 +188,7 @@ func (t *Term) settle() {
 	}
 }
 
-// read asks who leads, once for all that want to know it now.
+// read asks for a read index, once for all that wait now.
 func (t *Term) read() {
 	if t == nil || len(t.unread) == 0 {
 		return
@@ -191,8 +200,9 @@ func (t *Term) read() {
 
 func (t *Term) ask(read uint64) { t.log.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
 
-// askAgain makes sure of what other voters were asked and cannot answer any more: raft waits for them when this one is alone by now.
-func (t *Term) askAgain() {
+// repeatReads repeats requests that removed voters cannot answer any more: raft would wait for
+// them.
+func (t *Term) repeatReads() {
 	for read := range t.reads {
 		t.ask(read)
 	}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// encode is what a change of voters, or a snapshot, tells of them.
+// encode is the form of voters in a configuration change or a snapshot.
 func encode(voters []Voter) []byte {
 	b, err := json.Marshal(voters)
 	must(err)
@@ -25,7 +25,7 @@ func decode(text []byte) (voters []Voter) {
 	return voters
 }
 
-// peer is another voter, or is to be one, and when it was last heard or heard of, in ticks.
+// peer is another voter, or is to be one, and the tick when it was last heard or heard of.
 type peer struct {
 	Voter
 	heard int
@@ -39,9 +39,10 @@ func (l *Log) learn(voters []Voter) {
 	}
 }
 
-// reform asks for the next change on the way to the voters that the leader wants: first new ones learn the log, and then, when they have
-// it, they vote and the others go. It is asked again when it was refused: raft makes one at a time.
-func (l *Log) reform() {
+// proposeVoterChange proposes the next change on the way to the voters that the leader wants: new
+// ones first learn the log; when they have it, they vote and the others go. A refused change is
+// proposed again, because raft makes one at a time.
+func (l *Log) proposeVoterChange() {
 	t := l.term
 	if t == nil || t.want == nil || t.changing || len(l.conf.GetVotersOutgoing()) > 0 {
 		return
@@ -50,9 +51,9 @@ func (l *Log) reform() {
 	for _, v := range t.want {
 		ids[v.ID] = true
 	}
-	changes := l.introductions(ids)
+	changes := l.learnersToAdd(ids)
 	if len(changes) == 0 {
-		if changes = l.succession(ids); len(changes) == 0 {
+		if changes = l.votersToChange(ids); len(changes) == 0 {
 			t.want = nil
 			return
 		}
@@ -63,8 +64,8 @@ func (l *Log) reform() {
 	t.changing = l.node.ProposeConfChange(&raftpb.ConfChangeV2{Changes: changes, Context: encode(t.want)}) == nil
 }
 
-// introductions have those learn the log that do not have it.
-func (l *Log) introductions(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+// learnersToAdd are the changes that have new voters learn the log.
+func (l *Log) learnersToAdd(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
 	for id := range want {
 		if !slices.Contains(l.conf.GetVoters(), id) && !slices.Contains(l.conf.GetLearners(), id) {
 			changes = append(changes, single(raftpb.ConfChangeAddLearnerNode, id))
@@ -73,8 +74,8 @@ func (l *Log) introductions(want map[uint64]bool) (changes []*raftpb.ConfChangeS
 	return changes
 }
 
-// succession has those vote that learn the log, and the others go.
-func (l *Log) succession(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+// votersToChange are the changes that have learners vote, and remove the others.
+func (l *Log) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
 	for _, id := range l.conf.GetLearners() {
 		if want[id] {
 			changes = append(changes, single(raftpb.ConfChangeAddNode, id))
@@ -92,7 +93,8 @@ func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
 }
 
-// ready says that these voters have the log, but for what may be on its way, or that a majority has it and the others do not answer.
+// ready says that these voters have the log, but for messages under way, or that a majority has it
+// and the others do not answer.
 func (l *Log) ready(want map[uint64]bool) bool {
 	now, have := l.node.Status(), 0
 	for id, p := range now.Progress {
@@ -107,19 +109,20 @@ func (l *Log) ready(want map[uint64]bool) bool {
 	return 2*have > len(want)
 }
 
-// changed takes in a change of voters.
-func (l *Log) changed(e *raftpb.Entry) {
+// voterChange applies a change of voters.
+func (l *Log) voterChange(e *raftpb.Entry) {
 	var change raftpb.ConfChangeV2
 	must(proto.Unmarshal(e.GetData(), &change))
 	l.learn(decode(change.GetContext()))
 	l.reconfigured(l.node.ApplyConfChange(&change))
 	if l.term != nil {
 		l.term.changing = false
-		l.term.askAgain()
+		l.term.repeatReads()
 	}
 }
 
-// reconfigured has Voted hear who votes now, if those are others. Who is gone is forgotten.
+// reconfigured stores the voters, announces them if they are others, and forgets those that are
+// gone.
 func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	l.conf = conf
 	if len(conf.GetVotersOutgoing()) > 0 {
@@ -127,34 +130,35 @@ func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	}
 	members := slices.Concat(conf.GetVoters(), conf.GetLearners())
 	maps.DeleteFunc(l.known, func(id uint64, _ peer) bool { return !slices.Contains(members, id) })
-	if !slices.Equal(l.told, slices.Sorted(slices.Values(conf.GetVoters()))) {
+	if !slices.Equal(l.announced, slices.Sorted(slices.Values(conf.GetVoters()))) {
 		l.announce()
 	}
 }
 
-// announce has Voted hear of a change, of which a leader first makes sure that others know it. A voter goes by it when it has heard that
-// it is committed, which it has with any entry that the leader adds from now on; of a majority that has that entry, one leads next.
+// announce reports a change of voters. A leader first makes sure that others know it: a voter acts
+// on a change when it hears that it is committed, which it does with the next entry of the leader;
+// one of the majority that has that entry leads next.
 func (l *Log) announce() {
-	l.told = slices.Sorted(slices.Values(l.conf.GetVoters()))
-	l.news, l.after = true, 0
+	l.announced = slices.Sorted(slices.Values(l.conf.GetVoters()))
+	l.announcing, l.after = true, 0
 	if l.node.BasicStatus().RaftState != raft.StateLeader {
-		l.voted()
+		l.tellVoters()
 		return
 	}
 	last, err := l.storage.LastIndex()
 	must(err)
 	l.after = last
-	_ = l.node.Propose(nil) // where it is dropped there is another leader
+	_ = l.node.Propose(nil) // if it is dropped, another voter leads
 }
 
-func (l *Log) voted() {
-	l.news = false
-	if l.cfg.Voted != nil {
-		l.cfg.Voted(l.voters())
+func (l *Log) tellVoters() {
+	l.announcing = false
+	if l.cfg.VotersChanged != nil {
+		l.cfg.VotersChanged(l.voters())
 	}
 }
 
-// voters are those that keep the log now, this one first if it is one.
+// voters are those that keep the log now, this one first if it does.
 func (l *Log) voters() []Voter {
 	var voters []Voter
 	for _, id := range l.conf.GetVoters() {

@@ -81,8 +81,8 @@ func (w *world) add() Voter {
 func (w *world) start(self Voter, begin func(Config) (*Log, error)) {
 	l, err := begin(Config{
 		Self: self, Disk: w.disk(self.ID), ElectionTimeout: 10 * tick,
-		Send:  func(m Message) { w.send(self, m) },
-		Voted: func(v []Voter) { w.voted(self.ID, v) },
+		Send:          func(m Message) { w.send(self, m) },
+		VotersChanged: func(v []Voter) { w.tellVoters(self.ID, v) },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -90,10 +90,10 @@ func (w *world) start(self Voter, begin func(Config) (*Log, error)) {
 	w.mu.Lock()
 	w.logs[self.ID] = l
 	w.mu.Unlock()
-	w.leads.Go(func() { w.lead(self.ID, l) })
+	w.leads.Go(func() { w.setLeader(self.ID, l) })
 }
 
-func (w *world) voted(id uint64, voters []Voter) {
+func (w *world) tellVoters(id uint64, voters []Voter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.voting[id] = voters
@@ -125,8 +125,8 @@ func (w *world) send(from Voter, m Message) {
 	}
 }
 
-// lead adds entries for as long as a voter leads, to a state that it has from the log.
-func (w *world) lead(id uint64, l *Log) {
+// setLeader adds entries for as long as a voter leads, to a state that it has from the log.
+func (w *world) setLeader(id uint64, l *Log) {
 	for {
 		select {
 		case t := <-l.Terms():

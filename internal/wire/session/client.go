@@ -25,10 +25,11 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// RequestError says that the coordinator does not do what it was asked. Trying again cannot help.
+// RequestError says that the coordinator refuses a request. Trying again cannot help.
 type RequestError struct {
 	Target, Why string
-	// Bad says that it never will: what was asked makes no sense, or is about something that does not exist, as NotThere says then.
+	// Bad says that it always will: the request makes no sense, or is about something that does not
+	// exist; then NotThere is set too.
 	Bad, NotThere bool
 }
 
@@ -36,10 +37,10 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 
 // ClientOptions say how a client reaches the coordinator. Only Target is needed.
 type ClientOptions struct {
-	// Target is the coordinator's HOST:PORT, or those of several, with commas between them, of which one leads.
+	// Target is the coordinator's HOST:PORT, or those of several, separated by commas, of which one
+	// leads.
 	Target string
-	// Dial makes a connection to one of them; TCP when nil. A [RequestError] of its says that there will never be one again, and ends the
-	// client.
+	// Dial connects to one of them; TCP when nil. If it returns a [RequestError], the client ends.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
@@ -52,19 +53,19 @@ type Client struct {
 	rpc  pb.ClusterClient
 
 	mu sync.Mutex
-	// first is the connection that Connect made, for gRPC to take, last the newest of so many that were made, and trouble why one could not
-	// be.
+	// first is the connection that Connect made, for gRPC to take; last is the newest of those
+	// made. trouble is why none could be made.
 	first, last net.Conn
 	made        int
 	trouble     error
-	// addrs are where the coordinators are, the one first that is to be asked next.
+	// addrs are the coordinators' addresses; the first is asked next.
 	addrs []string
 }
 
-// answerLimit bounds the wait for a coordinator that was there and is not at the moment.
+// answerLimit bounds the wait for a coordinator that does not answer at the moment.
 const answerLimit = 10 * time.Second
 
-// Connect reaches the coordinator, once. Later calls connect again when the connection has broken.
+// Connect connects to the coordinator. Later calls reconnect when the connection has broken.
 func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -112,7 +113,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// dial is gRPC's way to a connection.
+// dial is gRPC's dialer.
 func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	c.mu.Lock()
 	conn := c.first
@@ -126,13 +127,13 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	c.trouble = err
 	lost := err != nil && len(c.addrs) == 1 && permanent(err)
 	c.mu.Unlock()
-	if lost { // gRPC would go on trying, and calls wait for that
-		go func() { _ = c.conn.Close() }() // once only matters
+	if lost { // gRPC would keep trying, and calls would wait for it
+		go func() { _ = c.conn.Close() }() // closed once only
 	}
 	return conn, err
 }
 
-// secureAt makes a connection to one of the coordinators.
+// secureAt connects to one of the coordinators.
 func (c *Client) secureAt(ctx context.Context, addr string) (net.Conn, error) {
 	raw, err := c.Dial(ctx, addr)
 	if _, never := errors.AsType[*RequestError](err); never {
@@ -151,7 +152,8 @@ func (c *Client) secureAt(ctx context.Context, addr string) (net.Conn, error) {
 	return abruptConn{conn, raw}, nil
 }
 
-// abruptConn ends without TLS' goodbye, behind which the coordinator would not see that the connection was closed.
+// abruptConn closes without the TLS alert, behind which the coordinator would not see that the
+// connection was closed.
 type abruptConn struct {
 	*tls.Conn
 	raw net.Conn
@@ -159,7 +161,7 @@ type abruptConn struct {
 
 func (c abruptConn) Close() error { return c.raw.Close() }
 
-// explain turns what gRPC says into what a user should read.
+// explain makes an error for users from gRPC's.
 func (c *Client) explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
@@ -182,7 +184,7 @@ func (c *Client) explain(err error) error {
 	return fmt.Errorf("the coordinator at %s does not answer: %s", c.Target, s.Message())
 }
 
-// mendable says that a stream that ended so may be opened again.
+// mendable says that a stream with this error may be opened again.
 func (c *Client) mendable(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +194,7 @@ func (c *Client) mendable(err error) bool {
 
 var errSilent = fmt.Errorf("no word from it for %v", answerLimit)
 
-// call asks for one answer.
+// call makes a unary call.
 func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -204,14 +206,14 @@ func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, .
 	return a, c.explain(err)
 }
 
-// Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
-// asked, at once; asking again kills what still lives.
+// Stop asks a job, or all jobs if id is empty, to end with an exit code and a reason. It returns at
+// once, with the jobs that it has asked. Asking again kills what still lives.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why)})
 	return reply.GetJobs(), err
 }
 
-// StopBy asks for the end of a job that this process was told by a signal, which the ranks get.
+// StopBy asks a job to end because of a signal to this process. The ranks get that signal.
 func (c *Client) StopBy(ctx context.Context, id string, sig syscall.Signal, why string) error {
 	_, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: 128 + int32(sig), Why: wire.Plain(why), Signal: int32(sig)})
 	return err
@@ -223,13 +225,15 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 	return err
 }
 
-// Drain takes a node out of use and returns the jobs that still hold something there. Its agent leaves when none does.
+// Drain takes a node out of use and returns the jobs that still hold something there. Its agent
+// leaves when none does.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Drain, &pb.DrainRequest{Node: node})
 	return reply.GetJobs(), err
 }
 
-// Swap has the jobs give a node up, whose ranks have the time of within to get ready for that, and returns when its agent has left.
+// Swap has the jobs give up a node, and returns when its agent has left. Ranks have the time of
+// within to get ready.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
 	return c.explain(c.ask(ctx, func() error {
 		_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))
@@ -249,7 +253,8 @@ func (c *Client) Job(ctx context.Context, id string) (wire.JobStatus, error) {
 	return s.Jobs[0], nil
 }
 
-// Query describes a part of the cluster. Each message of the answer may take as long as all of another answer.
+// Query describes a part of the cluster. Each message of the answer may take as long as a whole
+// other answer.
 func (c *Client) Query(ctx context.Context, q wire.Query) (s wire.Status, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -44,7 +44,7 @@ func TestClock(t *testing.T) {
 		if got := off(); got != 500*time.Microsecond {
 			t.Errorf("%v off after a fast heartbeat and a slow one", got)
 		}
-		time.Sleep(trusted)
+		time.Sleep(maxClockAge)
 		exchange(10*time.Millisecond, 0)
 		if got := off(); got != 5*time.Millisecond {
 			t.Errorf("%v off: an old exchange counts as much as a new one", got)

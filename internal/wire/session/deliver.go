@@ -12,8 +12,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// Deliver answers with what next returns until that is io.EOF. Another error is told instead of what is missing. Deliver waits for whoever
-// reads; its own error says that nobody does any more.
+// Deliver sends what next returns until that is io.EOF. It sends any other error as what is
+// missing. Deliver waits for the reader; an error of its own says that the reader is gone.
 func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -45,7 +45,7 @@ func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.A
 	}
 }
 
-// Unread says of an error of Deliver that nobody reads any more, which is nobody's fault.
+// Unread says that an error of Deliver means that the reader is gone.
 func Unread(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.Unavailable, codes.NotFound:

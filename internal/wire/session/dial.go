@@ -26,9 +26,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// agentLink is an agent's side of a stream. What is sent to out goes to the coordinator; in has what comes, first aside, and is
-// closed at the end of the stream, for which ended then has the reason.
-type agentLink struct {
+// agentStream is an agent's side of a stream. Messages sent to out go to the coordinator. in has
+// what comes after first, and is closed at the end of the stream; ended is then the reason.
+type agentStream struct {
 	node   placement.Node
 	first  *pb.ToAgent
 	out    chan *pb.FromAgent
@@ -37,21 +37,24 @@ type agentLink struct {
 	stream pb.Rendezvous_JoinClient
 	cancel context.CancelFunc
 	client *grpc.ClientConn
-	// conn is the connection, and way what is secure on it.
-	conn, way net.Conn
+	// conn is the connection, and secured the one with TLS on it.
+	conn, secured net.Conn
 }
 
-// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many seconds.
+// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many
+// seconds.
 const helloLimit = 30 * time.Second
 
 // minLease keeps heartbeats below a thousand a second.
 const minLease = 4 * time.Millisecond
 
-// patience is how long an agent waits for each step of a link: a connection, its handshake, and the answer to its hello.
+// patience is how long an agent waits for each step: the connection, the TLS handshake, and the
+// answer to its hello.
 type patience struct{ dial, secure, hello time.Duration }
 
-// patience is short where another place may be quicker, but no shorter than who does not lead holds an agent for the news of who does, and who
-// leads may need for thousands that all come at once.
+// patience is short if another place may be quicker. But it exceeds the time for which a process
+// that does not lead may hold an agent, and the time that a leader may need for thousands of agents
+// at once.
 func (d dialer) patience() patience {
 	if len(d.voters) == 0 {
 		return patience{wire.DialLimit, helloLimit, helloLimit}
@@ -59,13 +62,13 @@ func (d dialer) patience() patience {
 	return patience{min(wire.DialLimit, d.lease/8), min(helloLimit, d.lease/2), min(helloLimit, d.lease/2)}
 }
 
-// unreachableError says that nobody listens at a place, or none that can be reached.
+// unreachableError says that a place cannot be reached, or that no process listens there.
 type unreachableError struct{ error }
 
 func (e *unreachableError) Unwrap() error { return e.error }
 
-// dial makes one connection, opens a stream on it and says hello.
-func (d dialer) dial(ctx context.Context) (*agentLink, error) {
+// dial connects once, opens a stream and says hello.
+func (d dialer) dial(ctx context.Context) (*agentStream, error) {
 	limits := d.patience()
 	dialCtx, cancel := context.WithTimeout(ctx, limits.dial)
 	defer cancel()
@@ -76,8 +79,8 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 		}
 		return nil, &unreachableError{fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)}
 	}
-	hurry(raw)
-	l := &agentLink{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
+	limitUnsent(raw)
+	l := &agentStream{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
 	if !l.node.Addr.IsValid() {
 		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
 			l.node.Addr = ap.Addr().Unmap()
@@ -93,7 +96,7 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 }
 
 // greet secures the connection and says hello.
-func (d dialer) greet(ctx context.Context, l *agentLink, limits patience) error {
+func (d dialer) greet(ctx context.Context, l *agentStream, limits patience) error {
 	for _, step := range []struct {
 		limit time.Duration
 		do    func(context.Context) error
@@ -115,24 +118,24 @@ func (d dialer) greet(ctx context.Context, l *agentLink, limits patience) error 
 	return nil
 }
 
-// secure has the coordinator and the agent show each other who they are.
-func (d dialer) secure(ctx context.Context, l *agentLink) error {
+// secure does the TLS handshake.
+func (d dialer) secure(ctx context.Context, l *agentStream) error {
 	if d.TLS == nil {
-		l.way = l.conn
+		l.secured = l.conn
 		return nil
 	}
 	secure := tls.Client(l.conn, d.TLS)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return mtls.ExplainClient(err, d.Target, d.TLS)
 	}
-	l.way = secure
+	l.secured = secure
 	return nil
 }
 
-// welcome says hello, and waits for the answer.
-func (d dialer) welcome(ctx context.Context, l *agentLink, patience time.Duration) error {
+// welcome says hello and waits for the answer.
+func (d dialer) welcome(ctx context.Context, l *agentStream, patience time.Duration) error {
 	var err error
-	if l.client, err = client(l.way); err != nil {
+	if l.client, err = client(l.secured); err != nil {
 		return fmt.Errorf("cannot talk to the coordinator at %s: %w", d.Target, err)
 	}
 	var streamCtx context.Context
@@ -162,7 +165,7 @@ func (d dialer) hello(n placement.Node, patience time.Duration) *pb.FromAgent {
 	}}}
 }
 
-// commitment is what the coordinator knows the proof by.
+// commitment is what the coordinator recognizes the proof by.
 func (o Options) commitment() []byte {
 	if o.Proof == ([wire.ProofSize]byte{}) {
 		return nil
@@ -171,9 +174,10 @@ func (o Options) commitment() []byte {
 	return sum[:]
 }
 
-// explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To a member of the job that knows
-// its voters, one that does not lead is no news, but may know of others. Where there was but one, and another coordinator is in its place,
-// the job is over.
+// explain distinguishes a refusal, and a job that continues elsewhere, from an end that a new
+// connection may mend. A member of the job that knows its voters expects some of them not to lead,
+// but learns of others from them. If there was only one coordinator, and another one is in its
+// place, the job is over.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
 	e := wire.Elsewhere(s)
@@ -196,13 +200,13 @@ func (d dialer) explain(err error) error {
 	return err
 }
 
-// hintError is an end that a new connection may mend, to one of more places.
+// hintError is an end that a new connection to one of more places may mend.
 type hintError struct {
 	error
 	of *wire.ElsewhereError
 }
 
-// Client makes gRPC use a connection that is there, and secure, already.
+// client makes gRPC use an existing connection that is already secure.
 func client(conn net.Conn) (*grpc.ClientConn, error) {
 	var used atomic.Bool
 	use := func(context.Context, string) (net.Conn, error) {
@@ -227,7 +231,7 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 	)
 }
 
-func (l *agentLink) receive() {
+func (l *agentStream) receive() {
 	defer close(l.in)
 	for {
 		msg, err := l.stream.Recv()
@@ -244,8 +248,8 @@ func (l *agentLink) receive() {
 	}
 }
 
-// send ends with the stream; the reason is receive's to tell.
-func (l *agentLink) send() {
+// send ends with the stream; receive has the reason.
+func (l *agentStream) send() {
 	for {
 		select {
 		case msg := <-l.out:
@@ -258,9 +262,10 @@ func (l *agentLink) send() {
 	}
 }
 
-// close ends the stream and the connection, of which the latter comes first: nobody waits for last words of gRPC and TLS.
-func (l *agentLink) close() {
-	_ = l.conn.Close() // nobody is left to care
+// close ends the connection before the stream, so that it does not wait for last messages of gRPC
+// and TLS.
+func (l *agentStream) close() {
+	_ = l.conn.Close() // the error does not matter any more
 	if l.client != nil {
 		l.cancel()
 		_ = l.client.Close() // closed once only

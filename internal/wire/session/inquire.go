@@ -14,7 +14,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// inquire makes a stream of answers and waits until the coordinator has accepted it, for a while also one that is not yet there to stay.
+// inquire opens a stream of answers and waits until the coordinator has accepted it, also for one
+// that is starting.
 func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]wire.LogPosition) (
 	stream grpc.BidiStreamingClient[pb.Inquiry, pb.Answer], cancel context.CancelFunc, err error,
 ) {
@@ -42,8 +43,9 @@ func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]
 	}
 }
 
-// Inquire asks nodes, and has their answers as they come: of one node in its order. It ends when all have answered, or where answers follow,
-// with the job, and with an error when the connection breaks.
+// Inquire asks nodes, and yields their answers as they come, those of one node in order. It ends
+// when all have answered, or with the job if answers follow, or with an error when the connection
+// breaks.
 func (c *Client) Inquire(ctx context.Context, q wire.Inquiry) iter.Seq2[wire.Answer, error] {
 	return func(yield func(wire.Answer, error) bool) {
 		stream, cancel, err := c.inquire(ctx, q, nil)

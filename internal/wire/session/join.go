@@ -19,16 +19,16 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// RefusedError says that the coordinator does not want this agent. Trying again cannot help.
+// RefusedError says that the coordinator refuses this agent. Trying again cannot help.
 type RefusedError struct {
 	Node, Target, Why string
-	// Taken, if it is valid, is the address of this node, whose name another one has.
+	// Taken, if valid, is the address of this node, whose name is taken.
 	Taken netip.Addr
 }
 
-// Another is a name that this node may have in place of one that is taken: with its address, or if
-// a node of its machine has that, with the process id. It is empty where another name would not
-// help.
+// Another is a name to use instead of one that is taken: with the node's address, or with the
+// process ID if another node of its machine has that name too. It is empty if another name would
+// not help.
 func (e *RefusedError) Another() string {
 	if !e.Taken.IsValid() {
 		return ""
@@ -44,64 +44,69 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the coordinator at %s refused node %s: %s", e.Target, e.Node, e.Why)
 }
 
-// Options are what an agent says of itself, and how it reaches the coordinator. Only Target and Node are needed.
+// Options describe an agent and how it reaches the coordinator. Only Target and Node are needed.
 type Options struct {
 	// Target is the coordinator's HOST:PORT.
 	Target string
-	// Dial makes a connection to the coordinator; TCP to Target when nil.
+	// Dial connects to the coordinator; TCP to Target when nil.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Proof is a secret with which a guardian of the ranks ends a connection, below TLS, once the session is over, with this process
-	// perhaps, and no rank of it lives or will ever again: the coordinator knows the SHA-256, and counts the node as lost at once. By any
-	// other end it learns nothing, and the lease decides. Nobody can prove anything when it is zero.
+	// Proof is a secret with which a guardian ends the connection, below TLS, once the session is
+	// over and its ranks are dead for good. The coordinator knows the SHA-256 and then counts the
+	// node as lost at once; after any other end the lease decides. Zero proves nothing.
 	Proof [wire.ProofSize]byte
-	// Voter is this process as one that may come to coordinate the job; nil when it is none. DialAt makes a connection, as Dial does, to one
-	// of them, HOST:PORT; TCP when nil.
+	// Voter is this process as one that may come to coordinate the job; nil if it cannot. DialAt
+	// connects to a coordinator at HOST:PORT; TCP when nil.
 	Voter  Voter
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
-	// Lease is the one that the coordinator is likely to give; 15 s when 0.
+	// Lease is the one that the coordinator probably gives; 15 s when 0.
 	Lease time.Duration
-	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError], or the peers of a cluster.
+	// Elsewhere is where the coordinator is or may come to be: the Addrs of an [ElsewhereError], or
+	// the peers of a cluster. It may be empty.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
-	// Node describes the machine. Without an address it gets the one from which the coordinator is reached.
+	// Node describes the machine. Without an address it gets the one that reaches the coordinator.
 	Node placement.Node
-	// Facts are what must be the same on every node, by flag name; none to go along with any job.
+	// Facts are what must be the same on every node, by flag name; none to join any job.
 	Facts map[string]string
-	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose ranks live: this one goes on in
-	// its place, and is asked at once to [Restate] what it runs. That the other is dead must not have been proven.
+	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose
+	// ranks live. This agent replaces it, and is asked at once to [Restate] what it runs. The death
+	// of the other must not have been proven.
 	Former Membership
-	// Began, if set, hears by what the coordinator will tell the session from others, before it joins.
+	// Began, if set, is called before joining with the instance that distinguishes this session
+	// from others.
 	Began func(instance string)
-	// Clock is what the lease is measured with; time since Join when nil. CLOCK_BOOTTIME also counts while the machine is suspended.
+	// Clock measures the lease; time since Join when nil. CLOCK_BOOTTIME also counts while the
+	// machine is suspended.
 	Clock func() time.Duration
-	// Heard tells, by Clock, from when the lease runs anew, and how long it is. It must not wait.
+	// Heard says, by Clock, from when the lease runs anew, and how long it is. It must not block.
 	Heard func(at, lease time.Duration)
-	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; slog's default logger when nil.
+	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; nil
+	// is slog's default logger.
 	Warn func(error)
 }
 
-// Voter is one that keeps the state of a job, and may come to coordinate it.
+// Voter is a process that keeps the state of a job and may come to coordinate it.
 type Voter interface {
-	// Open has it listen at an address of this node for a coordinator that wants its vote, and says how that reaches it: a zero value that it
-	// does not.
+	// Open listens at an address of this node for a coordinator that wants its vote, and returns
+	// how that reaches it; the zero value if it does not listen.
 	Open(at netip.Addr) quorum.Voter
-	// Learn hears where the coordinator is, or may come to be.
+	// Learn is told where the coordinator is or may come to be.
 	Learn(addrs []string)
 }
 
-// noVoter is a process that only runs ranks.
-type noVoter struct{}
+// nonVoter is a process that only runs ranks.
+type nonVoter struct{}
 
-func (noVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
+func (nonVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
 
-func (noVoter) Learn([]string) {}
+func (nonVoter) Learn([]string) {}
 
-// Membership is what a coordinator knows an agent by.
+// Membership is what a coordinator recognizes an agent by.
 type Membership struct{ Instance, Epoch string }
 
-// Join reaches the coordinator, trying again until ctx ends, and returns once it has welcomed this node. A [RefusedError] or a
-// wrong token ends it at once.
+// Join connects to the coordinator, retrying until ctx ends, and returns once it has welcomed this
+// node. A [RefusedError] or a wrong token ends it at once.
 func Join(ctx context.Context, o Options) (*Session, error) {
 	start := time.Now()
 	if o.Dial == nil {
@@ -122,7 +127,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
 	if o.Voter == nil {
-		o.Voter = noVoter{}
+		o.Voter = nonVoter{}
 	}
 	if why := wire.ExcessOfNode(wire.FromNode(o.Node)); why != "" {
 		return nil, &RefusedError{Node: o.Node.Name, Target: o.Target, Why: why}
@@ -133,7 +138,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	}
 	d.lease = cmp.Or(o.Lease, wire.DefaultLease)
 	if len(o.Elsewhere) > 0 {
-		d.voters, d.turn = o.Elsewhere, -1 // the first leads
+		d.voters, d.next = o.Elsewhere, -1 // the first leads
 	}
 	l, err := d.connect(ctx)
 	switch {

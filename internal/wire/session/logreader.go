@@ -15,7 +15,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// LogChunk is a piece of a rank's output that a node has delivered, or in Missing what could not be read instead.
+// LogChunk is a piece of a rank's output from a node. Missing says what could not be read instead.
 type LogChunk struct {
 	wire.LogChunk
 	Node    string
@@ -28,19 +28,21 @@ type LogReader struct {
 	job    string
 	filter wire.LogFilter
 	known  map[wire.LogPosition]known
-	// lacking are the nodes of which it was told that something is missing.
+	// lacking are the nodes that were reported as missing something.
 	lacking map[string]bool
 	cancel  context.CancelFunc
 	stream  grpc.BidiStreamingClient[pb.Inquiry, pb.Answer]
 }
 
-// known is how much of a file was read, and the node that has it; empty when several have, or it was read before.
+// known is how much of a file was read, and the node that has it; empty if several have it, or it
+// was read before.
 type known struct {
 	offset int64
 	node   string
 }
 
-// Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
+// Logs reads the output of a job's ranks on all nodes: that of each rank in order, that of
+// different nodes as it comes.
 func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
 	if len(f.Ranks) > wire.MaxSpans {
 		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
@@ -52,15 +54,15 @@ func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogRea
 	return r, r.open(ctx)
 }
 
-// open makes a stream, for a while also where the coordinator is not yet there to stay.
+// open opens a stream, and waits a while for the coordinator.
 func (r *LogReader) open(ctx context.Context) (err error) {
 	about := wire.Inquiry{Job: r.job, Question: wire.Question{About: wire.AboutLogs, Logs: r.filter}}
 	r.stream, r.cancel, err = r.client.inquire(ctx, about, r.from())
 	return err
 }
 
-// from are the positions by node, those of the newest attempts first: of as many files as a request can have. Of others all comes again,
-// and is dropped.
+// from are the known positions by node, those of the newest attempts first, for as many files as
+// fit into a request. Other files are sent whole, and what is known is dropped.
 func (r *LogReader) from() map[string][]wire.LogPosition {
 	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
 	byAge := func(a, b wire.LogPosition) int {
@@ -80,10 +82,11 @@ func (r *LogReader) from() map[string][]wire.LogPosition {
 	return from
 }
 
-// maxMended bounds the times that a reader connects again without having read anything.
+// maxMended bounds the attempts to reconnect without having read anything.
 const maxMended = 8
 
-// Next waits for the next piece. It returns io.EOF when everything was read, and with Follow, when the job is over.
+// Next waits for the next piece. It returns io.EOF when everything was read, or with Follow, when
+// the job is over.
 func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
 	for mended := 0; ; mended++ {
 		m, err := r.stream.Recv()
@@ -112,7 +115,8 @@ func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
 	}
 }
 
-// fresh cuts off what is known: nodes that share a file system may both have a file. It is false if nothing is new.
+// fresh removes what is known, because nodes that share a file system may both send a file. It is
+// false if nothing is new.
 func (r *LogReader) fresh(chunk *LogChunk) bool {
 	if chunk.Missing != "" {
 		told := r.lacking[chunk.Node]
@@ -136,5 +140,5 @@ func (r *LogReader) fresh(chunk *LogChunk) bool {
 	return true
 }
 
-// Close ends the reading.
+// Close ends the reader.
 func (r *LogReader) Close() { r.cancel() }

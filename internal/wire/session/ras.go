@@ -9,11 +9,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// rasLimit bounds the wait for NCCL, above what an agent allows it.
+// rasLimit bounds the wait for NCCL. It exceeds what an agent allows.
 const rasLimit = 20 * time.Second
 
-// RAS asks the NCCL of a job that runs, for 20 s at most. Ask about jobs in trouble: some versions of NCCL have crashed when asked (see
-// nccl/dl).
+// RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
+// versions of NCCL have crashed when asked (see nccl/dl).
 func (c *Client) RAS(ctx context.Context, id string) (wire.RAS, error) {
 	for a, err := range c.Inquire(ctx, wire.Inquiry{Job: id, Question: wire.Question{About: wire.AboutRAS}, Within: rasLimit}) {
 		if err != nil {

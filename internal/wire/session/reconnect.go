@@ -11,42 +11,42 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// broken connects anew. A refusal ends the session, and so does a job that goes on elsewhere.
+// broken connects anew, unless the session was refused or the job continues elsewhere.
 func (s *Session) broken() {
 	s.in, s.out = nil, nil
-	s.trouble = s.dialer.explain(s.link.ended)
-	if s.dialer.final(s.trouble) {
-		s.err = s.trouble
+	s.brokeWith = s.dialer.explain(s.link.ended)
+	if s.dialer.final(s.brokeWith) {
+		s.err = s.brokeWith
 		return
 	}
 	s.connect(firstAgain)
 }
 
-// Where an agent of several coordinators asks first: the one that was lost, of which a host has said that the connection is over, so that it
-// says at once too whether another may be made; and another than one that is silent.
+// Which coordinator an agent asks first if there are several. After the end of a connection it is the
+// same one: its host answers, and says at once whether a process listens there. After silence it is another.
 const (
 	firstAgain = -1
 	firstOther = 0
 )
 
-// connect makes a new link, while the one that is there stays in use.
+// connect connects anew, while the present stream stays in use.
 func (s *Session) connect(first int) {
 	if s.redial != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	result := make(chan dialled, 1)
+	result := make(chan dialResult, 1)
 	s.redial, s.stop = result, cancel
 	d := s.dialer // the original may change while this one is used
-	d.turn = first
+	d.next = first
 	d.scatter()
 	go func() {
 		l, err := d.connect(ctx)
-		result <- dialled{l, err}
+		result <- dialResult{l, err}
 	}()
 }
 
-func (s *Session) redialled(r dialled) {
+func (s *Session) reconnected(r dialResult) {
 	s.stop()
 	s.redial = nil
 	if r.err != nil {
@@ -59,23 +59,24 @@ func (s *Session) redialled(r dialled) {
 	go old.close()
 }
 
-// adopt makes a link the session's own, and says so at once. All that may not have arrived is sent again.
-func (s *Session) adopt(l *agentLink) {
+// adopt switches to a stream. All that may not have arrived is sent again.
+func (s *Session) adopt(l *agentStream) {
 	s.link, s.in, s.out, s.sent = l, l.in, l.out, 0
 	s.heartbeat()
 	s.take(l.first)
 }
 
-// lost says why the coordinator was not heard. The attempt to connect knows best.
-func (s *Session) lost() error {
-	why := cmp.Or(s.abandon(), s.trouble, errors.New("the connection is there, but no answer comes"))
+// leaseError says why the coordinator was not heard for a lease.
+func (s *Session) leaseError() error {
+	why := cmp.Or(s.abandon(), s.brokeWith, errors.New("the connection is there, but no answer comes"))
 	if n := len(s.dialer.voters); n > 1 {
 		why = fmt.Errorf("no majority of the %d nodes that may coordinate the job is in reach, and a minority does not act: %w", n, why)
 	}
 	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
 }
 
-// abandon ends an attempt to connect and says why it failed so far. It does not wait for a Dial that ignores its context.
+// abandon ends an attempt to connect and says why it has failed so far. It does not wait for a Dial
+// that ignores its context.
 func (s *Session) abandon() error {
 	if s.redial == nil {
 		return nil
@@ -95,14 +96,14 @@ func (s *Session) abandon() error {
 	}
 }
 
-func (r dialled) close() {
+func (r dialResult) close() {
 	if r.link != nil {
 		r.link.close()
 	}
 }
 
-// farewell sends what is left and goodbye, and waits until the coordinator ends the stream.
-func (s *Session) farewell(why string) {
+// sayGoodbye sends what remains and a goodbye, and waits until the coordinator ends the stream.
+func (s *Session) sayGoodbye(why string) {
 	limit := time.NewTimer(wire.GoodbyeLimit)
 	defer limit.Stop()
 	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: wire.Plain(why)}}})

@@ -13,10 +13,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// A client of several coordinators asks any of them. One that does not lead does nothing of what it is asked, and says who may: the client
-// turns there, and asks again.
+// A client of several coordinators asks any of them. One that does not lead does nothing and names those
+// that may; the client asks again there.
 
-// secure makes a connection to the coordinator that is to be asked next, or to another one if that does not answer at once.
+// secure connects to the coordinator that is asked next, or to another one if that does not answer
+// at once.
 func (c *Client) secure(ctx context.Context) (net.Conn, error) {
 	c.mu.Lock()
 	addrs := slices.Clone(c.addrs)
@@ -74,20 +75,20 @@ func (c *Client) connected(addr string, conn net.Conn) {
 	c.addrs = append([]string{addr}, others...)
 }
 
-// headStart is what one coordinator has before the next is tried beside it, as RFC 8305 has it for addresses.
+// headStart is how long one coordinator is tried before the next is tried too, as in RFC 8305.
 const headStart = 250 * time.Millisecond
 
-// redirectWait is how long a client waits before it asks elsewhere: who leads may not be settled yet.
+// redirectWait is how long a client waits before it asks elsewhere: the election may not be over.
 const redirectWait = 50 * time.Millisecond
 
-// connection is the number of the newest, and whether there are several coordinators.
-func (c *Client) connection() (made int, several bool) {
+// newest is the number of the newest connection; several says that there are several coordinators.
+func (c *Client) newest() (made int, several bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.made, len(c.addrs) > 1
 }
 
-// giveUp turns to another coordinator than the one of which nothing is heard on a connection.
+// giveUp turns to another coordinator than the silent one of a connection.
 func (c *Client) giveUp(made int) {
 	c.mu.Lock()
 	silent := c.addrs[0]
@@ -96,10 +97,10 @@ func (c *Client) giveUp(made int) {
 	c.turn(made, append(rest, silent))
 }
 
-// ask does f, and again with another coordinator as long as one says that it does not lead.
+// ask calls f, and again with another coordinator as long as one says that it does not lead.
 func (c *Client) ask(ctx context.Context, f func() error) error {
 	for said := error(nil); ; {
-		made, _ := c.connection()
+		made, _ := c.newest()
 		err := f()
 		e := wire.Elsewhere(status.Convert(err))
 		switch {
@@ -118,7 +119,8 @@ func (c *Client) ask(ctx context.Context, f func() error) error {
 	}
 }
 
-// turn has the next connection be made to others, unless one was made since so many.
+// turn has the next connection made to other coordinators, unless a newer connection than the given
+// one exists.
 func (c *Client) turn(made int, addrs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +137,8 @@ func (c *Client) turn(made int, addrs []string) {
 	c.last = nil
 }
 
-// reset ends a connection as no process that dies does: a coordinator that leads after all, and is only slow, is not to take the client for
-// dead, and end its job.
+// reset ends a connection unlike a process that dies does: a coordinator that leads after all, but
+// is slow, must not take the client for dead and end its job.
 func reset(conn net.Conn) {
 	if abrupt, ok := conn.(abruptConn); ok {
 		conn = abrupt.raw
@@ -144,5 +146,5 @@ func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // tcp(7): it is closed with a reset
 	}
-	_ = conn.Close() // nobody is left to care
+	_ = conn.Close() // the error does not matter any more
 }

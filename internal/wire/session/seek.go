@@ -15,44 +15,50 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// dialer makes links to the coordinator, wherever that is.
+// dialer connects to the coordinator, wherever that is.
 //
-// It goes through a list of places, and turns aside when one that does not lead names one that does: there it goes at once. It believes any
-// name, also one that is not in its list, for the voters may have been replaced while it was away. Nothing is lost by that: who says so has
-// shown a coordinator's certificate of the same token, and who is named has to show one before it is told anything. A name may be wrong,
-// though, or of yesterday. So what was named is tried once; of those that name each other [maxBelieved] are; and then the list goes on where
-// it was, so that nothing in it is passed over.
+// It tries a list of places. When a process that does not lead names the leader, it goes there at
+// once, even if the name is not in the list: the voters may have been replaced while the agent was
+// away. That is safe, because both the process that names and the one that is named must show a
+// coordinator's certificate of the same token. The name may be outdated, though. So a named place
+// is tried once, and at most [maxBelieved] names in a row; then the list continues where it was, so
+// that none of it is skipped.
 type dialer struct {
 	Options
 	instance, epoch string
 	lease           time.Duration
-	// voters are where the coordinator is or may come to be; turn counts those that were tried.
+	// voters are where the coordinator is or may come to be; next counts those that were tried.
 	voters []string
-	turn   int
-	// named is where the coordinator is by the word of the one that was asked last, and believed counts the names in a row that were tried.
+	next   int
+	// named is where the coordinator is according to the process asked last, and believed counts
+	// names tried in a row.
 	named    string
 	believed int
-	// lost is where nobody was found the last time: who has not heard either that the coordinator has gone from there is not to name it.
+	// lost is the place that could not be reached the last time. A process that has not heard of
+	// that must not name it again.
 	lost string
 	// home is the Target of the Options.
 	home string
-	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with another coordinator at the same place.
+	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with
+	// another coordinator at the same place.
 	bound bool
 	// shared says that the coordinator is a cluster's.
 	shared bool
 }
 
-// maxBelieved bounds the names in a row that are tried: one, and one of which that has heard since.
+// maxBelieved bounds the names in a row that are tried: one, and one that a named process gives.
 const maxBelieved = 2
 
-// refer has an agent turn to where the coordinator may be, and to where it began when that is known no more.
-func (d *dialer) refer(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
+// startOver has an agent try the given places, and the first one of all if they are not known any
+// more.
+func (d *dialer) startOver(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
-// maxPlaces bounds where an agent looks for the coordinator.
+// maxPlaces bounds the places that an agent tries.
 const maxPlaces = 4 * wire.MaxVoters
 
-// widen has an agent turn to more voters: those that it knows may have been replaced since it last heard of them.
-func (d *dialer) widen(addrs []string) {
+// addVoters adds places: the known voters may have been replaced since the agent last heard of
+// them.
+func (d *dialer) addVoters(addrs []string) {
 	d.voters = slices.Clone(d.voters) // the session's
 	for _, addr := range addrs {
 		if len(d.voters) < maxPlaces && !slices.Contains(d.voters, addr) {
@@ -61,8 +67,8 @@ func (d *dialer) widen(addrs []string) {
 	}
 }
 
-// scatter has each agent turn to another of the voters first when the one is lost that leads, which is the first of them: none of those has to
-// greet them all.
+// scatter gives each agent another order of the voters for when the leader, which is the first of
+// them, is lost, so that none of them has to greet all agents.
 func (d *dialer) scatter() {
 	if len(d.voters) < 3 {
 		return
@@ -74,8 +80,9 @@ func (d *dialer) scatter() {
 	d.voters = slices.Concat(d.voters[:1], others[first:], others[:first])
 }
 
-// aim turns to the place that was named, or to the next voter, if there are any. The first is the coordinator that was lost.
-func (d *dialer) aim() {
+// nextTarget chooses the named place, or the next voter if there is any. The first is the
+// coordinator that was lost.
+func (d *dialer) nextTarget() {
 	switch {
 	case d.named != "":
 		d.turnTo(d.named)
@@ -83,8 +90,8 @@ func (d *dialer) aim() {
 		d.believed++
 	case len(d.voters) > 0:
 		d.believed = 0
-		d.turn++ // on a copy: a session begins with the first each time
-		d.turnTo(d.voters[d.turn%len(d.voters)])
+		d.next++ // on a copy: a session begins with the first each time
+		d.turnTo(d.voters[d.next%len(d.voters)])
 	}
 }
 
@@ -93,7 +100,8 @@ func (d *dialer) turnTo(addr string) {
 	d.Target, d.Dial = addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
 }
 
-// hear takes in why there is no link, and returns how long to wait before the next attempt; wait is for those that nobody has told.
+// hear learns from a failed attempt, and returns how long to wait before the next; wait is the
+// default.
 func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
 		d.lost = d.Target
@@ -105,9 +113,9 @@ func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	e, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 	if h, hint := errors.AsType[*hintError](err); hint {
 		e = h.of
-		d.widen(e.Addrs)
+		d.addVoters(e.Addrs)
 	} else if elsewhere {
-		d.refer(e.Addrs)
+		d.startOver(e.Addrs)
 	} else {
 		return wait
 	}
@@ -119,28 +127,28 @@ func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	return told
 }
 
-// maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator that is started again has all
-// its agents back within a second or two.
+// maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator
+// that is started again has all its agents back within a second or two.
 const maxRedial = 700 * time.Millisecond
 
-// connect makes a link, at once if possible, else trying again with ever longer waits. When ctx ends it returns why it failed so
-// far.
-func (d dialer) connect(ctx context.Context) (*agentLink, error) {
+// connect connects at once if possible, and else retries with ever longer waits. When ctx ends it
+// returns why it failed so far.
+func (d dialer) connect(ctx context.Context) (*agentStream, error) {
 	longest := maxRedial
 	if len(d.voters) > 0 {
-		longest = min(longest, d.lease/40) // to ask each of five more than once in what may be left of the lease
+		longest = min(longest, d.lease/40) // so that each of five is asked more than once in the rest of the lease
 	}
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(longest),
 		backoff.WithMaxElapsedTime(0))
 	var why error
 	for {
-		d.aim()
+		d.nextTarget()
 		l, err := d.dial(ctx)
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
 		next := d.hear(err, wait.NextBackOff())
-		if ctx.Err() == nil && d.tell(why, err) {
+		if ctx.Err() == nil && d.isNews(why, err) {
 			d.Warn(fmt.Errorf("node %s keeps trying: %w", d.Node.Name, err))
 		}
 		if why == nil || ctx.Err() == nil {
@@ -154,15 +162,17 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 	}
 }
 
-// tell says that a failure is news: one like that before is not, nor is a voter that does not lead, before all were asked twice.
-func (d dialer) tell(before, now error) bool {
+// isNews says that people should hear of a failure. One like the last is no news, nor is a voter
+// that does not lead before all were asked twice.
+func (d dialer) isNews(before, now error) bool {
 	if n := len(d.voters); n > 0 {
-		return d.turn == 2*n && d.believed == 0 // what is named between two of the list is no turn
+		return d.next == 2*n && d.believed == 0 // what is named between two of the list is no turn
 	}
 	return before == nil || before.Error() != now.Error()
 }
 
-// permanent says that trying again cannot help. What one voter's address has come to be does not matter while there are others.
+// permanent says that trying again cannot help. While there are other voters, a failure at one
+// address is not permanent.
 func (d dialer) permanent(err error) bool {
 	return d.final(err) || len(d.voters) == 0 && permanent(err)
 }

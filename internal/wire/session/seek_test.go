@@ -105,10 +105,10 @@ func TestWhoIsBelieved(t *testing.T) {
 					start := time.Now()
 					d := dialer{
 						Options: Options{
-							Node: placement.Node{Name: "n"}, DialAt: w.dial, Voter: noVoter{}, Warn: func(error) {},
+							Node: placement.Node{Name: "n"}, DialAt: w.dial, Voter: nonVoter{}, Warn: func(error) {},
 							Clock: func() time.Duration { return time.Since(start) },
 						},
-						epoch: epoch, lease: wire.DefaultLease, voters: list, turn: firstAgain, home: "c:1",
+						epoch: epoch, lease: wire.DefaultLease, voters: list, next: firstAgain, home: "c:1",
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), wire.DefaultLease)
 					defer cancel()

@@ -1,6 +1,8 @@
-// Package session is the other side of a coordinator. An agent holds a [Session], which delivers its orders and carries its reports, over
-// connections that may break and be made again, for as long as its lease. A [Client] submits jobs to a cluster, watches, reads and stops
-// them.
+// Package session connects agents and clients to a coordinator.
+//
+// An agent has a [Session], which delivers its orders and carries its reports. Its connections may
+// break and be made again for as long as the lease lasts. A [Client] submits jobs to a cluster,
+// watches, reads and stops them.
 package session
 
 import (
@@ -22,20 +24,23 @@ import (
 const (
 	// maxUnacked bounds the reports that an agent keeps for the coordinator.
 	maxUnacked = 1 << 14
-	// maxPending is the number of orders that the agent may leave lying before nothing more is read.
+	// maxPending is how many orders may wait for the agent before the session reads no more.
 	maxPending = 64
 )
 
-// Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
+// Session is an agent's membership in a job. It outlives broken connections for as long as its
+// lease.
 //
-// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
-// it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
-// it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
-// does so at once when the agent says goodbye, and when it is proven that agent and ranks are dead: the last bytes of the connection are
-// then a secret that the agent has committed itself to, and that its guardian keeps until then. Any other end of a connection, as what is
-// between may bring about, is nobody's death.
+// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that
+// the coordinator has returned; when it ends, the agent must end its ranks. The coordinator counts
+// an agent as lost a lease and the time to kill after it last heard of it, which is later,
+// whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It does so at
+// once when the agent says goodbye, or when agent and ranks are proven dead: the connection then
+// ends with a secret that the agent has committed itself to, and that its guardian holds. Any other
+// end of a connection proves nothing.
 type Session struct {
-	// Job is the ID of the only job, empty in a cluster, Lease the coordinator's lease, and Node what was said of this node, with its address.
+	// Job is the ID of the only job, empty in a cluster. Lease is the coordinator's. Node is what
+	// was said about this node, with its address.
 	Job   string
 	Lease time.Duration
 	Node  placement.Node
@@ -47,13 +52,14 @@ type Session struct {
 	err     error
 	closing sync.Once
 
-	// What follows belongs to the goroutine of run, and to Close once that has ended.
+	// The fields below belong to the goroutine of run, and to Close once that has ended.
 	dialer dialer
-	link   *agentLink
-	// in and out are link's channels; nil once its stream has ended.
+	link   *agentStream
+	// in and out are the stream's channels; nil once it has ended.
 	in  <-chan *pb.ToAgent
 	out chan<- *pb.FromAgent
-	// unacked are the reports that the coordinator may not have, of which the first sent were sent on this link.
+	// unacked are the reports that the coordinator may not have. The first sent of them were sent
+	// on this stream.
 	unacked []*pb.FromAgent
 	sent    int
 	seq     uint64
@@ -61,33 +67,34 @@ type Session struct {
 	// peers came ahead of an order.
 	peers []netip.Addr
 	beat  *pb.FromAgent
-	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease. asked is when a session that
-	// was paused beyond that asked whether it still has it; 0 when it has not.
+	// heard is when the newest returned heartbeat was sent, and limit the timer that ends the
+	// lease. asked is when a session that was paused for longer asked whether it still has its
+	// lease; 0 if it has not.
 	heard time.Duration
 	asked time.Duration
 	limit *time.Timer
-	// pulse is when a heartbeat is due, or the answer to one that is unanswered.
-	pulse      *time.Timer
-	unanswered bool
-	// redial has the outcome of connecting anew, and is nil while nothing is under way; stop ends that.
-	redial chan dialled
+	// heartbeatTimer fires when a heartbeat, or the answer to one, is due.
+	heartbeatTimer *time.Timer
+	unanswered     bool
+	// redial has the outcome of connecting anew; nil while that is not under way. stop ends it.
+	redial chan dialResult
 	stop   context.CancelFunc
-	// trouble is why the connection broke.
-	trouble error
-	clock   clock
+	// brokeWith is why the connection broke.
+	brokeWith error
+	clock     clock
 }
 
-type dialled struct {
-	link *agentLink
+type dialResult struct {
+	link *agentStream
 	err  error
 }
 
-func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
+func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 	s := &Session{
 		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
 		orders: make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
-		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), pulse: time.NewTimer(0),
-		// The numbers of an agent in whose place this one is have been used.
+		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), heartbeatTimer: time.NewTimer(0),
+		// The numbers of the agent that this one replaces have been used.
 		seq: l.first.GetAcked(),
 	}
 	s.dialer.shared = s.Job == ""
@@ -99,15 +106,16 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 	return s
 }
 
-// Orders has what the coordinator asks. It is closed after the [job.Finish] of the only job, after Close, and when the session ends for a reason
-// that Err then has: the agent must end its ranks and call Close.
+// Orders has the coordinator's orders. It is closed after the [job.Finish] of the only job, after
+// Close, and when the session ends for the reason that Err then returns: the agent must end its
+// ranks and call Close.
 func (s *Session) Orders() <-chan wire.Order { return s.orders }
 
-// Membership is what an agent needs that goes on in the place of this one.
+// Membership is what an agent needs to replace this one.
 func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
 
-// Err is why Orders was closed: nil when the job has finished or the agent has left, a [RefusedError], or that the coordinator
-// was not heard for a lease. It is nil before.
+// Err says why Orders was closed: nil when the job has finished or the agent has left, a
+// [RefusedError], or that the coordinator was not heard for a lease. It is nil before that.
 func (s *Session) Err() error {
 	select {
 	case <-s.done:
@@ -117,10 +125,11 @@ func (s *Session) Err() error {
 	}
 }
 
-// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Stalled], [job.Stepped], [job.Exited] or
-// [job.Stopped] of a job, an [Opened], a [Met], a [Draining] or a [Restated], however often the connection breaks within the lease. It does
-// not wait for the network. After the session's end it does nothing, and one that is too long for a message it warns of instead: that would
-// break each connection anew.
+// Report tells the coordinator, exactly once, of a [job.Prepared], [job.Reached], [job.Started],
+// [job.Stalled], [job.Stepped], [job.Exited] or [job.Stopped] of a job, an [Opened], a [Met], a
+// [Draining] or a [Restated], however often the connection breaks within the lease. It does not
+// wait for the network. After the end of the session it does nothing. It warns of a report that is
+// too long instead of sending it, because that would break every connection.
 func (s *Session) Report(id string, ev any) {
 	msg := wire.FromEvent(id, ev)
 	if msg == nil {
@@ -136,8 +145,8 @@ func (s *Session) Report(id string, ev any) {
 	}
 }
 
-// Close leaves the job for the given reason, if the session has not ended by itself, and closes its connections. The caller has
-// ended all ranks before: the coordinator may now start them elsewhere.
+// Close leaves the job for the given reason, unless the session has ended by itself, and closes its
+// connections. The caller must have ended all ranks: the coordinator may now start them elsewhere.
 func (s *Session) Close(why string) {
 	s.closing.Do(func() {
 		select {
@@ -155,10 +164,10 @@ func (s *Session) run() {
 	defer close(s.done)
 	defer func() { _ = s.abandon() }()
 	defer s.limit.Stop()
-	defer s.pulse.Stop()
+	defer s.heartbeatTimer.Stop()
 	for s.err == nil {
-		if late := s.dialer.Clock() - s.heard - s.Lease; late >= 0 && !s.reprieve(late) {
-			s.err = s.lost()
+		if late := s.dialer.Clock() - s.heard - s.Lease; late >= 0 && !s.mayHaveReprieve(late) {
+			s.err = s.leaseError()
 			return
 		}
 		next, out := s.next()
@@ -167,7 +176,7 @@ func (s *Session) run() {
 		case orders <- order:
 			s.pending = s.pending[1:]
 			if _, over := order.Do.(job.Finish); over && order.Job == s.Job {
-				s.farewell("the job is over")
+				s.sayGoodbye("the job is over")
 				return
 			}
 		case out <- next:
@@ -183,16 +192,16 @@ func (s *Session) run() {
 			msg.Seq = s.seq
 			s.clock.correct(msg)
 			s.unacked = append(s.unacked, msg)
-		case <-s.pulse.C:
+		case <-s.heartbeatTimer.C:
 			if s.unanswered && s.readable() != nil {
 				s.connect(firstOther)
 			}
 			s.heartbeat()
 		case r := <-s.redial:
-			s.redialled(r)
+			s.reconnected(r)
 		case <-s.limit.C: // the lease is over
 		case why := <-s.leave:
-			s.farewell(why)
+			s.sayGoodbye(why)
 			return
 		}
 		if len(s.unacked) > maxUnacked {
@@ -201,8 +210,8 @@ func (s *Session) run() {
 	}
 }
 
-// reprieve says that a session whose lease was over some time ago may still have it.
-func (s *Session) reprieve(late time.Duration) bool {
+// mayHaveReprieve says that a session whose lease ended some time ago may still have it.
+func (s *Session) mayHaveReprieve(late time.Duration) bool {
 	now := s.dialer.Clock()
 	switch {
 	case s.asked != 0:
@@ -216,37 +225,38 @@ func (s *Session) reprieve(late time.Duration) bool {
 	return true
 }
 
-// slot is how far apart heartbeats of different nodes are at least: those of many come together, by the coordinator's clock, which then
-// wakes up once for all of them. They cost it a fifth less processor time so.
-const slot = 100 * time.Millisecond
+// heartbeatSlot aligns the heartbeats of different nodes by the coordinator's clock, which then
+// wakes up once for many of them. That saves it a fifth of the processor time.
+const heartbeatSlot = 100 * time.Millisecond
 
-// interval is the time from a heartbeat that was answered to the next: a third of the lease.
+// interval is the time from an answered heartbeat to the next: a third of the lease.
 func (s *Session) interval() time.Duration {
 	every := s.Lease / 3
-	if s.several() {
+	if s.hasPeers() {
 		every = s.Lease / 5
 	}
 	now := time.Now().Add(s.clock.ahead)
-	return now.Add(every).Truncate(min(slot, s.Lease/20)).Sub(now)
+	return now.Add(every).Truncate(min(heartbeatSlot, s.Lease/20)).Sub(now)
 }
 
-// several says that the cluster has several coordinators. Of one that is cut off, or stopped, an agent hears nothing, not even the end of the
-// connection: the sooner it asks, the sooner it turns to the next, within a third of a lease.
-func (s *Session) several() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
+// hasPeers says that the cluster has several coordinators. An agent hears nothing of one that is
+// cut off or stopped, not even the end of the connection. It asks more often, so that it turns to
+// the next within a third of a lease.
+func (s *Session) hasPeers() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
-// heartbeat takes the place of one that was not sent. A quarter of the lease without an answer is reason to try another connection, and less
-// where others may lead.
+// heartbeat queues a heartbeat, replacing an unsent one. After a quarter of the lease without an
+// answer the session tries another connection, and sooner if others may lead.
 func (s *Session) heartbeat() {
 	s.unanswered = true
 	patience := s.Lease / 4
-	if s.several() {
+	if s.hasPeers() {
 		patience = s.Lease / 10
 	}
-	s.pulse.Reset(patience)
+	s.heartbeatTimer.Reset(patience)
 	s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
 }
 
-// next is what is to be sent: heartbeats go before reports.
+// next is what to send next: heartbeats before reports.
 func (s *Session) next() (*pb.FromAgent, chan<- *pb.FromAgent) {
 	switch {
 	case s.beat != nil:
@@ -272,8 +282,8 @@ func (s *Session) first() (wire.Order, chan<- wire.Order) {
 	return s.pending[0], s.orders
 }
 
-// readable is nil while the agent does not take its orders. No heartbeat is then heard either, so that an agent that hangs
-// loses its lease.
+// readable is nil while the agent does not take its orders. Heartbeats are not read then either, so
+// an agent that hangs loses its lease.
 func (s *Session) readable() <-chan *pb.ToAgent {
 	if len(s.pending) >= maxPending {
 		return nil
@@ -284,7 +294,7 @@ func (s *Session) readable() <-chan *pb.ToAgent {
 func (s *Session) take(msg *pb.ToAgent) {
 	s.acked(msg.GetAcked())
 	if w := msg.GetWelcome(); w != nil {
-		s.peers = nil // what they came ahead of is said again
+		s.peers = nil // the order that they precede is repeated
 		s.hear(w.GetHeartbeat())
 	}
 	if b := msg.GetHeartbeat(); b != nil {
@@ -309,7 +319,7 @@ func (s *Session) hear(b *pb.Heartbeat) {
 	s.clock.hear(b, s.dialer.Clock())
 	if at := b.GetAt().AsDuration(); at >= s.heard {
 		s.heard, s.asked, s.unanswered = at, 0, false
-		s.pulse.Reset(s.interval())
+		s.heartbeatTimer.Reset(s.interval())
 		s.limit.Reset(at + s.Lease - s.dialer.Clock())
 		s.dialer.Heard(at, s.Lease)
 	}

@@ -22,20 +22,21 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Watch follows a job, over connections that may break, and over the end of a coordinator that is started again in time.
+// Watch follows a job. It survives broken connections, and a coordinator that is started again in
+// time.
 type Watch struct {
 	// Job is the job's ID, and Lease the coordinator's.
 	Job   string
 	Lease time.Duration
 
 	client *Client
-	// submission is what Submit brought; nil for a job that was there.
+	// submission is what Submit sends; nil for a job that exists.
 	submission []*pb.Submission
 	owner      bool
 	reason     string
-	// granted is the part that has come of placement groups.
+	// granted are the placement groups that have come so far.
 	granted placement.Plan
-	// ctx ends with Close, and drop the stream.
+	// ctx ends with Close; drop ends the stream.
 	ctx    context.Context
 	cancel context.CancelFunc
 	drop   context.CancelFunc
@@ -45,7 +46,8 @@ type Watch struct {
 // updates is the stream of Submit and Watch.
 type updates interface{ Recv() (*pb.Update, error) }
 
-// Submit brings a job, or a reservation, to the cluster. One that is not detached ends when its Watch is closed before it.
+// Submit submits a job or a reservation to the cluster. If it is not detached, closing its Watch
+// ends it.
 func (c *Client) Submit(ctx context.Context, s replica.Submission) (*Watch, error) {
 	if why := wire.Excess(s); why != "" {
 		return nil, &RequestError{Target: c.Target, Why: why, Bad: true}
@@ -54,7 +56,7 @@ func (c *Client) Submit(ctx context.Context, s replica.Submission) (*Watch, erro
 	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: wire.FromSubmission(s), owner: !s.Detached})
 }
 
-// Watch follows a job that is there.
+// Watch follows an existing job.
 func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 	return c.watch(ctx, &Watch{client: c, Job: id})
 }
@@ -68,8 +70,8 @@ func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
 	return w, nil
 }
 
-// open makes a stream and waits until the coordinator has accepted it. One that ends meanwhile may
-// have taken the submission in, or not: its key has it be brought again.
+// open opens a stream and waits until the coordinator has accepted it. If the stream ends
+// meanwhile, the submission may or may not have been accepted; it is sent again with its key.
 func (w *Watch) open(patience time.Duration) error {
 	limit, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
@@ -94,8 +96,8 @@ func (w *Watch) open(patience time.Duration) error {
 	}
 }
 
-// submit says who submits where the coordinator asks, by a credential for the connection, of which there may be a new one meanwhile. Without
-// munge here it is not known.
+// submit submits. If the coordinator asks, it adds a credential of the user, which is bound to the
+// connection. Without munge on this machine the user stays unknown.
 func (w *Watch) submit(ctx context.Context, end time.Time) error {
 	first := w.submission[0]
 	first.Seals, first.Credential = munge.Installed(), ""
@@ -115,7 +117,7 @@ func (w *Watch) submit(ctx context.Context, end time.Time) error {
 	}
 }
 
-// credential says who this client is, on its newest connection.
+// credential proves the user of this client, for its newest connection.
 func (c *Client) credential(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	conn, secure := c.last.(abruptConn)
@@ -151,20 +153,22 @@ func (w *Watch) start(patience time.Duration, open func(context.Context) (update
 	return nil
 }
 
-// patienceOfNotice is the part of a lease after which a client of several coordinators misses that.
+// patienceOfNotice is the part of a lease after which a client of several coordinators misses its
+// coordinator.
 const patienceOfNotice = 5
 
-// receive bears the silence of one of several coordinators for a while only.
+// receive tolerates the silence of one of several coordinators only for a while.
 func (w *Watch) receive() (*pb.Update, error) {
-	if made, several := w.client.connection(); several && w.Lease > 0 {
+	if made, several := w.client.newest(); several && w.Lease > 0 {
 		silence := time.AfterFunc(w.Lease/patienceOfNotice, func() { w.client.giveUp(made) })
 		defer silence.Stop()
 	}
 	return w.stream.Recv()
 }
 
-// Next waits for the next update. After the Result it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so does Next.
-// Another error says that the coordinator is gone for good, or that the job is not there any more.
+// Next waits for the next update. After the Result it returns io.EOF. It ends when ctx does, which
+// is Submit's or Watch's. Another error says that the coordinator is gone for good, or that the job
+// does not exist any more.
 func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
 	for {
 		m, err := w.receive()
@@ -183,7 +187,7 @@ func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
 	}
 }
 
-// mend opens the stream again after it broke, more than once if the coordinator is not yet there to stay.
+// mend opens the stream again after it broke, more than once if necessary.
 func (w *Watch) mend(ctx context.Context, broke error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -203,7 +207,8 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 	return nil
 }
 
-// Take is false for what has been told before, and what goes on.
+// take is false for a message that the caller need not see: a repetition, or a part of a longer
+// one.
 func (w *Watch) take(m *pb.Update) (wire.Update, bool) {
 	switch b := m.GetBody().(type) {
 	case *pb.Update_Decision:

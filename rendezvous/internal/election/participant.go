@@ -179,7 +179,7 @@ const (
 func (p *Participant) start(open func(quorum.Config) (*quorum.Log, error)) error {
 	cfg := quorum.Config{
 		Self: p.self, ElectionTimeout: p.cfg.Lease / ElectionsPerLease,
-		Send: p.transport.send, Voted: p.votersChanged, Led: p.leaderChanged.send,
+		Send: p.transport.send, VotersChanged: p.votersChanged, LeaderChanged: p.leaderChanged.send,
 	}
 	if len(p.cfg.Peers) > 0 {
 		cfg.ElectionTimeout, cfg.Disk = p.cfg.Lease/PeerElectionsPerLease, disk{p}
