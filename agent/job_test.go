@@ -273,7 +273,7 @@ func TestJobsSideBySide(t *testing.T) {
 	if err := <-screenA.done; !errors.Is(err, io.EOF) {
 		t.Errorf("reading a: %v", err)
 	}
-	if s, err := w.client.Job(t.Context(), "b"); err != nil || s.Phase != job.Running {
+	if s, err := w.client.Job(t.Context(), "b"); err != nil || s.Phase != string(job.Running) {
 		t.Errorf("b: %+v, %v", s, err)
 	}
 	if _, err := w.client.Stop(t.Context(), "b", 143, "enough"); err != nil {

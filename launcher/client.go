@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
@@ -174,25 +175,25 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ctx, Query{}) }
+func (c *Client) Status(ctx context.Context) (report.Status, error) { return c.Query(ctx, Query{}) }
 
 // Query describes a part of the cluster.
-func (c *Client) Query(ctx context.Context, q Query) (Status, error) {
+func (c *Client) Query(ctx context.Context, q Query) (report.Status, error) {
 	s, err := c.head.Query(ctx, wire.Query(q))
-	return statusOf(s), refusalOf(err)
+	return s, refusalOf(err)
 }
 
 // Job describes one job.
-func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
+func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
 	j, err := c.head.Job(ctx, id)
-	return jobStatusOf(j), refusalOf(err)
+	return j, refusalOf(err)
 }
 
 // RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
 // versions of NCCL have crashed when asked.
-func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
+func (c *Client) RAS(ctx context.Context, id string) (report.RAS, error) {
 	r, err := c.head.RAS(ctx, id)
-	return rasOf(r), refusalOf(err)
+	return r, refusalOf(err)
 }
 
 // refusal is a coordinator's refusal of a request that it can never grant.

@@ -46,7 +46,7 @@ func TestANodeIsAvoided(t *testing.T) {
 		}
 		<-n1.done
 		h.joinAs(gpus(1, 1), forever)
-		if n := u.at("n1"); n.Node.Name == "" || n.Excluded != nil {
+		if n := u.at("n1"); n.Name == "" || n.Excluded != nil {
 			t.Errorf("%+v", n)
 		}
 	})

@@ -276,8 +276,8 @@ func (s clientService) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.Dra
 		s.c.applyEvent(cluster.Drain{Node: req.GetNode()})
 		reply := &pb.DrainReply{}
 		for _, n := range s.c.state.Cluster.Nodes() {
-			if n.Node.Name == req.GetNode() {
-				for _, h := range n.Held {
+			if n.Name == req.GetNode() {
+				for _, h := range n.Holds {
 					reply.Jobs = append(reply.Jobs, h.Job)
 				}
 			}

@@ -125,11 +125,11 @@ func benchmarkTakeover(b *testing.B, agents, jobs int) {
 		longest = max(longest, time.Since(at))
 		for _, n := range s.Nodes {
 			if n.Silent != 0 {
-				b.Fatalf("%s is not back", n.Node.Name)
+				b.Fatalf("%s is not back", n.Name)
 			}
 		}
 		for _, j := range s.Jobs {
-			if j.Phase != job.Running || j.Attempt != 0 {
+			if j.Phase != string(job.Running) || j.Attempt != 0 {
 				b.Fatalf("%+v", j)
 			}
 		}

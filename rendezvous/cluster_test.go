@@ -16,12 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -39,7 +39,7 @@ func TestJobsShareACluster(t *testing.T) {
 		if got := n1.jobs["a"].task; got != "task of a" {
 			t.Errorf("task %q", got)
 		}
-		if s := ann.job("c"); s.Phase != job.Gathering || s.Waits == "" || s.Waits != c.told[len(c.told)-1] || s.Nodes != nil {
+		if s := ann.job("c"); s.Phase != string(job.Gathering) || s.Waits == "" || s.Waits != c.told[len(c.told)-1] || s.Nodes != nil {
 			t.Errorf("%+v waits", s)
 		}
 		n1.exitJob("a", 0, 0)
@@ -94,15 +94,17 @@ func TestStatus(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		n := s.Nodes[0]
-		if n.Node.GPUs[1].HeldBy != "job a" {
-			t.Errorf("held by %q", n.Node.GPUs[1].HeldBy)
+		if n.GPUs[1].HeldBy != "job a" {
+			t.Errorf("held by %q", n.GPUs[1].HeldBy)
 		}
-		n.Node.GPUs[0].HeldBy, n.Node.GPUs[1].HeldBy = "", ""
-		if !reflect.DeepEqual(n, wire.NodeStatus{Node: gpus(1, 2), Holds: []cluster.Holding{{Job: "a", GPUs: []int{0, 1}}}}) {
+		n.GPUs[0].HeldBy, n.GPUs[1].HeldBy = "", ""
+		want := statusOf(gpus(1, 2))
+		want.Holds = []report.Holding{{Job: "a", GPUs: []int{0, 1}}}
+		if !reflect.DeepEqual(n, want) {
 			t.Errorf("n1: %+v", n)
 		}
-		if got, want := s.Jobs[0], (wire.JobStatus{
-			ID: "a", Title: "run a", Phase: job.Running, Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
+		if got, want := s.Jobs[0], (report.JobStatus{
+			ID: "a", Title: "run a", Phase: string(job.Running), Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
 			MaxRestarts: 3, Nodes: []string{"n1"}, Ranks: 2, GPUs: 2, Goodput: s.Jobs[0].Goodput, // see TestGoodput
 			History: s.Jobs[0].History,
 		}); !reflect.DeepEqual(utc(got), utc(want)) {
@@ -113,14 +115,14 @@ func TestStatus(t *testing.T) {
 		}
 		a.exitJob("a", 0, 0)
 		time.Sleep(time.Second)
-		if j := u.job("a"); j.Phase != job.Finished || j.Result == nil || j.Result.Code != 0 || j.Finished.IsZero() || j.Waits != j.Result.Reason {
+		if j := u.job("a"); j.Phase != string(job.Finished) || j.Result == nil || j.Result.Code != 0 || j.Finished.IsZero() || j.Waits != j.Result.Reason {
 			t.Errorf("a: %+v", j)
 		}
 	})
 }
 
 // utc makes times comparable.
-func utc(s wire.JobStatus) wire.JobStatus {
+func utc(s report.JobStatus) report.JobStatus {
 	s.Submitted, s.Finished = s.Submitted.UTC(), s.Finished.UTC()
 	return s
 }
@@ -222,7 +224,7 @@ func TestDrain(t *testing.T) {
 		if n1.left != "it was drained" || len(n1.starts) != 1 {
 			t.Errorf("left for %q after %d starts", n1.left, len(n1.starts))
 		}
-		if n := u.at("n1"); n.Node.Name != "" {
+		if n := u.at("n1"); n.Name != "" {
 			t.Errorf("%+v is still there", n)
 		}
 		n2.exitJob("b", 0, 0)
@@ -404,7 +406,7 @@ func TestNoCluster(t *testing.T) {
 		} else {
 			want(t, r.Why, "this coordinator runs one job, j1, and no others")
 		}
-		if s, err := c.Job(t.Context(), "j1"); err != nil || s.Phase != job.Gathering {
+		if s, err := c.Job(t.Context(), "j1"); err != nil || s.Phase != string(job.Gathering) {
 			t.Errorf("%+v, %v", s, err)
 		}
 		c.Close()

@@ -308,7 +308,7 @@ func want(t *testing.T, text string, parts ...string) {
 	}
 }
 
-func (u *user) status() wire.Status {
+func (u *user) status() report.Status {
 	u.h.t.Helper()
 	s, err := u.Status(u.h.t.Context())
 	if err != nil {
@@ -317,7 +317,7 @@ func (u *user) status() wire.Status {
 	return s
 }
 
-func (u *user) job(id string) wire.JobStatus {
+func (u *user) job(id string) report.JobStatus {
 	u.h.t.Helper()
 	s, err := u.Job(u.h.t.Context(), id)
 	if err != nil {
@@ -327,11 +327,11 @@ func (u *user) job(id string) wire.JobStatus {
 }
 
 // at is one node of the cluster.
-func (u *user) at(name string) wire.NodeStatus {
+func (u *user) at(name string) report.NodeStatus {
 	all := u.status().Nodes
-	i := slices.IndexFunc(all, func(n wire.NodeStatus) bool { return n.Node.Name == name })
+	i := slices.IndexFunc(all, func(n report.NodeStatus) bool { return n.Name == name })
 	if i < 0 {
-		return wire.NodeStatus{}
+		return report.NodeStatus{}
 	}
 	return all[i]
 }

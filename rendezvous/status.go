@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -21,7 +21,7 @@ const statusReadTimeout = 30 * time.Second
 
 // statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read it.
 type statusSnapshot struct {
-	wire.Status
+	report.Status
 	// pastNodes are the nodes of jobs that are over, by ID.
 	pastNodes map[string]map[string]bool
 }
@@ -46,7 +46,7 @@ func (s clientService) Status(req *pb.StatusRequest, stream pb.Cluster_StatusSer
 }
 
 func (c *Coordinator) statusSnapshot(q wire.Query) (statusSnapshot, error) {
-	s := statusSnapshot{Status: wire.Status{Version: version.String(), Since: c.started}, pastNodes: map[string]map[string]bool{}}
+	s := statusSnapshot{Status: report.Status{Version: version.String(), Since: c.started}, pastNodes: map[string]map[string]bool{}}
 	jobs := c.jobs
 	if q.Job != "" {
 		j, err := c.job(q.Job)
@@ -73,35 +73,35 @@ func (c *Coordinator) statusSnapshot(q wire.Query) (statusSnapshot, error) {
 	return s, nil
 }
 
-func (c *Coordinator) nodeStatus(n cluster.NodeStatus) wire.NodeStatus {
-	s := wire.NodeStatus{Node: n.Node, Drained: n.Drained, Holds: n.Held}
-	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
-		s.Silent = time.Since(m.lastHeard())
+// nodeStatus adds to what the cluster knows of a node what depends on the time.
+func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
+	if m := c.members[n.Name]; m != nil && (m.link == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
+		n.Silent = time.Since(m.lastHeard())
 	}
-	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
-		s.Excluded = append(s.Excluded, wire.Exclusion{Why: c.state.Cluster.Avoided(n.Node.Name), Until: until})
+	for i, x := range n.Excluded {
+		n.Excluded[i].Until = c.jobs[x.Job].Readmits
 	}
-	for _, x := range n.Excluded {
-		s.Excluded = append(s.Excluded, wire.Exclusion{Job: x.Job, Why: x.Why, Until: c.jobs[x.Job].Readmits})
+	if until, avoided := c.state.Avoided[n.Name]; avoided {
+		n.Excluded = slices.Insert(n.Excluded, 0, report.Exclusion{Why: c.state.Cluster.Avoided(n.Name), Until: until})
 	}
-	return s
+	return n
 }
 
 // jobStatus omits the nodes of a job that is over.
-func (c *Coordinator) jobStatus(j *trackedJob) wire.JobStatus {
-	s := wire.JobStatus{
+func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
+	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
 		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Submitter: j.Submitter,
 		History: wire.Convert(j.History, momentOf),
 	}
 	if j.Result != nil {
-		s.Phase, s.Waits, s.Restarts = job.Finished, j.Result.Reason, j.Result.Restarts
+		s.Phase, s.Waits, s.Restarts = string(job.Finished), j.Result.Reason, j.Result.Restarts
 		s.Attempt = j.lastAttempt()
 		return s
 	}
 	status, _ := c.state.Cluster.Job(j.Job.ID)
 	summary := status.Summary
-	s.Phase, s.Waits = summary.Phase, cmp.Or(c.why(j), summary.Waits)
+	s.Phase, s.Waits = string(summary.Phase), cmp.Or(c.why(j), summary.Waits)
 	s.Attempt, s.Restarts = summary.Attempt, summary.Restarts
 	for _, n := range summary.Nodes {
 		if n.NodeRank < 0 {
@@ -125,9 +125,9 @@ func (c *Coordinator) why(j *trackedJob) string {
 }
 
 // answer is the part of the snapshot that a query asks for.
-func (snapshot statusSnapshot) answer(q wire.Query) wire.Status {
+func (snapshot statusSnapshot) answer(q wire.Query) report.Status {
 	s := snapshot.Status
-	slices.SortFunc(s.Jobs, func(a, b wire.JobStatus) int {
+	slices.SortFunc(s.Jobs, func(a, b report.JobStatus) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.ID, b.ID))
 	})
 	for i, j := range s.Jobs {
@@ -148,7 +148,7 @@ func (snapshot statusSnapshot) answer(q wire.Query) wire.Status {
 		for _, name := range s.Jobs[0].Nodes {
 			ofJob[name] = true
 		}
-		s.Nodes = slices.DeleteFunc(s.Nodes, func(n wire.NodeStatus) bool { return !ofJob[n.Node.Name] })
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n report.NodeStatus) bool { return !ofJob[n.Name] })
 	}
 	return s
 }
@@ -161,6 +161,6 @@ func (j *trackedJob) lastAttempt() int {
 	return max(0, j.History[len(j.History)-1].Attempt)
 }
 
-func momentOf(m replica.Moment) wire.Moment {
-	return wire.Moment{At: m.At, Attempt: m.Attempt, To: m.To.String(), Cause: m.Cause, Node: m.Node, Reason: m.Reason}
+func momentOf(m replica.Moment) report.Moment {
+	return report.Moment{At: m.At, Attempt: m.Attempt, To: m.To.String(), Cause: m.Cause, Node: m.Node, Reason: m.Reason}
 }

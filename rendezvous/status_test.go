@@ -112,10 +112,10 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 		if size := proto.Size(m); size > wire.MaxPiece {
 			t.Errorf("a message of %d bytes", size)
 		}
-		var s wire.Status
-		s.Add(m)
+		var s report.Status
+		wire.AddStatus(&s, m)
 		for _, n := range s.Nodes {
-			if n.Node.Name != usualNode(nodes).Name || len(n.Node.GPUs) != 8 || len(n.Holds) != 1 || len(n.Holds[0].GPUs) != 8 {
+			if n.Name != usualNode(nodes).Name || len(n.GPUs) != 8 || len(n.Holds) != 1 || len(n.Holds[0].GPUs) != 8 {
 				t.Fatalf("node %d: %+v", nodes, n)
 			}
 			nodes++
@@ -133,7 +133,7 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != wire.MaxEnded+1 {
 		t.Errorf("%d nodes and %d jobs: %v", nodes, jobs, err)
 	}
-	query := func(q wire.Query) wire.Status {
+	query := func(q wire.Query) report.Status {
 		t.Helper()
 		s, err := client.Query(t.Context(), q)
 		if err != nil {
@@ -190,7 +190,7 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 // oneStatus is a coordinator that says just this.
 type oneStatus struct {
 	pb.UnimplementedClusterServer
-	all wire.Status
+	all report.Status
 }
 
 func (s oneStatus) Status(_ *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
@@ -202,6 +202,15 @@ func (s oneStatus) Status(_ *pb.StatusRequest, stream pb.Cluster_StatusServer) e
 	return nil
 }
 
+// statusOf is a node that no job uses.
+func statusOf(n placement.Node) report.NodeStatus {
+	s := report.NodeStatus{Name: n.Name, Addr: n.Addr, CPUs: n.CPUs, Memory: n.Memory, Labels: n.Labels}
+	for _, g := range n.GPUs {
+		s.GPUs = append(s.GPUs, report.GPU{Index: g.Index, UUID: g.UUID, HeldBy: g.HeldBy})
+	}
+	return s
+}
+
 // TestLongestStatus has nodes and jobs that do not fit into one message each.
 func TestLongestStatus(t *testing.T) {
 	synctest.Test(t, testLongestStatus)
@@ -209,21 +218,21 @@ func TestLongestStatus(t *testing.T) {
 
 func testLongestStatus(t *testing.T) {
 	result := largestResult()
-	exclusion := wire.Exclusion{Job: largestID, Why: text(wire.MaxText), Until: someDay}
-	hold := cluster.Holding{Job: largestID, GPUs: repeat(wire.MaxGPUs, func(i int) int { return i })}
+	exclusion := report.Exclusion{Job: largestID, Why: text(wire.MaxText), Until: someDay}
+	hold := report.Holding{Job: largestID, GPUs: repeat(wire.MaxGPUs, func(i int) int { return i })}
 	large := largestNode(largestName)
 	for i := range large.GPUs {
 		large.GPUs[i].HeldBy = "reservation " + largestID
 	}
-	s := wire.Status{Version: "1", Since: someDay}
+	s := report.Status{Version: "1", Since: someDay}
 	for _, name := range []string{"a", "b", "c"} {
 		large.Name = name + largestName[1:]
-		s.Nodes = append(s.Nodes, wire.NodeStatus{
-			Node: large, Silent: longest, Drained: true, Excluded: repeat(1000, func(int) wire.Exclusion { return exclusion }),
-			Holds: repeat(2000, func(int) cluster.Holding { return hold }),
-		}, wire.NodeStatus{Node: node(1)})
-		s.Jobs = append(s.Jobs, wire.JobStatus{
-			ID: name, Title: text(wire.MaxTitle), Phase: job.Gathering, Waits: text(wire.MaxText), Submitted: someDay, Finished: someDay, Result: &result,
+		n := statusOf(large)
+		n.Silent, n.Drained, n.Excluded = longest, true, repeat(1000, func(int) report.Exclusion { return exclusion })
+		n.Holds = repeat(2000, func(int) report.Holding { return hold })
+		s.Nodes = append(s.Nodes, n, statusOf(node(1)))
+		s.Jobs = append(s.Jobs, report.JobStatus{
+			ID: name, Title: text(wire.MaxTitle), Phase: string(job.Gathering), Waits: text(wire.MaxText), Submitted: someDay, Finished: someDay, Result: &result,
 			Goodput: result.Goodput, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
 		})
 	}

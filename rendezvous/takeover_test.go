@@ -28,10 +28,10 @@ func TestTakeover(t *testing.T) {
 		if got := n1.runs() + ", " + n2.runs(); got != "a0 b0, a0" {
 			t.Errorf("%s run", got)
 		}
-		if s := u.job("a"); s.Phase != job.Running || !s.Submitted.Equal(before.Submitted) || s.Attempt != 0 || len(s.Nodes) != 2 {
+		if s := u.job("a"); s.Phase != string(job.Running) || !s.Submitted.Equal(before.Submitted) || s.Attempt != 0 || len(s.Nodes) != 2 {
 			t.Errorf("a: %+v", s)
 		}
-		if s := u.job("c"); s.Phase != job.Gathering || s.Waits == "" {
+		if s := u.job("c"); s.Phase != string(job.Gathering) || s.Waits == "" {
 			t.Errorf("c: %+v\n%s", s, waits.all())
 		}
 		for _, n := range []*agent{n1, n2} {
@@ -123,7 +123,7 @@ func TestTakeoverOfABackoff(t *testing.T) {
 		h.crash()
 		time.Sleep(time.Second)
 		h.start()
-		if s := h.user().job("a"); s.Phase != job.Backoff {
+		if s := h.user().job("a"); s.Phase != string(job.Backoff) {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(12 * time.Second)
@@ -149,7 +149,7 @@ func TestFinishedJobsAreKept(t *testing.T) {
 			t.Errorf("%+v, was %+v", again, r)
 		}
 		after := h.user().job("a")
-		if utc(after).Finished != utc(before).Finished || after.Phase != job.Finished || after.Nodes[0] != "n1" || after.Title != "run a" {
+		if utc(after).Finished != utc(before).Finished || after.Phase != string(job.Finished) || after.Nodes[0] != "n1" || after.Title != "run a" {
 			t.Errorf("%+v, was %+v", after, before)
 		}
 		if _, err := h.user().Submit(t.Context(), s); err == nil || !strings.Contains(err.Error(), "there is a job a already") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // heads is a cluster on nodes of its own: the coordinator on the first, n10 and n9 on the others.
@@ -143,7 +144,7 @@ func TestAJobOnACluster(t *testing.T) {
 	h.start(0, "--coordinator", "none", "--", "sh", "-c", "echo alone on $MASTER_ADDR").ends(0, "alone on 127.0.0.1")
 	h.start(0, "--", "sh", "-c", "exit 3", "--max-restarts").ends(3)
 	for _, n := range h.status().Nodes {
-		if n.GPUs != 2 || n.Used != 0 || n.State != listing.NodeReady {
+		if n.GPUs != 2 || n.Used != 0 || n.State != report.NodeReady {
 			t.Errorf("after the jobs: %+v", n)
 		}
 	}

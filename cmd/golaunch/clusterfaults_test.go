@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe that nobody
@@ -101,7 +101,7 @@ func TestDrain(t *testing.T) {
 	h.detach("a", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", "echo up $RANK; while [ ! -e end ]; do sleep 0.02; done")
 	drain := h.start(0, "agent", "--drain", "--name", "n9")
 	drain.line("n9 gets no more ranks, and leaves after job a")
-	if n := h.status().node(t, "n9"); n.State != listing.NodeDrained || n.Used != 1 {
+	if n := h.status().node(t, "n9"); n.State != report.NodeDrained || n.Used != 1 {
 		t.Errorf("drained: %+v", n)
 	}
 	h.start(0, "--nodes", "2", "--gpus-per-node", "1", "--placement-timeout", "300ms", "--", "true").ends(124, "1 of 2 nodes")

@@ -205,6 +205,9 @@ func (c checker) walk(section string, typ reflect.Type) {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		where := fmt.Sprintf("%v.%s (%q)", typ, f.Name, name)
 		switch kind := f.Type.Kind(); {
 		case !snakeCase.MatchString(name):

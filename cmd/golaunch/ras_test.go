@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // standIn is a rank whose NCCL has a RAS service, such as src/ras/client_support.cc of NCCL 2.28.9,
@@ -46,12 +46,12 @@ func TestStatusAsksNCCL(t *testing.T) {
 	if out := h.do("status", "a", "--ras"); !strings.HasSuffix(out, line) || !strings.Contains(out, "n10") || strings.Contains(out, "\nb ") {
 		t.Errorf("it prints %s", out)
 	}
-	var s struct{ Jobs []struct{ RAS launcher.RAS } }
+	var s struct{ Jobs []struct{ RAS report.RAS } }
 	if err := json.Unmarshal([]byte(h.do("status", "a", "--ras", "--json")), &s); err != nil || len(s.Jobs) != 1 {
 		t.Fatalf("%d jobs, %v", len(s.Jobs), err)
 	}
 	got := s.Jobs[0].RAS
-	want := launcher.RAS{NCCL: "2.28.9", Communicators: 1, Processes: 4, Responding: 3, Behind: got.Behind}
+	want := report.RAS{NCCL: "2.28.9", Communicators: 1, Processes: 4, Responding: 3, Behind: got.Behind}
 	if len(got.Behind) != 1 || got.Behind[0].PID != 72 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

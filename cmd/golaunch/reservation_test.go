@@ -74,7 +74,7 @@ func TestAReservation(t *testing.T) {
 		p.line("ran twice <nil>")
 		p.line("n(9|10) has 4")
 		p.line("rank 2 of 3")
-		if j := h.status().job(t, id); !j.Reservation || j.Phase != "running" || j.GPUs != 6 {
+		if j := h.status().job(t, id); !j.Reserve || j.Phase != "running" || j.GPUs != 6 {
 			t.Errorf("the reservation: %+v", j)
 		}
 		h.start(0, "--gpus-per-node", "3", "--placement-timeout", "300ms", "--", "true").ends(124, "held by reservation "+id)

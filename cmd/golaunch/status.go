@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 type statusOptions struct {
@@ -69,7 +70,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 		shown.Nodes = append(shown.Nodes, listing.NewNode(n))
 	}
 	for _, j := range s.Jobs {
-		shown.Jobs = append(shown.Jobs, listing.NewJob(j))
+		shown.Jobs = append(shown.Jobs, listing.Job{JobStatus: j})
 	}
 	for _, c := range connected {
 		if only == "" {
@@ -90,8 +91,8 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 
 // query asks all sources and merges their answers. A job with a coordinator of its own may have
 // ended meanwhile, so one answer is enough.
-func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (launcher.Status, error) {
-	var all launcher.Status
+func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (report.Status, error) {
+	var all report.Status
 	var errs []error
 	for _, at := range slices.Sorted(maps.Keys(connected)) {
 		s, err := connected[at].Query(ctx, q)
@@ -116,8 +117,8 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 const samplesLimit = 2 * time.Second
 
 // inquire adds what the ranks of a job do, and what its NCCL says if wanted.
-func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launcher.JobStatus, j *listing.Job) error {
-	if j.Result == nil && !j.Reservation {
+func (o *statusOptions) inquire(ctx context.Context, s view.Source, status report.JobStatus, j *listing.Job) error {
+	if j.Result == nil && !j.Reserve {
 		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)
 		if err != nil {
 			return err

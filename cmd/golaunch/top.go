@@ -155,7 +155,7 @@ func showPicture(p *top.Picture, wrong bool) *topShown {
 		s.Nodes = append(s.Nodes, listing.NewNode(n.NodeStatus))
 	}
 	for _, j := range p.Jobs {
-		shown := listing.NewJob(j.JobStatus)
+		shown := listing.Job{JobStatus: j.JobStatus}
 		shown.AddRanks(j.Job.Ranks, j.Job.Slow, p.State.At)
 		s.Jobs = append(s.Jobs, shown)
 	}

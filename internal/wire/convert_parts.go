@@ -52,11 +52,16 @@ func toAddr(b []byte) netip.Addr {
 	return addr.Unmap()
 }
 
+// toIP reads an address in text. It is zero for what is none.
+func toIP(text string) netip.Addr {
+	addr, _ := netip.ParseAddr(text)
+	return addr.Unmap()
+}
+
 // ToNode leaves Addr zero when it is no address.
 func ToNode(n *pb.Node) placement.Node {
-	addr, _ := netip.ParseAddr(n.GetAddr())
 	return placement.Node{
-		Name: n.GetName(), Addr: addr.Unmap(), GPUs: Convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
+		Name: n.GetName(), Addr: toIP(n.GetAddr()), GPUs: Convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
 		Memory: n.GetMemory(), Labels: n.GetLabels(), Others: Convert(n.GetOthers(), toAddr),
 	}
 }
@@ -65,7 +70,13 @@ func fromGPU(g placement.GPU) *pb.GPU {
 	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: Plain(g.HeldBy)}
 }
 
-func fromReportGPU(g report.GPU) *pb.GPU { return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID} }
+func fromReportGPU(g report.GPU) *pb.GPU {
+	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: Plain(g.HeldBy)}
+}
+
+func toReportGPU(g *pb.GPU) report.GPU {
+	return report.GPU{Index: int(g.GetIndex()), UUID: g.GetUuid(), HeldBy: g.GetHeldBy()}
+}
 
 func toGPU(g *pb.GPU) placement.GPU {
 	return placement.GPU{Index: int(g.GetIndex()), UUID: g.GetUuid(), HeldBy: g.GetHeldBy()}
@@ -155,7 +166,7 @@ func toFailure(f *pb.Failure) report.Failure {
 		Hung: f.GetHung(), Verdict: toVerdict(f.GetVerdict()),
 	}
 	if f.GetGpu() != nil {
-		failure.GPU = &report.GPU{Index: int(f.GetGpu().GetIndex()), UUID: f.GetGpu().GetUuid()}
+		failure.GPU = new(toReportGPU(f.GetGpu()))
 	}
 	return failure
 }

@@ -7,13 +7,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/core/cluster"
-	"github.com/golaunch/golaunch/internal/core/job"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // FromStatus is a status in messages, each made when the one before it was taken.
-func FromStatus(s Status) iter.Seq[*pb.StatusReply] {
+func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent}) {
 			return
@@ -31,14 +30,14 @@ func FromStatus(s Status) iter.Seq[*pb.StatusReply] {
 	}
 }
 
-// Add takes the next message. What has the name of the last node or job goes on with that.
-func (s *Status) Add(m *pb.StatusReply) {
+// AddStatus adds the next message to a status. What has the name of the last node or job goes on with that.
+func AddStatus(s *report.Status, m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
 		s.Coordinators, s.Silent = m.GetCoordinators(), m.GetSilent()
 	}
 	for _, n := range Convert(m.GetNodes(), toNodeStatus) {
-		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Node.Name == n.Node.Name {
+		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Name == n.Name {
 			last := &s.Nodes[i]
 			last.Holds, last.Excluded = append(last.Holds, n.Holds...), append(last.Excluded, n.Excluded...)
 		} else {
@@ -55,15 +54,15 @@ func (s *Status) Add(m *pb.StatusReply) {
 	}
 }
 
-func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
+func fromNodeStatus(n report.NodeStatus) iter.Seq[*pb.NodeStatus] {
 	return func(yield func(*pb.NodeStatus) bool) {
-		part := &pb.NodeStatus{Node: FromNode(n.Node), Drained: n.Drained}
+		part := &pb.NodeStatus{Node: fromStatusNode(n), Drained: n.Drained}
 		if n.Silent > 0 {
 			part.Silent = durationpb.New(n.Silent)
 		}
 		next := func() bool {
 			sent := part
-			part = &pb.NodeStatus{Node: &pb.Node{Name: n.Node.Name}}
+			part = &pb.NodeStatus{Node: &pb.Node{Name: n.Name}}
 			return yield(sent)
 		}
 		for holds := range pieces(each(n.Holds, fromHolding), sizeOf) {
@@ -82,33 +81,41 @@ func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
 	}
 }
 
-func toNodeStatus(n *pb.NodeStatus) NodeStatus {
-	return NodeStatus{
-		Node: ToNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
+func toNodeStatus(n *pb.NodeStatus) report.NodeStatus {
+	return report.NodeStatus{
+		Name: n.GetNode().GetName(), Addr: toIP(n.GetNode().GetAddr()), GPUs: Convert(n.GetNode().GetGpus(), toReportGPU),
+		CPUs: int(n.GetNode().GetCpus()), Memory: n.GetNode().GetMemory(), Labels: n.GetNode().GetLabels(),
+		Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
 		Holds: Convert(n.GetHolds(), toHolding), Excluded: Convert(n.GetExcluded(), toExclusion),
 	}
 }
 
-func fromHolding(h cluster.Holding) *pb.Hold {
+func fromStatusNode(n report.NodeStatus) *pb.Node {
+	return &pb.Node{
+		Name: n.Name, Addr: n.Addr.String(), Gpus: Convert(n.GPUs, fromReportGPU), Cpus: int64(n.CPUs), Memory: n.Memory, Labels: n.Labels,
+	}
+}
+
+func fromHolding(h report.Holding) *pb.Hold {
 	return &pb.Hold{Job: h.Job, Gpus: Convert(h.GPUs, func(i int) int32 { return int32(i) })}
 }
 
-func toHolding(h *pb.Hold) cluster.Holding {
-	return cluster.Holding{Job: h.GetJob(), GPUs: Convert(h.GetGpus(), func(i int32) int { return int(i) })}
+func toHolding(h *pb.Hold) report.Holding {
+	return report.Holding{Job: h.GetJob(), GPUs: Convert(h.GetGpus(), func(i int32) int { return int(i) })}
 }
 
-func fromExclusion(x Exclusion) *pb.Exclusion {
+func fromExclusion(x report.Exclusion) *pb.Exclusion {
 	return &pb.Exclusion{Job: x.Job, Why: Plain(x.Why), Until: fromTime(x.Until)}
 }
 
-func toExclusion(x *pb.Exclusion) Exclusion {
-	return Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
+func toExclusion(x *pb.Exclusion) report.Exclusion {
+	return report.Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
 }
 
-func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
+func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 	return func(yield func(*pb.JobStatus) bool) {
 		part := &pb.JobStatus{
-			Id: j.ID, Title: Plain(j.Title), Phase: string(j.Phase), Waits: Plain(j.Waits), Submitted: fromTime(j.Submitted),
+			Id: j.ID, Title: Plain(j.Title), Phase: j.Phase, Waits: Plain(j.Waits), Submitted: fromTime(j.Submitted),
 			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
 			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), SubmitterUid: j.Submitter,
@@ -137,9 +144,9 @@ func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
 	}
 }
 
-func toJobStatus(j *pb.JobStatus) JobStatus {
-	s := JobStatus{
-		ID: j.GetId(), Title: j.GetTitle(), Phase: job.Phase(j.GetPhase()), Waits: j.GetWaits(),
+func toJobStatus(j *pb.JobStatus) report.JobStatus {
+	s := report.JobStatus{
+		ID: j.GetId(), Title: j.GetTitle(), Phase: j.GetPhase(), Waits: j.GetWaits(),
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
@@ -154,14 +161,14 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 	return s
 }
 
-func fromMoment(m Moment) *pb.Moment {
+func fromMoment(m report.Moment) *pb.Moment {
 	return &pb.Moment{
 		At: fromTime(m.At), Attempt: int32(m.Attempt), To: m.To, Cause: Plain(m.Cause), Node: Plain(m.Node), Reason: Plain(m.Reason),
 	}
 }
 
-func toMoment(m *pb.Moment) Moment {
-	return Moment{
+func toMoment(m *pb.Moment) report.Moment {
+	return report.Moment{
 		At: toTime(m.GetAt()), Attempt: int(m.GetAttempt()), To: m.GetTo(), Cause: m.GetCause(), Node: m.GetNode(),
 		Reason: m.GetReason(),
 	}

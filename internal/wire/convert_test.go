@@ -143,11 +143,11 @@ func TestClusterArrives(t *testing.T) {
 	if got := ToDecision(wiretest.Arrives(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
 		t.Errorf("got  %+v\nwant %+v", got, d)
 	}
-	var status Status
-	want := wiretest.Filled[Status]()
-	want.Jobs[1].ID, want.Nodes[1].Node.Name = "another", "another"
+	var status report.Status
+	want := wiretest.Filled[report.Status]()
+	want.Jobs[1].ID, want.Nodes[1].Name = "another", "another"
 	for m := range FromStatus(want) {
-		status.Add(wiretest.Arrives(t, m))
+		AddStatus(&status, wiretest.Arrives(t, m))
 	}
 	if !reflect.DeepEqual(status, want) {
 		t.Errorf("got  %+v\nwant %+v", status, want)

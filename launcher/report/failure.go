@@ -40,6 +40,8 @@ type GPU struct {
 	Index int
 	// UUID is the driver's name for it, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
+	// HeldBy says who uses it, such as "job a" or "pid 4411"; empty for a free GPU, and in a Failure.
+	HeldBy string
 }
 
 // failureJSON is a Failure as docs/json.md has it: what does not apply is left out.

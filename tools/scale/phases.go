@@ -233,7 +233,7 @@ func (s *scene) answers(ctx context.Context, start time.Time, name string) error
 		switch {
 		case err != nil:
 			return err
-		case status.Phase == job.Running && status.Ranks == s.Ranks:
+		case status.Phase == string(job.Running) && status.Ranks == s.Ranks:
 			s.took(name, start)
 			return nil
 		case time.Since(start) > limit:

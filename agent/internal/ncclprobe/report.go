@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
@@ -109,12 +109,12 @@ func client(p dl.Process, why string) job.Client {
 }
 
 // Summary counts the processes of a job that respond, and names those that are behind.
-func Summary(ctx context.Context, addrs []string) wire.RAS {
-	report, err := ask(ctx, addrs)
+func Summary(ctx context.Context, addrs []string) report.RAS {
+	said, err := ask(ctx, addrs)
 	if err != nil {
-		return wire.RAS{Why: err.Error()}
+		return report.RAS{Why: err.Error()}
 	}
-	ras := wire.RAS{NCCL: report.NCCL, Communicators: len(report.Communicators)}
+	ras := report.RAS{NCCL: said.NCCL, Communicators: len(said.Communicators)}
 	type process struct {
 		host string
 		pid  int
@@ -124,7 +124,7 @@ func Summary(ctx context.Context, addrs []string) wire.RAS {
 		at := process{p.Host, p.PID}
 		responds[at] = responds[at] || ok
 	}
-	for _, c := range report.Communicators {
+	for _, c := range said.Communicators {
 		for _, r := range c.Ranks {
 			note(r.Process, true)
 		}
@@ -138,8 +138,8 @@ func Summary(ctx context.Context, addrs []string) wire.RAS {
 			ras.Responding++
 		}
 	}
-	for _, b := range allLaggards(report) {
-		ras.Behind = append(ras.Behind, wire.Laggard{Host: b.Addr.String(), PID: b.PID, Why: b.Key})
+	for _, b := range allLaggards(said) {
+		ras.Behind = append(ras.Behind, report.Laggard{Host: b.Addr.String(), PID: b.PID, Why: b.Key})
 	}
 	return ras
 }

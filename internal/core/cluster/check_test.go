@@ -60,7 +60,7 @@ func (w *world) turn(id string) int {
 
 // checkJob checks that a job is in the queue if and only if it lacks nodes, that it knows why, and
 // what its phase says.
-func (w *world) checkJob(j JobStatus) error {
+func (w *world) checkJob(j JobSummary) error {
 	r, e := w.job(j.Spec.Job.ID), w.state.jobs[j.Spec.Job.ID]
 	_, whole, wants := e.state.Wants()
 	switch {
@@ -130,7 +130,7 @@ func (w *world) checkCounts() error {
 			continue
 		}
 		usable++
-		for _, g := range n.Node.GPUs {
+		for _, g := range n.GPUs {
 			if g.HeldBy == "" {
 				free++
 			}

@@ -90,9 +90,13 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		}
 	case "nodes":
 		for _, n := range m.state.Nodes() {
-			fmt.Fprintf(b, "  %s drained %v held %v", n.Node.Name, n.Drained, n.Held)
-			if why := m.state.Avoided(n.Node.Name); why != "" || n.Excluded != nil {
-				fmt.Fprintf(b, " avoided %q excluded %v", why, n.Excluded)
+			fmt.Fprintf(b, "  %s drained %v held %v", n.Name, n.Drained, n.Holds)
+			if why := m.state.Avoided(n.Name); why != "" || n.Excluded != nil {
+				var excluded []string
+				for _, x := range n.Excluded {
+					excluded = append(excluded, fmt.Sprintf("{%s %s}", x.Job, x.Why))
+				}
+				fmt.Fprintf(b, " avoided %q excluded %v", why, excluded)
 			}
 			b.WriteByte('\n')
 		}

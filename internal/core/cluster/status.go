@@ -5,32 +5,12 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// NodeStatus is one node of the cluster.
-type NodeStatus struct {
-	// Node is as its agent described it, except that GPUs held by jobs are HeldBy "job ID" or
-	// "reservation ID".
-	Node    placement.Node
-	Drained bool
-	// Excluded are the jobs that use it only if others will not do, in the order of submission.
-	Excluded []Exclusion
-	// Held says which jobs hold what of the node, in the order of submission.
-	Held []Holding
-}
-
-// Holding is what a job or a reservation holds of a node. A job without GPUs may run there too.
-type Holding struct {
-	Job  string
-	GPUs []int
-}
-
-// Exclusion says that a job uses a node only if others will not do, and why.
-type Exclusion struct{ Job, Why string }
-
-// JobStatus is one job or reservation.
-type JobStatus struct {
+// JobSummary is one job or reservation.
+type JobSummary struct {
 	Spec Spec
 	// Summary of a reservation has the phases gathering, running while it is placed, stopping and
 	// finished.
@@ -39,16 +19,22 @@ type JobStatus struct {
 	Waits string
 }
 
-// Nodes are all nodes, by name.
-func (s *State) Nodes() []NodeStatus {
-	list := make([]NodeStatus, 0, len(s.nodes))
+// Nodes are all nodes, by name. The owner of the clock adds for how long a node is silent, and until
+// when it is excluded.
+func (s *State) Nodes() []report.NodeStatus {
+	list := make([]report.NodeStatus, 0, len(s.nodes))
 	excluded := s.excluded()
 	for _, name := range sorted(s.nodes) {
 		n := s.nodes[name]
-		st := NodeStatus{Node: n.facts, Drained: n.drained, Excluded: excluded[name]}
-		st.Node.GPUs = n.free.GPUs // which are made anew when they change
+		st := report.NodeStatus{
+			Name: name, Addr: n.facts.Addr, CPUs: n.facts.CPUs, Memory: n.facts.Memory, Labels: n.facts.Labels, Drained: n.drained,
+			Excluded: excluded[name],
+		}
+		for _, g := range n.free.GPUs {
+			st.GPUs = append(st.GPUs, report.GPU{Index: g.Index, UUID: g.UUID, HeldBy: g.HeldBy})
+		}
 		for _, e := range n.holders {
-			st.Held = append(st.Held, Holding{Job: e.Job.ID, GPUs: indexes(e.held[name].GPUs)})
+			st.Holds = append(st.Holds, report.Holding{Job: e.Job.ID, GPUs: indexes(e.held[name].GPUs)})
 		}
 		list = append(list, st)
 	}
@@ -67,14 +53,14 @@ func indexes(gpus []placement.GPU) []int {
 }
 
 // excluded says which jobs exclude each node, and why.
-func (s *State) excluded() map[string][]Exclusion {
-	nodes := map[string][]Exclusion{}
+func (s *State) excluded() map[string][]report.Exclusion {
+	nodes := map[string][]report.Exclusion{}
 	for _, e := range s.bySubmission() {
 		if e.done {
 			continue
 		}
 		for name, why := range e.state.Excluded() {
-			nodes[name] = append(nodes[name], Exclusion{e.Job.ID, why})
+			nodes[name] = append(nodes[name], report.Exclusion{Job: e.Job.ID, Why: why})
 		}
 	}
 	return nodes
@@ -87,8 +73,8 @@ func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nod
 func (s *State) Avoided(node string) string { return s.avoided[node] }
 
 // Jobs are all jobs, in the order of submission.
-func (s *State) Jobs() []JobStatus {
-	list := make([]JobStatus, 0, len(s.jobs))
+func (s *State) Jobs() []JobSummary {
+	list := make([]JobSummary, 0, len(s.jobs))
 	for _, e := range s.bySubmission() {
 		list = append(list, e.status())
 	}
@@ -96,10 +82,10 @@ func (s *State) Jobs() []JobStatus {
 }
 
 // Job is one job; false if there is none with this id.
-func (s *State) Job(id string) (JobStatus, bool) {
+func (s *State) Job(id string) (JobSummary, bool) {
 	e := s.jobs[id]
 	if e == nil {
-		return JobStatus{}, false
+		return JobSummary{}, false
 	}
 	return e.status(), true
 }
@@ -119,8 +105,8 @@ func (s *State) Why(id string) string {
 	return e.wait.told
 }
 
-func (e *entry) status() JobStatus {
-	st := JobStatus{Spec: e.Spec, Summary: e.state.Summary()}
+func (e *entry) status() JobSummary {
+	st := JobSummary{Spec: e.Spec, Summary: e.state.Summary()}
 	if e.wait.queued {
 		st.Waits = e.wait.told
 	}

@@ -164,8 +164,8 @@ func (r *record) filter(nodes []placement.Node) []placement.Node {
 // empty checks that nothing is held when all jobs have ended.
 func (w *world) empty() error {
 	for _, n := range w.state.Nodes() {
-		if len(n.Held) > 0 {
-			return fmt.Errorf("%s is held by %v after the end of all", n.Node.Name, n.Held)
+		if len(n.Holds) > 0 {
+			return fmt.Errorf("%s is held by %v after the end of all", n.Name, n.Holds)
 		}
 	}
 	return nil

@@ -17,11 +17,11 @@ type Summary struct {
 	// Waits says in words what the job waits for or, once it is finished, how it ended.
 	Waits string
 	// Nodes are the nodes that are there: by node rank, then the spares by name.
-	Nodes []NodeStatus
+	Nodes []NodeSummary
 }
 
-// NodeStatus is one node of a [Summary].
-type NodeStatus struct {
+// NodeSummary is one node of a [Summary].
+type NodeSummary struct {
 	Node placement.Node
 	// NodeRank is -1 for a spare.
 	NodeRank int
@@ -56,11 +56,11 @@ func (s *State) Summary() Summary {
 	}
 	for i, sl := range s.plan.slots {
 		if n := s.roster.nodes[sl.Node.Name]; n != nil && n.nodeRank == i {
-			sum.Nodes = append(sum.Nodes, NodeStatus{Node: n.Node, NodeRank: i, Ranks: sl.Bundles, Live: s.liveAt(i)})
+			sum.Nodes = append(sum.Nodes, NodeSummary{Node: n.Node, NodeRank: i, Ranks: sl.Bundles, Live: s.liveAt(i)})
 		}
 	}
 	for _, n := range s.roster.list() {
-		sum.Nodes = append(sum.Nodes, NodeStatus{Node: n, NodeRank: spare})
+		sum.Nodes = append(sum.Nodes, NodeSummary{Node: n, NodeRank: spare})
 	}
 	return sum
 }

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -22,6 +23,9 @@ func fill(v reflect.Value) {
 		return
 	case *netip.Addr:
 		*x = netip.MustParseAddr("fd00::7")
+		return
+	case *report.GPU:
+		*x = report.GPU{Index: 7, UUID: "text"}
 		return
 	case *placement.GPU:
 		*x = placement.GPU{Index: 7, UUID: "text"} // the rest is for its own node

@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // RequestError says that the coordinator refuses a request. Trying again cannot help.
@@ -242,45 +243,47 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (wire.Status, error) { return c.Query(ctx, wire.Query{}) }
+func (c *Client) Status(ctx context.Context) (report.Status, error) {
+	return c.Query(ctx, wire.Query{})
+}
 
 // Job describes one job.
-func (c *Client) Job(ctx context.Context, id string) (wire.JobStatus, error) {
+func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
 	s, err := c.Query(ctx, wire.Query{Job: id, Jobs: true})
 	if err != nil {
-		return wire.JobStatus{}, err
+		return report.JobStatus{}, err
 	}
 	return s.Jobs[0], nil
 }
 
 // Query describes a part of the cluster. Each message of the answer may take as long as a whole
 // other answer.
-func (c *Client) Query(ctx context.Context, q wire.Query) (s wire.Status, err error) {
+func (c *Client) Query(ctx context.Context, q wire.Query) (s report.Status, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
 	defer limit.Stop()
 	err = c.ask(ctx, func() error {
-		s = wire.Status{}
+		s = report.Status{}
 		stream, err := c.rpc.Status(ctx, &pb.StatusRequest{Job: q.Job, Jobs: q.Jobs, Open: q.Open, Brief: q.Brief}, grpc.WaitForReady(true))
 		for err == nil {
 			var m *pb.StatusReply
 			if m, err = stream.Recv(); err == nil {
 				limit.Reset(answerLimit)
-				s.Add(m)
+				wire.AddStatus(&s, m)
 			}
 		}
 		return err
 	})
 	switch {
 	case wire.Elsewhere(status.Convert(err)) != nil:
-		return wire.Status{}, c.explain(err)
+		return report.Status{}, c.explain(err)
 	case errors.Is(context.Cause(ctx), errSilent):
-		return wire.Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
+		return report.Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
 	case !errors.Is(err, io.EOF):
-		return wire.Status{}, c.explain(err)
+		return report.Status{}, c.explain(err)
 	case q.Job != "" && len(s.Jobs) != 1:
-		return wire.Status{}, fmt.Errorf("the coordinator at %s does not say how job %s stands; install the same golaunch on both", c.Target, q.Job)
+		return report.Status{}, fmt.Errorf("the coordinator at %s does not say how job %s stands; install the same golaunch on both", c.Target, q.Job)
 	}
 	return s, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
-	"github.com/golaunch/golaunch/placement"
 )
 
 // TestRankAlert: each alert has its level and its words, and the worst counts.
@@ -72,7 +71,7 @@ func TestRankAlertFinding(t *testing.T) {
 // TestWorst: the culprit is first, and the job says how many there are.
 func TestWorst(t *testing.T) {
 	now := time.Unix(1e6, 0)
-	j := &view.Job{JobStatus: launcher.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
+	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
 	for rank := range 8 {
 		r := &view.Rank{Job: "a", Rank: rank, Node: fmt.Sprint("n", rank/4), Heard: now, Now: unmeasured()}
 		r.Now.Step, r.Now.StepTime, r.Now.BeatAge = 10, 1, 60
@@ -81,7 +80,7 @@ func TestWorst(t *testing.T) {
 		}
 		j.Ranks = append(j.Ranks, r)
 	}
-	nodes := []*view.Node{{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n0"}}}, {NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n1"}}}}
+	nodes := []*view.Node{{NodeStatus: report.NodeStatus{Name: "n0"}}, {NodeStatus: report.NodeStatus{Name: "n1"}}}
 	p := NewPicture(&view.State{At: now, Jobs: []*view.Job{j}, Nodes: nodes})
 	got := p.Jobs[0]
 	if got.Ranks[0].Rank.Rank != 5 || got.Nodes[0].Name != "n1" || p.Nodes[0].Name != "n1" {
@@ -95,7 +94,7 @@ func TestWorst(t *testing.T) {
 // TestWrong: what scripts ask.
 func TestWrong(t *testing.T) {
 	job := func(id, phase string, ending report.Ending) *view.Job {
-		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase}}
+		j := &view.Job{JobStatus: report.JobStatus{ID: id, Phase: phase}}
 		if ending != "" {
 			j.Result = &report.Result{Ending: ending}
 		}
@@ -105,12 +104,12 @@ func TestWrong(t *testing.T) {
 	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
 	hung.Ranks[0].Now.BeatAge = 1000
 	stalled := job("stalled", "running", "")
-	stalled.History = []launcher.Moment{{To: "training"}}
+	stalled.History = []report.Moment{{To: "training"}}
 	stalled.Ranks = []*view.Rank{{Job: "stalled", Now: unmeasured()}}
 	stalled.Ranks[0].Now.BeatAge = 36
 	failed := job("failed", "stopping", "")
 	failed.Ranks = []*view.Rank{{Job: "failed", Now: unmeasured(), Ended: "exited with code 3"}}
-	silent := &view.Node{NodeStatus: launcher.NodeStatus{Silent: time.Second}}
+	silent := &view.Node{NodeStatus: report.NodeStatus{Silent: time.Second}}
 	for _, c := range []struct {
 		name  string
 		only  string
@@ -144,20 +143,20 @@ func TestWrong(t *testing.T) {
 func TestSaid(t *testing.T) {
 	cancelled := "job cancelled: got SIGINT"
 	for _, c := range []struct {
-		job        launcher.JobStatus
+		job        report.JobStatus
 		level      Level
 		state, why string
 	}{
-		{launcher.JobStatus{Phase: "gathering", Waits: "2 nodes"}, Warn, "gathering", "waits: 2 nodes"},
-		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &report.Result{Ending: report.EndSuccess}}, Fine, "success", "done"},
-		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &report.Result{Ending: report.EndBudget}}, Bad, "failed", "no more"},
-		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &report.Result{Ending: report.EndCancelled}}, Note, "cancelled", cancelled},
-		{launcher.JobStatus{Phase: "finished", Waits: "nobody tells"}, Note, "gone", "nobody tells"},
-		{launcher.JobStatus{
-			Phase: "stopping", Waits: cancelled + "; 2 ranks to end", History: []launcher.Moment{{To: "stopping", Reason: cancelled + "; 2 ranks to end"}},
+		{report.JobStatus{Phase: "gathering", Waits: "2 nodes"}, Warn, "gathering", "waits: 2 nodes"},
+		{report.JobStatus{Phase: "finished", Waits: "done", Result: &report.Result{Ending: report.EndSuccess}}, Fine, "success", "done"},
+		{report.JobStatus{Phase: "finished", Waits: "no more", Result: &report.Result{Ending: report.EndBudget}}, Bad, "failed", "no more"},
+		{report.JobStatus{Phase: "finished", Waits: cancelled, Result: &report.Result{Ending: report.EndCancelled}}, Note, "cancelled", cancelled},
+		{report.JobStatus{Phase: "finished", Waits: "nobody tells"}, Note, "gone", "nobody tells"},
+		{report.JobStatus{
+			Phase: "stopping", Waits: cancelled + "; 2 ranks to end", History: []report.Moment{{To: "stopping", Reason: cancelled + "; 2 ranks to end"}},
 		}, Note, "stopping", cancelled + "; 2 ranks to end"},
-		{launcher.JobStatus{
-			Phase: "backoff", Waits: "attempt 1 follows", History: []launcher.Moment{{Cause: "oom", Reason: "rank 0 died; so"}},
+		{report.JobStatus{
+			Phase: "backoff", Waits: "attempt 1 follows", History: []report.Moment{{Cause: "oom", Reason: "rank 0 died; so"}},
 		}, Bad, "backoff", "rank 0 died; attempt 1 follows"},
 	} {
 		c.job.ID = "a"

@@ -60,7 +60,7 @@ type Node struct {
 func NewPicture(s *view.State) *Picture {
 	p := &Picture{State: s, jobs: map[string]*Job{}, nodes: map[string]*Node{}}
 	for _, n := range s.Nodes {
-		node := &Node{Name: n.NodeStatus.Node.Name, Node: n}
+		node := &Node{Name: n.Name, Node: n}
 		p.Nodes, p.nodes[node.Name] = append(p.Nodes, node), node
 	}
 	for _, j := range s.Jobs {

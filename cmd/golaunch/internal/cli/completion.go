@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // choices lists the values of flags that have only a few.
@@ -62,7 +63,7 @@ const AskTimeout = 2 * time.Second
 
 // completeFrom completes a verb's one argument with names from the coordinator, or with nothing if
 // it does not answer.
-func (o *ClusterFlags) completeFrom(q launcher.Query, names func(launcher.Status) []string) cobra.CompletionFunc {
+func (o *ClusterFlags) completeFrom(q launcher.Query, names func(report.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), AskTimeout)
 		defer cancel()
@@ -89,7 +90,7 @@ func (o *ClusterFlags) completeFrom(q launcher.Query, names func(launcher.Status
 
 // CompleteJobs completes ids of jobs, also of jobs that are over if wanted.
 func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
-	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s launcher.Status) (all []string) {
+	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s report.Status) (all []string) {
 		for _, j := range s.Jobs {
 			all = append(all, j.ID)
 		}
@@ -98,9 +99,9 @@ func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 }
 
 func (o *ClusterFlags) CompleteNodes() cobra.CompletionFunc {
-	return o.completeFrom(launcher.Query{Open: true, Brief: true}, func(s launcher.Status) (all []string) {
+	return o.completeFrom(launcher.Query{Open: true, Brief: true}, func(s report.Status) (all []string) {
 		for _, n := range s.Nodes {
-			all = append(all, n.Node.Name)
+			all = append(all, n.Name)
 		}
 		return all
 	})

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -38,58 +37,24 @@ type (
 	Node struct {
 		Name    string            `json:"name"`
 		Address netip.Addr        `json:"address"`
-		State   string            `json:"state"`
+		State   report.NodeState  `json:"state"`
 		GPUs    int               `json:"gpus"`
 		Used    int               `json:"gpus_used"`
 		CPUs    int               `json:"cpus"`
 		Labels  map[string]string `json:"labels"`
-		Holds   []holdShown       `json:"holds"`
+		Holds   []report.Holding  `json:"holds"`
 		// Excluded has no job where new jobs pass the node over.
-		Excluded []exclusionShown `json:"excluded"`
-	}
-	exclusionShown struct {
-		Job   string    `json:"job,omitempty"`
-		Why   string    `json:"why"`
-		Until time.Time `json:"until"`
-	}
-	holdShown struct {
-		Job  string `json:"job"`
-		GPUs []int  `json:"gpus"`
+		Excluded []report.Exclusion `json:"excluded"`
 	}
 	Job struct {
-		ID          string         `json:"id"`
-		Phase       string         `json:"phase"`
-		Waits       string         `json:"waits,omitempty"`
-		Command     string         `json:"command"`
-		Submitted   time.Time      `json:"submitted"`
-		Finished    time.Time      `json:"finished"`
-		Detached    bool           `json:"detached"`
-		Submitter   *uint32        `json:"submitter_uid,omitempty"`
-		Reservation bool           `json:"reservation"`
-		Within      string         `json:"within,omitempty"`
-		Attempt     int            `json:"attempt"`
-		Restarts    int            `json:"restarts"`
-		MaxRestarts int            `json:"max_restarts"`
-		Nodes       []string       `json:"nodes"`
-		Ranks       int            `json:"ranks"`
-		GPUs        int            `json:"gpus"`
-		Result      *report.Result `json:"result,omitempty"`
-		// Goodput is that of the result when there is one.
-		Goodput *report.Goodput `json:"goodput,omitempty"`
+		report.JobStatus
 		// RAS is what its NCCL says, if it was asked.
-		RAS *launcher.RAS `json:"ras,omitempty"`
+		RAS *report.RAS `json:"ras,omitempty"`
 		// Progress, Stragglers and Processes are of the job that was named, while it runs.
 		Progress   *Progress   `json:"progress,omitempty"`
 		Stragglers []Straggler `json:"stragglers"`
 		Processes  []Process   `json:"processes"`
 	}
-)
-
-// States of a node.
-const (
-	NodeReady   = "ready"
-	NodeDrained = "drained"
-	nodeSilent  = "silent"
 )
 
 // NewCoordinators lists the coordinators of a cluster that has several. The first leads.
@@ -100,42 +65,18 @@ func NewCoordinators(all, silent []string) (shown []Coordinator) {
 		case i == 0:
 			c.State = "leads"
 		case slices.Contains(silent, at):
-			c.State = nodeSilent
+			c.State = "silent"
 		}
 		shown = append(shown, c)
 	}
 	return shown
 }
 
-func NewNode(n launcher.NodeStatus) Node {
-	s := Node{
-		Name: n.Node.Name, Address: n.Node.Addr, State: NodeReady, GPUs: len(n.Node.GPUs), CPUs: n.Node.CPUs, Labels: n.Node.Labels,
-	}
-	switch {
-	case n.Silent > 0:
-		s.State = nodeSilent
-	case n.Drained:
-		s.State = NodeDrained
-	}
-	for _, x := range n.Excluded {
-		s.Excluded = append(s.Excluded, exclusionShown(x))
-	}
-	used := map[int]bool{}
-	for _, h := range n.Holds {
-		s.Holds = append(s.Holds, holdShown(h))
-		for _, gpu := range h.GPUs {
-			used[gpu] = true
-		}
-	}
-	s.Used = len(used)
-	return s
-}
-
-func NewJob(j launcher.JobStatus) Job {
-	return Job{
-		ID: j.ID, Phase: j.Phase, Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
-		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Finished: j.Finished, Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput, Submitter: j.Submitter,
+// NewNode is a node with what follows from its status.
+func NewNode(n report.NodeStatus) Node {
+	return Node{
+		Name: n.Name, Address: n.Addr, State: n.State(), GPUs: len(n.GPUs), Used: n.GPUsUsed(), CPUs: n.CPUs, Labels: n.Labels,
+		Holds: n.Holds, Excluded: n.Excluded,
 	}
 }
 
@@ -161,7 +102,7 @@ func (s Cluster) Write(w io.Writer, nodes bool) error {
 		fmt.Fprintln(t, "JOB\tPHASE\tRANKS\tGPUS\tAGE\tCOMMAND\tWAITS FOR")
 	}
 	for _, j := range s.Jobs {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.Phase, j.Ranks, j.GPUs, age(j), short(j.Command, 40), j.Waits)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.Phase, j.Ranks, j.GPUs, age(j), short(j.Title, 40), j.Waits)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/host/hostlist"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // maxNodeRows is how many nodes have a row each. In a larger cluster, like nodes share one, as in
@@ -14,7 +15,7 @@ const maxNodeRows = 32
 
 // row is what status says of like nodes.
 type row struct {
-	state      string
+	state      report.NodeState
 	gpus, used int
 	jobs       string
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestNodeRows has a row for each node of a small cluster, and for each kind of node of a large
@@ -13,13 +15,13 @@ import (
 func TestNodeRows(t *testing.T) {
 	var s Cluster
 	for i := range 12_500 {
-		n := Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), State: NodeReady, GPUs: 8}
+		n := Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), State: report.NodeReady, GPUs: 8}
 		if i >= 100 {
-			n.Used, n.Holds = 8, []holdShown{{Job: "train"}}
+			n.Used, n.Holds = 8, []report.Holding{{Job: "train"}}
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	s.Nodes[7].State = nodeSilent
+	s.Nodes[7].State = report.NodeSilent
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) }) // as a coordinator has them
 	want := []string{
 		"n[0-6,8-99]\t99 nodes\tready\t8\t0\t-\n",

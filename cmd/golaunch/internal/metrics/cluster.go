@@ -44,17 +44,6 @@ func (n *node) shunned() bool {
 	return false
 }
 
-// used counts the GPUs that jobs and reservations hold. One job may hold what a reservation holds.
-func (n *node) used() int {
-	held := map[int]bool{}
-	for _, h := range n.Holds {
-		for _, gpu := range h.GPUs {
-			held[gpu] = true
-		}
-	}
-	return len(held)
-}
-
 // sources shows which sources answer.
 func (s sheet) sources(all []source) []source {
 	for _, from := range all {
@@ -83,11 +72,11 @@ func (s sheet) cluster(all *seen) {
 		state := n.state()
 		stand[state]++
 		if state == missing {
-			cards[missing] += len(n.NodeStatus.Node.GPUs)
+			cards[missing] += len(n.GPUs)
 			continue
 		}
-		cards["used"] += n.used()
-		cards["free"] += len(n.NodeStatus.Node.GPUs) - n.used()
+		cards["used"] += n.GPUsUsed()
+		cards["free"] += len(n.GPUs) - n.GPUsUsed()
 	}
 	s.each(nodes, nodeStates, stand)
 	s.each(gpus, []string{"used", "free", missing}, cards)
@@ -105,7 +94,7 @@ func (s sheet) each(f *family, states []string, counts map[string]int, labels ..
 func (s sheet) nodes(all *seen) {
 	for _, n := range all.nodes {
 		s.each(nodeState, nodeStates, map[string]int{n.state(): 1}, n.name)
-		s.each(nodeGPUs, []string{"used", "free"}, map[string]int{"used": n.used(), "free": len(n.NodeStatus.Node.GPUs) - n.used()}, n.name)
+		s.each(nodeGPUs, []string{"used", "free"}, map[string]int{"used": n.GPUsUsed(), "free": len(n.GPUs) - n.GPUsUsed()}, n.name)
 		held := map[string]bool{}
 		for _, h := range n.Holds {
 			if id := clean(h.Job, maxName); !held[id] {
@@ -113,7 +102,7 @@ func (s sheet) nodes(all *seen) {
 				s.set(nodeJob, 1, n.name, id)
 			}
 		}
-		s.set(nodeCPUsAll, positive(n.NodeStatus.Node.CPUs), n.name)
+		s.set(nodeCPUsAll, positive(n.CPUs), n.name)
 		s.measured(n)
 	}
 }

@@ -64,7 +64,7 @@ func gather(sources []source) *seen {
 			}
 		}
 		for _, n := range s.Nodes {
-			next := &node{n, clean(n.NodeStatus.Node.Name, maxName), s.At}
+			next := &node{n, clean(n.Name, maxName), s.At}
 			if old := nodes[next.name]; old == nil || next.Heard.After(old.Heard) {
 				nodes[next.name] = next
 			}

@@ -62,7 +62,7 @@ func (s sheet) starts(j *job) {
 
 // startTimes is how long the phases of the newest starts took, as far as the newest moments tell.
 // It is no histogram, since moments are forgotten and counts must stay.
-func startTimes(j launcher.JobStatus) map[string]time.Duration {
+func startTimes(j report.JobStatus) map[string]time.Duration {
 	took := map[string]time.Duration{}
 	var began, failed time.Time
 	first := true

@@ -20,9 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
-	"github.com/golaunch/golaunch/placement"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what is expected anew")
@@ -255,11 +253,11 @@ func TestStragglers(t *testing.T) {
 func TestSources(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	of := func(source string, jobs ...*view.Job) *pinned {
-		nodes := []*view.Node{{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "here"}}}}
+		nodes := []*view.Node{{NodeStatus: report.NodeStatus{Name: "here"}}}
 		return &pinned{&view.State{At: now, Source: source, Version: "v1", Jobs: jobs, Nodes: nodes}}
 	}
 	job := func(id, phase string, submitted int, over bool) *view.Job {
-		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase, Submitted: now.Add(time.Duration(submitted) * time.Second)}}
+		j := &view.Job{JobStatus: report.JobStatus{ID: id, Phase: phase, Submitted: now.Add(time.Duration(submitted) * time.Second)}}
 		if over {
 			j.Finished = now
 		}
@@ -279,16 +277,16 @@ func TestBounds(t *testing.T) {
 	s := &view.State{At: now, Source: "a", Version: "v1"}
 	for i := range 50 {
 		at := now.Add(time.Duration(i) * time.Second)
-		s.Jobs = append(s.Jobs, &view.Job{JobStatus: launcher.JobStatus{
+		s.Jobs = append(s.Jobs, &view.Job{JobStatus: report.JobStatus{
 			ID: fmt.Sprintf("over-%02d", i), Phase: "finished", Submitted: at, Finished: at, Result: &report.Result{Ending: "success"},
 		}})
 	}
 	nasty := "\x1b[31m\xff\x00\n\"\\" + strings.Repeat("ä", 300)
 	for range 2 { // two names that are one when they are cut
-		s.Jobs = append(s.Jobs, &view.Job{JobStatus: launcher.JobStatus{ID: nasty, Title: nasty, Phase: "running", Submitted: now}})
+		s.Jobs = append(s.Jobs, &view.Job{JobStatus: report.JobStatus{ID: nasty, Title: nasty, Phase: "running", Submitted: now}})
 		nasty += "more"
 	}
-	s.Nodes = append(s.Nodes, &view.Node{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: nasty}}})
+	s.Nodes = append(s.Nodes, &view.Node{NodeStatus: report.NodeStatus{Name: nasty}})
 	got := text(t, New(Ranks, &pinned{s}))
 	if n := len(sameName(got, "golaunch_job_info")); n != MaxOver+1 {
 		t.Errorf("there are %d jobs, not %d", n, MaxOver+1)
@@ -325,23 +323,23 @@ func FuzzClean(f *testing.F) {
 // TestStartTimes tells the phases of the newest starts from what was decided.
 func TestStartTimes(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
-	moment := func(seconds int, to, cause string, attempt int) launcher.Moment {
-		return launcher.Moment{At: at(seconds), To: to, Cause: cause, Attempt: attempt}
+	moment := func(seconds int, to, cause string, attempt int) report.Moment {
+		return report.Moment{At: at(seconds), To: to, Cause: cause, Attempt: attempt}
 	}
-	first := []launcher.Moment{
+	first := []report.Moment{
 		{At: at(0), Attempt: -1, Reason: "waits"}, moment(10, "starting", "", -1), moment(11, "starting", "", 0), moment(13, "training", "", 0),
 	}
-	again := []launcher.Moment{
+	again := []report.Moment{
 		moment(50, "stopping", "", 0), moment(52, "backoff", "gpu-lost", 0), moment(53, "starting", "", 0), moment(54, "starting", "", 1),
 		moment(60, "training", "", 1),
 	}
-	stillborn := []launcher.Moment{
+	stillborn := []report.Moment{
 		moment(70, "stopping", "", 1), moment(71, "backoff", "oom", 1), moment(72, "starting", "", 2), moment(73, "stopping", "", 2),
 		moment(74, "backoff", "oom", 2), moment(80, "starting", "", 3), moment(82, "training", "", 3),
 	}
 	for _, c := range []struct {
 		name    string
-		history []launcher.Moment
+		history []report.Moment
 		want    string
 	}{
 		{"nothing", nil, "map[]"},
@@ -352,9 +350,9 @@ func TestStartTimes(t *testing.T) {
 		{"it recovered", slices.Concat(first, again), "map[queued:10s recovery:10s starting:7s]"},
 		{"a start failed in between", slices.Concat(first, again, stillborn), "map[queued:10s recovery:12s starting:2s]"},
 		{"the beginning is forgotten", again, "map[recovery:10s starting:7s]"},
-		{"a clock was set back", []launcher.Moment{moment(10, "starting", "", 0), moment(5, "training", "", 0)}, "map[queued:10s starting:0s]"},
+		{"a clock was set back", []report.Moment{moment(10, "starting", "", 0), moment(5, "training", "", 0)}, "map[queued:10s starting:0s]"},
 	} {
-		if got := fmt.Sprint(startTimes(launcher.JobStatus{Submitted: at(0), History: c.history})); got != c.want {
+		if got := fmt.Sprint(startTimes(report.JobStatus{Submitted: at(0), History: c.history})); got != c.want {
 			t.Errorf("%s: %s, not %s", c.name, got, c.want)
 		}
 	}

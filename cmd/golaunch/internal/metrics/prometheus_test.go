@@ -180,7 +180,7 @@ func healthy(t *testing.T) *target {
 func failing(t *testing.T) *target {
 	return &target{state: measured(t, 16, 3*time.Hour), scraped: make(chan struct{}, 100), next: func(s *view.State, scrape int) {
 		s.Source, s.Coordinators, s.Silent = "n1:29400", []string{"a", "b", "c"}, []string{"c"}
-		s.Nodes[0].Excluded = []launcher.Exclusion{{Why: "Xid 79"}}
+		s.Nodes[0].Excluded = []report.Exclusion{{Why: "Xid 79"}}
 		j := s.Job("llama-70b")
 		j.Ranks = j.Ranks[1:]
 		j.Goodput.Goodput, j.Slow.Ratio = 0.5, 1.3

@@ -46,7 +46,7 @@ var unknown = launcher.Usage{
 func TestLinesAreCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := &world{now: time.Unix(1e9, 0), lines: map[int]float64{}}
-		world.job = &view.Job{JobStatus: launcher.JobStatus{ID: "x", Phase: "running", Submitted: world.now.Add(-time.Hour), Nodes: []string{"n1"}}}
+		world.job = &view.Job{JobStatus: report.JobStatus{ID: "x", Phase: "running", Submitted: world.now.Add(-time.Hour), Nodes: []string{"n1"}}}
 		attempts := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 5).Draw(t, "attempts")
 		for rank, attempt := range attempts {
 			world.lines[rank] = float64(rapid.IntRange(0, 1000).Draw(t, "before"))
@@ -85,7 +85,7 @@ func TestLinesAreCountedOnce(t *testing.T) {
 func TestRatesAfterRestarts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w := &world{now: now, lines: map[int]float64{0: 500, 1: 700}}
-	w.job = &view.Job{JobStatus: launcher.JobStatus{ID: "x", Phase: "running", Submitted: now.Add(-time.Hour), Nodes: []string{"n1"}}}
+	w.job = &view.Job{JobStatus: report.JobStatus{ID: "x", Phase: "running", Submitted: now.Add(-time.Hour), Nodes: []string{"n1"}}}
 	w.job.Ranks = []*view.Rank{w.rank(0, 0), w.rank(1, 0)}
 	var c tally
 	want := func(what string, lines float64) {
@@ -140,7 +140,7 @@ func TestSteps(t *testing.T) {
 // TestLedgerCounters: what a job's ledger corrects later makes no counter fall.
 func TestLedgerCounters(t *testing.T) {
 	g := &report.Goodput{Unit: "GPU", Training: 10, Starting: 2, Costs: []report.Cost{{Cause: "oom", Node: "a", Interruptions: 2, Hours: 1}}}
-	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Jobs: []*view.Job{{JobStatus: launcher.JobStatus{ID: "x", Phase: "running", Goodput: g}}}}
+	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Jobs: []*view.Job{{JobStatus: report.JobStatus{ID: "x", Phase: "running", Goodput: g}}}}
 	c := New(Jobs, &pinned{s})
 	has(t, text(t, c), `golaunch_goodput_seconds_total{job="x",state="training"} 36000`, `golaunch_goodput_seconds_total{job="x",state="starting"} 7200`,
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_attempts_total{cause="start",job="x"} 1`)
@@ -158,7 +158,7 @@ func TestSilentRanks(t *testing.T) {
 	r.Now.BeatAge, r.Now.GPUUse, r.Now.SilenceAge = 2, 0.9, 4
 	lost := w.rank(1, 0)
 	lost.Node, lost.Now.BeatAge = "n2", 9000
-	w.job = &view.Job{JobStatus: launcher.JobStatus{ID: "x", Phase: "running", Nodes: []string{"n1"}, Ranks: 2}, Ranks: []*view.Rank{r, lost}}
+	w.job = &view.Job{JobStatus: report.JobStatus{ID: "x", Phase: "running", Nodes: []string{"n1"}, Ranks: 2}, Ranks: []*view.Rank{r, lost}}
 	s := &view.State{At: w.now, Source: "a", Version: "v1", Jobs: []*view.Job{w.job}}
 	c := New(Jobs, &pinned{s})
 	has(t, text(t, c), `golaunch_heartbeat_age_seconds{job="x"} 2`, `golaunch_output_age_seconds{job="x"} 4`,

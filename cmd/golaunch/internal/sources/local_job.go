@@ -23,7 +23,7 @@ type LocalJob struct {
 	lost func()
 
 	mu   sync.Mutex
-	last launcher.Status
+	last report.Status
 	// over is closed when the result is known or cannot come. It is nil while no goroutine waits
 	// for the result.
 	over   chan struct{}
@@ -37,7 +37,7 @@ const lastWords = 3 * time.Second
 
 // Query asks the coordinator, or returns the last state. It does not wait for a coordinator whose
 // job is known to be over.
-func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if over := l.waits(); over != nil {
@@ -90,7 +90,7 @@ func (l *LocalJob) gone(ctx context.Context) bool {
 }
 
 // note keeps the coordinator's answer and starts to wait for the result.
-func (l *LocalJob) note(s launcher.Status, whole bool) {
+func (l *LocalJob) note(s report.Status, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if whole {
@@ -122,13 +122,13 @@ func (l *LocalJob) since() time.Time {
 }
 
 // past returns the last state of a job that is over.
-func (l *LocalJob) past(ctx context.Context) (launcher.Status, bool) {
+func (l *LocalJob) past(ctx context.Context) (report.Status, bool) {
 	l.AwaitResult(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.last.Jobs, func(j launcher.JobStatus) bool { return j.ID == l.job })
+	i := slices.IndexFunc(l.last.Jobs, func(j report.JobStatus) bool { return j.ID == l.job })
 	if i < 0 || l.closed {
-		return launcher.Status{}, false
+		return report.Status{}, false
 	}
 	if l.ended.IsZero() {
 		if l.ended = time.Now(); l.result == nil {
@@ -140,7 +140,7 @@ func (l *LocalJob) past(ctx context.Context) (launcher.Status, bool) {
 	if j.Waits = "its coordinator is gone; where it was started is told how it ended"; j.Result != nil {
 		j.Waits = j.Result.Reason
 	}
-	return launcher.Status{Jobs: []launcher.JobStatus{j}}, true
+	return report.Status{Jobs: []report.JobStatus{j}}, true
 }
 
 // AwaitResult waits a limited time for the result, after the coordinator is gone.

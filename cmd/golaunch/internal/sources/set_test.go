@@ -8,14 +8,13 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestMetricsOfAJobThatVanished: the page shows what was known of a job whose coordinator is gone,
 // and the metrics that nobody answers for it, unless it was told how the job ended.
 func TestMetricsOfAJobThatVanished(t *testing.T) {
-	known := launcher.Status{Version: "v1", Since: time.Now(), Jobs: []launcher.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
+	known := report.Status{Version: "v1", Since: time.Now(), Jobs: []report.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
 	for _, result := range []*report.Result{nil, {Ending: report.EndSuccess}} {
 		said := 0
 		job := &LocalJob{job: "x", last: known, result: result, lost: func() { said++ }}

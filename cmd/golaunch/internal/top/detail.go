@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // factLines is how many facts there are of a rank.
@@ -64,7 +64,7 @@ func gpuOf(r *Rank) string {
 func (s *screen) eventCount() int { return max(1, len(s.moments())) }
 
 // moments are the decisions about the job that is shown or selected, or about one attempt of it.
-func (s *screen) moments() []launcher.Moment {
+func (s *screen) moments() []report.Moment {
 	j, attempt := s.job(), s.chosen().attempt-1
 	switch {
 	case j == nil:
@@ -72,7 +72,7 @@ func (s *screen) moments() []launcher.Moment {
 	case attempt < 0:
 		return j.History
 	}
-	return slices.DeleteFunc(slices.Clone(j.History), func(m launcher.Moment) bool { return m.Attempt != attempt })
+	return slices.DeleteFunc(slices.Clone(j.History), func(m report.Moment) bool { return m.Attempt != attempt })
 }
 
 // events lists the decisions about the job that is shown or selected, the newest last.
@@ -94,7 +94,7 @@ func (s *screen) events(l *look, height int) (string, []string) {
 	return fmt.Sprintf("events of %s: %d", name, len(all)), lines
 }
 
-func (s *screen) event(l *look, m launcher.Moment) string {
+func (s *screen) event(l *look, m report.Moment) string {
 	attempt := units.Unknown
 	if m.Attempt >= 0 {
 		attempt = fmt.Sprint("#", m.Attempt)
@@ -116,7 +116,7 @@ func (s *screen) event(l *look, m launcher.Moment) string {
 	return l.pieces(line, s.width) + "  " + l.paint(role, cut(why, s.width-used, l.ellipsis))
 }
 
-func momentRole(m launcher.Moment) role {
+func momentRole(m report.Moment) role {
 	switch m.To {
 	case "training":
 		return good

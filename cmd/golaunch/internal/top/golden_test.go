@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
-	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 var rewrite = flag.Bool("rewrite", false, "accept the pictures in testdata as they are drawn now")
@@ -180,11 +180,11 @@ func TestSlow(t *testing.T) {
 // source is a coordinator that answers what a test says.
 type source struct {
 	viewtest.Cluster
-	status  launcher.Status
+	status  report.Status
 	samples []launcher.NodeSamples
 }
 
-func (s *source) Query(context.Context, launcher.Query) (launcher.Status, error) {
+func (s *source) Query(context.Context, launcher.Query) (report.Status, error) {
 	return s.status, nil
 }
 
@@ -211,11 +211,11 @@ func unmeasured() launcher.Usage {
 
 // alone is a job of four ranks on this machine, without GPUs, of which one does not go on.
 func alone(now time.Time) *source {
-	s := &source{status: launcher.Status{
-		Version: "v1.0.0", Nodes: []launcher.NodeStatus{{Node: placement.Node{Name: "laptop", CPUs: 8}, Holds: []launcher.Holding{{Job: "5f3a"}}}},
-		Jobs: []launcher.JobStatus{{
+	s := &source{status: report.Status{
+		Version: "v1.0.0", Nodes: []report.NodeStatus{{Name: "laptop", CPUs: 8, Holds: []report.Holding{{Job: "5f3a"}}}},
+		Jobs: []report.JobStatus{{
 			ID: "5f3a", Title: "python3 train.py", Phase: "running", Waits: "4 ranks to end", Submitted: now.Add(-90 * time.Second), MaxRestarts: 3,
-			Nodes: []string{"laptop"}, Ranks: 4, History: []launcher.Moment{
+			Nodes: []string{"laptop"}, Ranks: 4, History: []report.Moment{
 				{At: now.Add(-90 * time.Second), To: "starting", Reason: "attempt 0 starts"}, {At: now.Add(-89 * time.Second), To: "training", Reason: "4 ranks run"},
 			},
 		}},
@@ -240,7 +240,7 @@ func alone(now time.Time) *source {
 // TestSmallPictures are of clusters that are not simulated by viewtest.
 func TestSmallPictures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		same(t, "empty", pictured(watched(t, &source{status: launcher.Status{Version: "v1.0.0"}})))
+		same(t, "empty", pictured(watched(t, &source{status: report.Status{Version: "v1.0.0"}})))
 		p := watched(t, alone(time.Now()))
 		same(t, "alone", pictured(p))
 		same(t, "alone-ranks", pictured(p, "enter"))

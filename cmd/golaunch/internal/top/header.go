@@ -97,7 +97,7 @@ func (s *screen) clusterSummary() []piece {
 	p := s.picture
 	gpus, silent, run, wait, over := 0, 0, 0, 0, 0
 	for _, n := range p.Nodes {
-		gpus, silent = gpus+len(n.NodeStatus.Node.GPUs), silent+btoi(n.Silent > 0)
+		gpus, silent = gpus+len(n.GPUs), silent+btoi(n.Silent > 0)
 	}
 	for _, j := range p.Jobs {
 		run, over = run+btoi(j.Phase == "running"), over+btoi(j.Over())

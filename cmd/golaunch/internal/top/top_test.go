@@ -77,7 +77,7 @@ func TestAnyScreen(t *testing.T) {
 		began := time.Now().Add(-10 * time.Minute)
 		hostile := alone(time.Now())
 		hostile.status.Jobs[0].ID, hostile.status.Jobs[0].Waits = "漢字\x1b[31m漢字漢字漢字漢字漢字", strings.Repeat("\u0301x漢", 100)
-		hostile.status.Nodes[0].Node.Name = "\x1b]0;x\a" + strings.Repeat("e\u0301", 50)
+		hostile.status.Nodes[0].Name = "\x1b]0;x\a" + strings.Repeat("e\u0301", 50)
 		for _, s := range []view.Source{
 			&viewtest.Cluster{Nodes: 9, Slow: 1, Began: began}, &viewtest.Cluster{Nodes: 1, Slow: -1, Began: began}, alone(time.Now()), hostile, &source{},
 			&viewtest.Cluster{Fails: func() error { return errors.New("x\x1b[1m") }},
@@ -350,9 +350,9 @@ func BenchmarkPicture(b *testing.B) {
 // TestLastAttempt of a job that has failed is what it failed of.
 func TestLastAttempt(t *testing.T) {
 	now := time.Unix(1e6, 0)
-	j := &view.Job{JobStatus: launcher.JobStatus{
+	j := &view.Job{JobStatus: report.JobStatus{
 		ID: "a", Phase: "finished", Finished: now, Result: &report.Result{Ending: report.EndBudget, Reason: "rank 0 exited with code 3"},
-		History: []launcher.Moment{{At: now.Add(-time.Minute), To: "starting", Reason: "attempt 0 starts"}},
+		History: []report.Moment{{At: now.Add(-time.Minute), To: "starting", Reason: "attempt 0 starts"}},
 	}}
 	s := pictured(NewPicture(&view.State{At: now, Jobs: []*view.Job{j}}), "a")
 	if r := s.rows.row(0); r.level != Bad || r.cells[3] != "rank 0 exited with code 3" {
@@ -364,7 +364,7 @@ func TestLastAttempt(t *testing.T) {
 func TestOutput(t *testing.T) {
 	r := &view.Rank{Job: "a", Now: unmeasured()}
 	r.Now.Lines, r.Now.LogBytes, r.Now.SilenceAge = 0, 0, 13
-	j := &view.Job{JobStatus: launcher.JobStatus{ID: "a", Phase: "running"}, Ranks: []*view.Rank{r}}
+	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running"}, Ranks: []*view.Rank{r}}
 	s := pictured(NewPicture(&view.State{At: time.Unix(1e6, 0), Jobs: []*view.Job{j}}), "enter", "enter")
 	if frame := s.frame(); strings.Contains(frame, "13s") || !strings.Contains(frame, "none yet") {
 		t.Error(frame)

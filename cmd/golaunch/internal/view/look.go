@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -24,7 +25,7 @@ func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*
 // Look asks once what the ranks of a job do, and which were slow of late. It does not look for
 // stragglers among very many ranks: only a watching client, such as golaunch top, reads the samples
 // of so many.
-func Look(ctx context.Context, s Source, job launcher.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
+func Look(ctx context.Context, s Source, job report.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
 	if job.Ranks > maxLookBack || job.Phase != "running" {
 		ranks, err := Ranks(ctx, s, job.ID, within)
 		return ranks, Slow{Ratio: math.NaN()}, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Options say what a [Model] keeps.
@@ -44,7 +45,7 @@ type Model struct {
 
 // portion is what one source has reported.
 type portion struct {
-	status launcher.Status
+	status report.Status
 	// asked is when the source was asked last, and answered when it last answered.
 	asked, answered time.Time
 	trouble         error
@@ -351,7 +352,7 @@ func (m *Model) prune(p *portion) {
 		jobs[j.ID] = true
 	}
 	for _, n := range p.status.Nodes {
-		nodes[n.Node.Name] = true
+		nodes[n.Name] = true
 	}
 	maps.DeleteFunc(p.ranks, func(of subject, _ *Rank) bool { return !jobs[of.job] })
 	maps.DeleteFunc(p.nodes, func(name string, _ *Node) bool { return !nodes[name] })
@@ -376,7 +377,7 @@ func (m *Model) State() *State {
 		s.Version, s.Since = cmp.Or(s.Version, p.status.Version), p.status.Since
 		s.add(p)
 	}
-	slices.SortStableFunc(s.Nodes, func(a, b *Node) int { return compare(a.NodeStatus.Node.Name, b.NodeStatus.Node.Name) })
+	slices.SortStableFunc(s.Nodes, func(a, b *Node) int { return compare(a.Name, b.Name) })
 	slices.SortStableFunc(s.Jobs, func(a, b *Job) int { return a.Submitted.Compare(b.Submitted) })
 	return s
 }
@@ -384,7 +385,7 @@ func (m *Model) State() *State {
 func (s *State) add(p *portion) {
 	for _, n := range p.status.Nodes {
 		node := &Node{Now: unknown()}
-		if measured := p.nodes[n.Node.Name]; measured != nil {
+		if measured := p.nodes[n.Name]; measured != nil {
 			*node = *measured
 		}
 		node.NodeStatus = n
@@ -429,7 +430,7 @@ func (p *portion) judge(until, began time.Time) {
 		p.slow[j.ID] = p.judges[j.ID].consider(j.Ranks, mine, until, time.Second)
 	}
 	maps.DeleteFunc(p.judges, func(id string, _ *judge) bool {
-		return !slices.ContainsFunc(p.status.Jobs, func(j launcher.JobStatus) bool { return j.ID == id })
+		return !slices.ContainsFunc(p.status.Jobs, func(j report.JobStatus) bool { return j.ID == id })
 	})
 }
 

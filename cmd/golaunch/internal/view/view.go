@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Source is a coordinator: a [launcher.Client].
 type Source interface {
-	Query(ctx context.Context, q launcher.Query) (launcher.Status, error)
+	Query(ctx context.Context, q launcher.Query) (report.Status, error)
 	Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error]
 	Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[launcher.Pong, error]
 	Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error]
@@ -46,7 +47,7 @@ type State struct {
 
 // Node is a machine and what it does.
 type Node struct {
-	launcher.NodeStatus
+	report.NodeStatus
 	// Now is the newest sample. Samples are all known ones, the oldest first, in this machine's
 	// time.
 	Now     launcher.Usage
@@ -58,7 +59,7 @@ type Node struct {
 
 // Job is a job and its ranks.
 type Job struct {
-	launcher.JobStatus
+	report.JobStatus
 	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is not among them.
 	Ranks []*Rank
 	// Progress is what the ranks report.
@@ -88,7 +89,7 @@ type Progress = launcher.Progress
 
 // Node finds a node by its name; nil if there is none.
 func (s *State) Node(name string) *Node {
-	i, found := slices.BinarySearchFunc(s.Nodes, name, func(n *Node, name string) int { return compare(n.NodeStatus.Node.Name, name) })
+	i, found := slices.BinarySearchFunc(s.Nodes, name, func(n *Node, name string) int { return compare(n.Name, name) })
 	if !found {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // totals are the numbers of a cluster.
@@ -116,14 +116,14 @@ func (p parts) cluster(of *alert.Picture) {
 	p.add("jobs", jobs)
 	use := useByNode(s)
 	each := func(value func(*view.Node) float64) iter.Seq[float64] { return values(s.Nodes, value) }
-	p.texts("n.name", values(s.Nodes, func(n *view.Node) string { return n.NodeStatus.Node.Name }))
+	p.texts("n.name", values(s.Nodes, func(n *view.Node) string { return n.Name }))
 	p.texts("n.state", values(s.Nodes, stateOf))
 	p.texts("n.jobs", values(s.Nodes, holders))
-	p.numbers("n.gpus", whole, each(func(n *view.Node) float64 { return float64(len(n.NodeStatus.Node.GPUs)) }))
-	p.numbers("n.used", whole, each(func(n *view.Node) float64 { return float64(used(n)) }))
-	p.numbers("n.gpu_use", 3, each(func(n *view.Node) float64 { return mean(use[n.NodeStatus.Node.Name]) }))
+	p.numbers("n.gpus", whole, each(func(n *view.Node) float64 { return float64(len(n.GPUs)) }))
+	p.numbers("n.used", whole, each(func(n *view.Node) float64 { return float64(n.GPUsUsed()) }))
+	p.numbers("n.gpu_use", 3, each(func(n *view.Node) float64 { return mean(use[n.Name]) }))
 	p.numbers("n.cpus", 3, each(func(n *view.Node) float64 { return n.Now.CPUs }))
-	p.numbers("n.cores", whole, each(func(n *view.Node) float64 { return float64(n.NodeStatus.Node.CPUs) }))
+	p.numbers("n.cores", whole, each(func(n *view.Node) float64 { return float64(n.CPUs) }))
 	p.numbers("n.memory", 3, each(func(n *view.Node) float64 { return n.Now.Memory }))
 	p.numbers("n.memory_total", 3, each(func(n *view.Node) float64 { return n.Now.MemoryTotal }))
 	p.numbers("n.received", 3, each(func(n *view.Node) float64 { return n.Now.Received }))
@@ -135,7 +135,7 @@ func (p parts) cluster(of *alert.Picture) {
 func totalsOf(s *view.State) totals {
 	t := totals{Nodes: len(s.Nodes)}
 	for _, n := range s.Nodes {
-		t.GPUs, t.Used = t.GPUs+len(n.NodeStatus.Node.GPUs), t.Used+used(n)
+		t.GPUs, t.Used = t.GPUs+len(n.GPUs), t.Used+n.GPUsUsed()
 		switch stateOf(n) {
 		case "silent":
 			t.Silent++
@@ -170,7 +170,7 @@ func stateOf(n *view.Node) string {
 		return "silent"
 	case n.Drained:
 		return "drained"
-	case slices.ContainsFunc(n.Excluded, func(x launcher.Exclusion) bool { return x.Job == "" }):
+	case slices.ContainsFunc(n.Excluded, func(x report.Exclusion) bool { return x.Job == "" }):
 		return "avoided"
 	}
 	return "ready"
@@ -182,17 +182,6 @@ func holders(n *view.Node) string {
 		jobs = append(jobs, h.Job)
 	}
 	return strings.Join(jobs, ", ")
-}
-
-// used counts the GPUs that are held.
-func used(n *view.Node) int {
-	held := map[int]bool{}
-	for _, h := range n.Holds {
-		for _, g := range h.GPUs {
-			held[g] = true
-		}
-	}
-	return len(held)
 }
 
 // useByNode is what the GPUs of ranks do, by node.

@@ -73,10 +73,10 @@ func (p parts) node(of *alert.Picture, name string) {
 const maxSamples = 1000
 
 func machineOf(n *view.Node, s *view.State) machine {
-	own := n.NodeStatus.Node
+	own := n.NodeStatus
 	m := machine{
 		Name: text(own.Name, maxName), State: stateOf(n), Silent: real(n.Silent.Seconds()), Missing: text(n.Missing, maxReason),
-		Heard: real(ago(s.At, n.Heard)), GPUs: len(own.GPUs), Used: used(n), Cores: own.CPUs, Memory: real(math.NaN()),
+		Heard: real(ago(s.At, n.Heard)), GPUs: len(own.GPUs), Used: n.GPUsUsed(), Cores: own.CPUs, Memory: real(math.NaN()),
 		Labels: []string{}, Holds: []hold{}, Excluded: []exclusion{},
 	}
 	if own.Addr.IsValid() {

@@ -90,15 +90,15 @@ type broken struct{ *viewtest.Cluster }
 const evil = `50%/<img src=x onerror=alert(1)>`
 
 // Query has the job beside the others.
-func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+func (b broken) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
 	if q.Job == evil {
 		q.Job = ""
 	}
 	s, err := b.Cluster.Query(ctx, q)
 	bad := evil + "\x1b[31m\u202e\x00"
-	s.Jobs = append(s.Jobs, launcher.JobStatus{
+	s.Jobs = append(s.Jobs, report.JobStatus{
 		ID: evil, Title: bad, Phase: "finished", Waits: bad, Submitted: b.Began, Finished: b.Began.Add(time.Minute), Nodes: []string{bad}, Ranks: 8, Attempt: 3,
-		History: []launcher.Moment{
+		History: []report.Moment{
 			{At: b.Began, To: "training", Reason: bad},
 			{At: b.Began.Add(30 * time.Second), Attempt: 3, To: "stopping", Cause: bad, Node: bad, Reason: bad},
 		},
@@ -277,8 +277,8 @@ func TestAHiddenPage(t *testing.T) {
 type over struct{ *viewtest.Cluster }
 
 // Query has the job alone.
-func (o over) Query(context.Context, launcher.Query) (launcher.Status, error) {
-	return launcher.Status{Version: "v0.9.0", Since: o.Began, Jobs: []launcher.JobStatus{{
+func (o over) Query(context.Context, launcher.Query) (report.Status, error) {
+	return report.Status{Version: "v0.9.0", Since: o.Began, Jobs: []report.JobStatus{{
 		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
 		Result: &report.Result{Code: 1, Ending: report.EndProgram, Reason: "stood still", Cause: &report.Failure{
 			Why: "rank 3 lags behind", Rank: 3, Attempt: 2, Step: 1200, Hung: true,
@@ -406,11 +406,11 @@ func TestFindings(t *testing.T) {
 // plainNodes is a cluster whose nodes have no GPUs, labels, and names that do not count with zeros.
 type plainNodes struct{ *viewtest.Cluster }
 
-func (c plainNodes) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+func (c plainNodes) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
 	s, err := c.Cluster.Query(ctx, q)
 	for i := range s.Nodes {
-		s.Nodes[i].Node.Name, s.Nodes[i].Node.GPUs, s.Nodes[i].Silent = fmt.Sprint("node", i+1), nil, 0
-		s.Nodes[i].Node.Labels = map[string]string{"golaunch.dev/some-long-label": "with-a-long-value", "rack": "7"}
+		s.Nodes[i].Name, s.Nodes[i].GPUs, s.Nodes[i].Silent = fmt.Sprint("node", i+1), nil, 0
+		s.Nodes[i].Labels = map[string]string{"golaunch.dev/some-long-label": "with-a-long-value", "rack": "7"}
 	}
 	return s, err
 }

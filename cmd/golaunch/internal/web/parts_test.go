@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // stateOfCluster is what a model has of a cluster after some seconds.
@@ -354,7 +355,7 @@ func TestNobodyWatches(t *testing.T) {
 
 // BenchmarkPage is the work of a second for a page of 8,000 ranks.
 func BenchmarkPage(b *testing.B) {
-	s := &view.State{At: time.Now(), Jobs: []*view.Job{{JobStatus: launcher.JobStatus{ID: "job", Ranks: 8000}}}}
+	s := &view.State{At: time.Now(), Jobs: []*view.Job{{JobStatus: report.JobStatus{ID: "job", Ranks: 8000}}}}
 	times := make([][]float64, 8000)
 	for i := range times {
 		times[i] = slices.Repeat([]float64{0.4}, maxSlots)

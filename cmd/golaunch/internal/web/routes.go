@@ -18,6 +18,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // policy lets a page load only files of this server, treats no text as markup, and forbids frames.
@@ -208,7 +209,7 @@ func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
 	errs := []error{fmt.Errorf("no coordinator has a job %q", job)}
 	for _, source := range s.opts.Sources() {
 		status, err := source.Query(ctx, launcher.Query{Job: job, Jobs: true, Brief: true})
-		if err == nil && slices.ContainsFunc(status.Jobs, func(j launcher.JobStatus) bool { return j.ID == job }) {
+		if err == nil && slices.ContainsFunc(status.Jobs, func(j report.JobStatus) bool { return j.ID == job }) {
 			return source, nil
 		}
 		if err != nil && !errors.Is(err, launcher.ErrNotThere) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
-	"github.com/golaunch/golaunch/placement"
 )
 
 // Cluster is a cluster of Nodes with eight GPUs each, at a time: one job trains on all but the last
@@ -59,24 +58,24 @@ func (c *Cluster) training() int { return max(1, c.Nodes-c.Nodes/8) }
 func (c *Cluster) node(i int) string { return fmt.Sprintf("gpu%04d", i) }
 
 // Query describes the cluster.
-func (c *Cluster) Query(_ context.Context, q launcher.Query) (launcher.Status, error) {
+func (c *Cluster) Query(_ context.Context, q launcher.Query) (report.Status, error) {
 	if err := c.fails(); err != nil {
-		return launcher.Status{}, err
+		return report.Status{}, err
 	}
-	s := launcher.Status{Version: "v0.9.0", Since: c.Began}
+	s := report.Status{Version: "v0.9.0", Since: c.Began}
 	for i := range c.Nodes {
-		n := launcher.NodeStatus{Node: placement.Node{
+		n := report.NodeStatus{
 			Name: c.node(i), Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), CPUs: 96, Memory: 2 << 40,
-		}}
-		hold := launcher.Holding{Job: "llama-70b"}
+		}
+		hold := report.Holding{Job: "llama-70b"}
 		if i >= c.training() {
 			hold.Job = "moe-ablation-3"
 		}
 		for g := range gpusPerNode {
-			n.Node.GPUs = append(n.Node.GPUs, placement.GPU{Index: g, UUID: fmt.Sprintf("GPU-%04d-%d", i, g)})
+			n.GPUs = append(n.GPUs, report.GPU{Index: g, UUID: fmt.Sprintf("GPU-%04d-%d", i, g)})
 			hold.GPUs = append(hold.GPUs, g)
 		}
-		n.Holds = []launcher.Holding{hold}
+		n.Holds = []report.Holding{hold}
 		if i == c.Nodes-1 && i > 0 {
 			n.Silent = 7 * time.Second
 		}
@@ -88,12 +87,12 @@ func (c *Cluster) Query(_ context.Context, q launcher.Query) (launcher.Status, e
 		}
 	}
 	if q.Job != "" && len(s.Jobs) == 0 {
-		return launcher.Status{}, fmt.Errorf("there is no job %q here", q.Job)
+		return report.Status{}, fmt.Errorf("there is no job %q here", q.Job)
 	}
 	return s, nil
 }
 
-func (c *Cluster) jobs() []launcher.JobStatus {
+func (c *Cluster) jobs() []report.JobStatus {
 	var first, last []string
 	for i := range c.Nodes {
 		if i < c.training() {
@@ -104,14 +103,14 @@ func (c *Cluster) jobs() []launcher.JobStatus {
 	}
 	at := func(minutes float64) time.Time { return c.Began.Add(time.Duration(minutes * float64(time.Minute))) }
 	ranks := len(first) * gpusPerNode
-	jobs := []launcher.JobStatus{{
+	jobs := []report.JobStatus{{
 		ID: "llama-70b", Title: "python train.py --config 70b.yaml", Phase: "running", Waits: fmt.Sprintf("%d ranks to end", ranks),
 		Submitted: c.Began, Attempt: 1, Restarts: 1, MaxRestarts: 3, Nodes: first, Ranks: ranks, GPUs: ranks,
 		Goodput: &report.Goodput{
 			Unit: "GPU", Goodput: 0.971, Hours: 512, Training: 497.1, Lost: 5.2, Starting: 4.1, Stopping: 0.6, Backoff: 0.2, Waiting: 4.8,
 			Interruptions: 1, Costs: []report.Cost{{Cause: "gpu-lost", Node: c.node(0), Interruptions: 1, Hours: 9.7, Lost: 5.2}},
 		},
-		History: []launcher.Moment{
+		History: []report.Moment{
 			{At: at(0), Attempt: 0, To: "starting", Reason: fmt.Sprintf("attempt 0 starts on %d nodes", len(first))},
 			{At: at(0.5), Attempt: 0, To: "training", Reason: fmt.Sprintf("%d ranks run", ranks)},
 			{At: at(8), Attempt: 0, To: "stopping", Cause: "gpu-lost", Node: c.node(0), Reason: "rank 3 on " + c.node(0) + " (gpu 3) exited with code 1: the GPU is lost (Xid 79)"},
@@ -121,19 +120,19 @@ func (c *Cluster) jobs() []launcher.JobStatus {
 		},
 	}}
 	if len(last) > 0 {
-		jobs = append(jobs, launcher.JobStatus{
+		jobs = append(jobs, report.JobStatus{
 			ID: "moe-ablation-3", Title: "python -m moe.train --experts 64", Phase: "backoff", Waits: "attempt 3 follows after a backoff",
 			Submitted: at(3), Attempt: 2, Restarts: 2, MaxRestarts: 3, Nodes: last, Ranks: len(last) * gpusPerNode, GPUs: len(last) * gpusPerNode,
-			History: []launcher.Moment{
+			History: []report.Moment{
 				{At: at(3), Attempt: 0, To: "starting", Reason: "attempt 0 starts"},
 				{At: at(9), Attempt: 2, To: "backoff", Cause: "oom", Node: last[0], Reason: "rank 0 on " + last[0] + " died of SIGKILL (out of memory)"},
 			},
 		})
 	}
-	return append(jobs, launcher.JobStatus{
+	return append(jobs, report.JobStatus{
 		ID: "eval-nightly", Title: "python eval.py", Phase: "gathering", Waits: fmt.Sprintf("%d of %d nodes are free; 16 GPUs are wanted", 0, c.Nodes),
 		Submitted: at(5), Detached: true, MaxRestarts: 3,
-	}, launcher.JobStatus{
+	}, report.JobStatus{
 		ID: "tokenize", Title: "python tokenize.py <script>alert(1)</script> \x1b[31mred", Phase: "finished", Waits: "all ranks exited with code 0", Submitted: at(1), Finished: at(4),
 		Nodes: first[:1], Result: &report.Result{Ending: report.EndSuccess, Reason: "all ranks exited with code 0", Attempts: 1},
 	})

@@ -1,0 +1,43 @@
+package report
+
+import "fmt"
+
+// RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
+type RAS struct {
+	// NCCL is the version of the rank that was asked; empty when none answers, and Why then says why.
+	NCCL string `json:"nccl,omitempty"`
+	Why  string `json:"why,omitempty"`
+	// Communicators counts those of the job, Processes the processes in them, and Responding those
+	// that have answered.
+	Communicators int `json:"communicators"`
+	Processes     int `json:"processes"`
+	Responding    int `json:"responding"`
+	// Behind are those that others wait for, 16 at most.
+	Behind []Laggard `json:"behind"`
+}
+
+// Laggard is a process that has started fewer collectives than others, or does not answer them.
+type Laggard struct {
+	// Host is an IP address.
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+	Why  string `json:"why"`
+}
+
+// maxLaggards bounds those that a line names.
+const maxLaggards = 4
+
+// String returns all of it in one line.
+func (r RAS) String() string {
+	if r.NCCL == "" {
+		return r.Why
+	}
+	text := fmt.Sprintf("%d of %d processes respond (NCCL %s, communicators: %d)", r.Responding, r.Processes, r.NCCL, r.Communicators)
+	for i, l := range r.Behind {
+		if i == maxLaggards {
+			return fmt.Sprintf("%s; and %d more", text, len(r.Behind)-i)
+		}
+		text += fmt.Sprintf("; process %d at %s is behind: %s", l.PID, l.Host, l.Why)
+	}
+	return text
+}

@@ -1,0 +1,140 @@
+package report
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Status is a cluster as it stands.
+type Status struct {
+	// Version is the coordinator's golaunch, and Since when it started.
+	Version string
+	Since   time.Time
+	// Coordinators are the addresses, HOST:PORT, of a cluster with several, the leader first; empty
+	// for one. Silent are those of them that do not answer the leader.
+	Coordinators, Silent []string
+	// Nodes are sorted by name.
+	Nodes []NodeStatus
+	// Jobs are in the order of submission: all that are not over, and the last that are.
+	Jobs []JobStatus
+}
+
+// NodeStatus is one node of a cluster.
+type NodeStatus struct {
+	Name string
+	// Addr is the address at which other nodes reach this one.
+	Addr netip.Addr
+	GPUs []GPU
+	// CPUs counts the logical CPUs that ranks may use, and Memory is in bytes; 0 where unknown.
+	CPUs   int
+	Memory int64
+	Labels map[string]string
+	// Silent is for how long the coordinator has not heard of an agent whose connection is broken;
+	// 0 while it is connected.
+	Silent time.Duration
+	// Drained says that the node gets no more ranks.
+	Drained bool
+	// Holds are what each job and reservation has there, in the order of submission.
+	Holds []Holding
+	// Excluded are the jobs that use the node only if others will not do.
+	Excluded []Exclusion
+}
+
+// Holding is what a job or a reservation has of a node.
+type Holding struct {
+	Job string `json:"job"`
+	// GPUs are indexes; a job without GPUs has none.
+	GPUs []int `json:"gpus"`
+}
+
+// Exclusion says that a job uses a node only if others will not do, because of failures there.
+type Exclusion struct {
+	// Job is empty for all new jobs: the hardware of the node failed in one.
+	Job   string    `json:"job,omitempty"`
+	Why   string    `json:"why"`
+	Until time.Time `json:"until"`
+}
+
+// NodeState says whether a node can be used.
+type NodeState string
+
+const (
+	NodeReady NodeState = "ready"
+	// NodeDrained means that the node gets no more ranks.
+	NodeDrained NodeState = "drained"
+	// NodeSilent means that the agent is not connected at the moment.
+	NodeSilent NodeState = "silent"
+)
+
+// State returns whether the node can be used.
+func (n NodeStatus) State() NodeState {
+	switch {
+	case n.Silent > 0:
+		return NodeSilent
+	case n.Drained:
+		return NodeDrained
+	}
+	return NodeReady
+}
+
+// GPUsUsed returns how many GPUs jobs and reservations hold.
+func (n NodeStatus) GPUsUsed() int {
+	used := map[int]bool{}
+	for _, h := range n.Holds {
+		for _, gpu := range h.GPUs {
+			used[gpu] = true
+		}
+	}
+	return len(used)
+}
+
+// JobStatus is one job of a cluster, or a reservation.
+type JobStatus struct {
+	ID string `json:"id"`
+	// Phase is "gathering" while the job waits for nodes, "preparing", "running", "stopping",
+	// "backoff" or "finished".
+	Phase string `json:"phase"`
+	// Waits says what the job waits for; once it is over, how it ended.
+	Waits string `json:"waits,omitempty"`
+	// Title is the command in one line.
+	Title string `json:"command"`
+	// Finished is zero before the end.
+	Submitted time.Time `json:"submitted"`
+	Finished  time.Time `json:"finished,omitzero"`
+	// Detached jobs go on without their client.
+	Detached bool `json:"detached"`
+	// Submitter is the uid of the user who submitted it; nil where the coordinator does not know it.
+	Submitter *uint32 `json:"submitter_uid,omitempty"`
+	// Reserve says that it is a reservation, and Within names the one that the job runs on.
+	Reserve bool   `json:"reservation"`
+	Within  string `json:"within,omitempty"`
+	// Attempt is the newest, from 0, and Restarts counts those so far, of MaxRestarts.
+	Attempt     int `json:"attempt"`
+	Restarts    int `json:"restarts"`
+	MaxRestarts int `json:"max_restarts"`
+	// Nodes are in the order of node ranks; of a job that is over, all that it ever had, by name.
+	Nodes []string `json:"nodes"`
+	// Ranks and GPUs count what it has now.
+	Ranks int `json:"ranks"`
+	GPUs  int `json:"gpus"`
+	// Result is nil before the end.
+	Result *Result `json:"result,omitempty"`
+	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and
+	// before the job has ranks.
+	Goodput *Goodput `json:"goodput,omitempty"`
+	// History is what was decided, in the order of time: the newest 64 moments.
+	History []Moment `json:"-"`
+}
+
+// Moment is something that was decided about a job.
+type Moment struct {
+	At time.Time
+	// Attempt is the newest that was started by then; -1 before the first.
+	Attempt int
+	// To is what the ranks spend their time on from then on: "starting", "training", "stopping",
+	// "backoff" or "waiting"; empty when that did not change, or nothing runs any more.
+	To string
+	// Cause and Node are why an attempt was stopped, and the node to blame; empty otherwise.
+	Cause, Node string
+	Reason      string
+}
