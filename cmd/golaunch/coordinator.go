@@ -29,10 +29,10 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d or the first of --port-range)",
 		launcher.DefaultPort))
-	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all coordinators of the cluster, 3, 5 or 7: give each the same list; any minority may be lost")
+	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all 3, 5 or 7 coordinators of the cluster, the same list for each; a minority may be lost")
 	f.StringVar(&o.PortRange, "port-range", "", cli.PortRangeUsage)
-	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
-	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
+	f.StringVar(&o.Store, "state-dir", "", "`directory` for the state that a restarted coordinator reads (~/.golaunch/HOST:PORT)")
+	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "how long a node may be silent; then its ranks are dead and it counts as lost")
 	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")
 	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")

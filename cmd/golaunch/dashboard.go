@@ -43,10 +43,10 @@ func newDashboard(s *cli.Console) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.where.Coordinator, "coordinator", "", whereUsage)
 	f.StringVar(&o.where.TokenFile, "token-file", "", cli.TokenUsage)
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one, of --port-range if that is given")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` for browsers; port 0 chooses a free one, from --port-range if given")
 	f.StringVar(&o.portRange, "port-range", "", cli.PortRangeUsage)
-	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
-	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty (GOLAUNCH_METRICS_TOKEN has the token itself)")
+	f.BoolVar(&o.stop, "allow-stop", false, "let users of the page stop jobs")
+	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to clients with the bearer token in `FILE`; without a file, do not (GOLAUNCH_METRICS_TOKEN has the token itself)")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
 	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		if _, err := metrics.ParseLevel(o.level); err != nil {
@@ -60,7 +60,7 @@ func newDashboard(s *cli.Console) *cobra.Command {
 	return c
 }
 
-const whereUsage = "`HOST:PORT` of the coordinator, or of several with commas between them; all that run on this machine when empty"
+const whereUsage = "`HOST:PORT` of the coordinator, or of several, separated by commas; all on this machine if empty"
 
 // run serves the page until a signal ends it.
 func (o *dashboardOptions) run(io *cli.Console) error {
@@ -85,7 +85,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	}
 	defer p.Close()
 	if open {
-		io.Warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
+		io.Warn(fmt.Errorf("the page at %s is plain HTTP: anyone who reads the link or the traffic can open it; "+
 			"better listen at 127.0.0.1 and forward that: %s", o.listen, web.Forward(loopback(l.Addr()), hostname())))
 	}
 	shown.Host, _, _ = net.SplitHostPort(o.listen)
@@ -105,7 +105,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*sources.Set, error) {
 	p, err := sources.NewSet(ctx, o.where, io.Warn)
 	if errors.Is(err, launcher.ErrNoCoordinator) && o.where.Coordinator == "" {
-		io.Say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
+		io.Say("no job of yours runs on this machine; the page will show jobs that start here. For a cluster's jobs give --coordinator HOST:PORT")
 		err = nil
 	}
 	return p, err
@@ -131,7 +131,7 @@ func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 	}
 	cluster, err := mtls.FindToken(o.where.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err == nil && cluster.ID() == token.ID() {
-		return cli.BadFlag("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
+		return cli.BadFlag("metrics-token-file", fmt.Errorf("%s has the cluster's token, which allows everything; make a token for metrics only: "+
 			"(umask 077; openssl rand -hex 32 >metrics.token)", cmp.Or(o.metricsToken, "GOLAUNCH_METRICS_TOKEN")))
 	}
 	shown.MetricsToken = token.Text()

@@ -32,10 +32,10 @@ type doctorOptions struct {
 
 func newDoctor(s *cli.Console) *cobra.Command {
 	var o doctorOptions
-	c := cli.NewVerb("doctor [--json] | --fabric [flags of run]", "say what is wrong with this machine, or between the nodes of a job", nil)
+	c := cli.NewVerb("doctor [--json] | --fabric [flags of run]", "find what is wrong with this machine, or between the nodes of a job", nil)
 	f := c.Flags()
 	o.Declare(f)
-	f.BoolVar(&o.fabric, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
+	f.BoolVar(&o.fabric, "fabric", false, "test how nodes communicate, in a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
 	cli.CompleteFlags(c)

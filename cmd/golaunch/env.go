@@ -22,7 +22,7 @@ import (
 
 func newEnv(s *cli.Console) *cobra.Command {
 	var o jobflags.Flags
-	c := cli.NewVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", jobflags.AfterDashes)
+	c := cli.NewVerb("env [flags]", "show the environment of a rank on this machine, and its network", jobflags.AfterDashes)
 	o.Declare(c.Flags())
 	cli.CompleteFlags(c)
 	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, runEnv(&o, s, c.Flags(), args) })

@@ -35,7 +35,7 @@ func newExplain(s *cli.Console) *cobra.Command {
 	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, from its logs", cli.Args(1, maxFiles))
 	f := c.Flags()
 	f.StringVar(&o.rules, "failure-rules", "", jobflags.RulesUsage)
-	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, where nothing tells it; -1 is unknown")
+	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, if the logs do not have it; -1 is unknown")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c

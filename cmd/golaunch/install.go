@@ -19,8 +19,8 @@ func newInstall(s *cli.Console) *cobra.Command {
 	c := cli.NewVerb("install DIR [--torchrun]", "copy golaunch into a directory", cli.Args(1, 1))
 	c.Long = "The binary needs nothing else. This is for where there is no cp, as in the image for containers: an init container copies golaunch into a\n" +
 		"volume that the container with your program has too. What is copied from that image is the build for glibc, which finds GPUs."
-	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there by which golaunch is torchrun")
-	c.Flags().BoolVar(&static, "static", false, "copy this very build, such as the static one of the image, for musl or no libc at all")
+	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there that runs golaunch as torchrun")
+	c.Flags().BoolVar(&static, "static", false, "copy this build even if the image has one for glibc; for musl, or no libc at all")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) {
 		from := "/proc/self/exe"
 		if _, err := os.Stat(forGlibc); err == nil && !static {

@@ -192,7 +192,7 @@ func newFabricRank(s *cli.Console) *cobra.Command {
 }
 
 func newController(s *cli.Console) *cobra.Command {
-	c := cli.NewVerb(internalverbs.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", cli.Args(0, 0))
+	c := cli.NewVerb(internalverbs.Controller, "serve the program at the other end of standard input, which runs groups of workers", cli.Args(0, 0))
 	c.Hidden = true
 	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		return 0, controller.Serve(context.Background(), os.Stdin, s.Stdout, s.Stderr)

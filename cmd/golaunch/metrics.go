@@ -28,13 +28,13 @@ type metricsOptions struct {
 
 func newMetrics(s *cli.Console) *cobra.Command {
 	var o metricsOptions
-	c := cli.NewVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file of them up to date", cli.Args(0, 1))
+	c := cli.NewVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file up to date", cli.Args(0, 1))
 	f := c.Flags()
-	f.StringVar(&o.Coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; when empty, the one that runs on this machine, and those of your jobs here")
+	f.StringVar(&o.Coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several, separated by commas; if empty, the one on this machine, and those of your jobs here")
 	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
-	f.StringVar(&o.textfile, "textfile", "", "write `FILE` for node-exporter's textfile collector, in one piece, instead of printing; its name ends in .prom")
-	f.DurationVar(&o.every, "every", 0, "write FILE again each `TIME` until this is stopped, and remove it then; once when 0")
-	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much is told apart: `job`, node or rank")
+	f.StringVar(&o.textfile, "textfile", "", "write `FILE` for node-exporter's textfile collector instead of printing; its name ends in .prom")
+	f.DurationVar(&o.every, "every", 0, "rewrite FILE each `TIME`, and remove it at the end; 0 writes it once")
+	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
 	c.ValidArgsFunction = o.CompleteJobs(false)
 	if err := c.RegisterFlagCompletionFunc("metrics-level", cobra.FixedCompletions([]cobra.Completion{"job", "node", "rank"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag

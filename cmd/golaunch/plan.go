@@ -29,7 +29,7 @@ type planOptions struct {
 
 func newPlan(s *cli.Console) *cobra.Command {
 	var o planOptions
-	c := cli.NewVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", jobflags.AfterDashes)
+	c := cli.NewVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and their environment", jobflags.AfterDashes)
 	f := c.Flags()
 	o.Declare(f)
 	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")

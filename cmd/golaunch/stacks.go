@@ -24,7 +24,7 @@ type stacksOptions struct {
 
 func newStacks(s *cli.Console) *cobra.Command {
 	var o stacksOptions
-	c := cli.NewVerb("stacks JOB", "print where the ranks of a job are in their Python programs, as one tree", cli.Args(1, 1))
+	c := cli.NewVerb("stacks JOB", "print the Python stacks of a job's ranks as one tree", cli.Args(1, 1))
 	o.Declare(c.Flags())
 	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for nodes")
 	c.ValidArgsFunction = o.CompleteJobs(false)

@@ -30,7 +30,7 @@ func newStatus(s *cli.Console) *cobra.Command {
 	var o statusOptions
 	c := cli.NewVerb("status [JOB]", "print a cluster's nodes and jobs", cli.Args(0, 1))
 	o.declare(c.Flags())
-	c.Flags().BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
+	c.Flags().BoolVar(&o.ras, "ras", false, "also ask the RAS service of JOB's NCCL; only for jobs in trouble, since some versions of NCCL crash when asked")
 	c.ValidArgsFunction = o.CompleteJobs(true)
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
 	return c
@@ -47,7 +47,7 @@ func newJobs(s *cli.Console) *cobra.Command {
 
 func (o *statusOptions) declare(f *pflag.FlagSet) {
 	o.ClusterFlags.Declare(f)
-	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
+	f.BoolVar(&o.all, "all", false, "also finished jobs")
 }
 
 // print prints the jobs, or only one, and the nodes if wanted.

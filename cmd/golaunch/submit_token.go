@@ -12,7 +12,7 @@ import (
 
 func newSubmitToken(s *cli.Console) *cobra.Command {
 	file := ""
-	c := cli.NewVerb("submit-token", "print a token for those who may submit jobs, and be no node", cli.Args(0, 0))
+	c := cli.NewVerb("submit-token", "print a token that can submit jobs but not be a node", cli.Args(0, 0))
 	c.Long = "It is made from the token of the cluster, which must be here. Where the ranks of jobs run as the user of their agent, whoever may\n" +
 		"submit one can read that token too: a submit token guards against accidents there, and is no boundary."
 	c.Flags().StringVar(&file, "token-file", "", cli.TokenUsage)

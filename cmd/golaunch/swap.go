@@ -19,9 +19,9 @@ type swapOptions struct {
 
 func newSwap(s *cli.Console) *cobra.Command {
 	var o swapOptions
-	c := cli.NewVerb("swap NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", cli.Args(1, 1))
+	c := cli.NewVerb("swap NODE [--within TIME]", "move a node's jobs to other nodes, and let the node leave", cli.Args(1, 1))
 	o.Declare(c.Flags())
-	c.Flags().DurationVar(&o.within, "within", 2*time.Minute, "how long the ranks of its jobs have to get ready, see GOLAUNCH_NOTICE_FILE")
+	c.Flags().DurationVar(&o.within, "within", 2*time.Minute, "how long the ranks of its jobs may prepare, see GOLAUNCH_NOTICE_FILE")
 	c.ValidArgsFunction = o.CompleteNodes()
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
 	return c

@@ -39,8 +39,8 @@ func newTop(s *cli.Console) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
 	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
-	f.BoolVar(&o.once, "once", false, "print one picture as text; the exit code is 1 where something is wrong")
-	f.BoolVar(&o.JSON, "json", false, "print one picture as JSON; the exit code is as with --once")
+	f.BoolVar(&o.once, "once", false, "print one picture as text; exit with 1 if something is wrong")
+	f.BoolVar(&o.JSON, "json", false, "print one picture as JSON; exit as with --once")
 	c.ValidArgsFunction = o.CompleteJobs(true)
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, strings.Join(args, "")) })
 	return c
