@@ -115,7 +115,7 @@ func (c *Console) Status(text string) {
 // returns nil at end of file and any other error of r. To stop it while other processes hold the
 // pipe open, close r.
 func (c *Console) Relay(r io.Reader, to Stream) error {
-	s := Splitter{printer: c.printer(to), stream: to, relays: c.folding}
+	s := Splitter{printer: c.printer(to), opts: SplitOptions{Source: Source{Stream: to}}, relays: c.folding}
 	defer s.End()
 	for {
 		n, err := r.Read(s.Buffer())

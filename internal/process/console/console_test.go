@@ -182,7 +182,7 @@ func TestTerminal(t *testing.T) {
 	if c.out != c.err {
 		t.Error("one terminal has two lanes")
 	}
-	v := Splitter{printer: c.out, prefix: []byte("[0] ")}
+	v := Splitter{printer: c.out, opts: SplitOptions{Prefix: "[0] "}}
 	feed(&v, "\x1b]0;title\a\x1b[31mred\x1b[2J\tx\n10%\r20%\r\n")
 	c.Say("peer said %q", "\x1b")
 	if err := c.Close(); err != nil {

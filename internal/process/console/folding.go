@@ -89,19 +89,19 @@ func (f *folding) expectWorld(size int) {
 
 // add takes lines of a rank, or returns false if they are to be shown as they are.
 func (f *folding) add(s *Splitter, lines []byte) bool {
-	if f == nil || len(s.prefix) == 0 {
+	if f == nil || len(s.opts.Prefix) == 0 {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seen[s.rank] = true
+	f.seen[s.opts.Rank] = true
 	if max(len(f.open), len(f.seen)) <= f.above {
 		return false
 	}
 	now := time.Now()
 	for len(lines) > 0 {
 		n := LineLen(lines)
-		f.show(f.folder.Add(fold.Line{Rank: s.rank, Stream: foldStream(s), Text: lines[:n], At: now}), s)
+		f.show(f.folder.Add(fold.Line{Rank: s.opts.Rank, Stream: foldStream(s), Text: lines[:n], At: now}), s)
 		lines = lines[n:]
 	}
 	f.startTimer(now)
@@ -110,7 +110,7 @@ func (f *folding) add(s *Splitter, lines []byte) bool {
 
 // foldStream keeps lines of different attempts apart: after a restart ranks print the same again.
 func foldStream(s *Splitter) fold.Stream {
-	return fold.Stream(2*(s.attempt%maxFoldedAttempts) + int(s.stream))
+	return fold.Stream(2*(s.opts.Attempt%maxFoldedAttempts) + int(s.opts.Stream))
 }
 
 // streamOf is the inverse of foldStream.
@@ -147,9 +147,9 @@ func (f *folding) flush() {
 // show shows groups with the patience of the splitter whose line completed them, if any.
 func (f *folding) show(groups []fold.Group, by *Splitter) {
 	for _, g := range groups {
-		s := Splitter{printer: f.console.printer(streamOf(g.Stream)), prefix: []byte(g.Who() + " ")}
+		s := Splitter{printer: f.console.printer(streamOf(g.Stream)), opts: SplitOptions{Prefix: g.Who() + " "}}
 		if by != nil {
-			s.cancel, s.patient = by.cancel, by.patient
+			s.opts.Cancel, s.patient = by.opts.Cancel, by.patient
 		}
 		s.show(append([]byte(Visible(g.Text())), '\n')) // visible off terminals too: it is no copy of a file
 	}
@@ -161,14 +161,14 @@ func (f *folding) relay(s *Splitter, lines []byte) bool {
 	if f == nil {
 		return false
 	}
-	plain := Splitter{printer: s.printer, cancel: s.cancel, patient: s.patient}
+	plain := Splitter{printer: s.printer, opts: SplitOptions{Cancel: s.opts.Cancel}, patient: s.patient}
 	for len(lines) > 0 {
 		n := LineLen(lines)
 		line := lines[:n]
 		lines = lines[n:]
 		rank, prefix, text, ok := cutPrefix(line)
 		prefixed := plain
-		prefixed.prefix, prefixed.rank, prefixed.stream = prefix, rank, s.stream
+		prefixed.opts.Prefix, prefixed.opts.Source = prefix, Source{Rank: rank, Stream: s.opts.Stream}
 		if !ok || !f.add(&prefixed, text) {
 			plain.show(line)
 		}
@@ -177,18 +177,18 @@ func (f *folding) relay(s *Splitter, lines []byte) bool {
 }
 
 // cutPrefix splits a line that begins with "[r3 n1] " or "[r3] ".
-func cutPrefix(line []byte) (rank int, prefix, text []byte, ok bool) {
+func cutPrefix(line []byte) (rank int, prefix string, text []byte, ok bool) {
 	if !bytes.HasPrefix(line, []byte("[r")) {
-		return 0, nil, nil, false
+		return 0, "", nil, false
 	}
 	end := bytes.Index(line, []byte("] "))
 	if end < 0 {
-		return 0, nil, nil, false
+		return 0, "", nil, false
 	}
 	number, _, _ := bytes.Cut(line[2:end], []byte{' '})
 	rank, err := strconv.Atoi(string(number))
 	if err != nil || rank < 0 {
-		return 0, nil, nil, false
+		return 0, "", nil, false
 	}
-	return rank, line[:end+2], line[end+2:], true
+	return rank, string(line[:end+2]), line[end+2:], true
 }

@@ -19,35 +19,6 @@ const (
 	movingAfter  = 10 * time.Second
 )
 
-// Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
-// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads.
-// The zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
-type Splitter struct {
-	// printer is nil if the stream is not shown.
-	printer *printer
-	prefix  []byte
-	raw     bool
-	cancel  <-chan struct{}
-	// patient waits for a reader that takes nothing, and loses no line until cancel is closed.
-	patient bool
-	onLines func(prefix, lines []byte)
-	// buf[:kept] is the unfinished line, as far as it was not shown; kept is at most maxLine. Its
-	// first byte came at began, its last at grown. partShown says that a part of it was shown.
-	buf          []byte
-	kept         int
-	began, grown time.Time
-	partShown    bool
-	full         bool
-	// overwrites says that the line has overwritten itself.
-	overwrites bool
-	// row shows the unfinished line at the bottom of a terminal; nil before the first one.
-	row           *liveRow
-	rank, attempt int
-	// fold folds the lines, and relays folds lines that have a prefix already; nil folds nothing.
-	fold, relays *folding
-	stream       Stream
-}
-
 // SplitOptions says how a rank's output is shown.
 type SplitOptions struct {
 	Source
@@ -60,15 +31,36 @@ type SplitOptions struct {
 	// Cancel, when closed, ends any wait for the reader of the console.
 	Cancel <-chan struct{}
 	// OnLines, if set, is called with the prefix and each batch of lines.
-	OnLines func(prefix, lines []byte)
+	OnLines func(prefix string, lines []byte)
+}
+
+// Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
+// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads. The
+// zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
+type Splitter struct {
+	// printer is nil if the stream is not shown.
+	printer *printer
+	opts    SplitOptions
+	// patient waits for a reader that takes nothing, and loses no line until Cancel is closed.
+	patient bool
+	// fold folds the lines, and relays folds lines that have a prefix already; nil folds nothing.
+	fold, relays *folding
+	// buf[:kept] is the unfinished line, as far as it was not shown; kept is at most maxLine. Its
+	// first byte came at began, its last at grown. partShown says that a part of it was shown.
+	buf          []byte
+	kept         int
+	began, grown time.Time
+	partShown    bool
+	full         bool
+	// overwrites says that the line has overwritten itself.
+	overwrites bool
+	// row shows the unfinished line at the bottom of a terminal; nil before the first one.
+	row *liveRow
 }
 
 // Split returns a splitter for one output of a rank.
 func (c *Console) Split(o SplitOptions) Splitter {
-	s := Splitter{
-		printer: c.printer(o.Stream), prefix: []byte(o.Prefix), raw: o.Raw, cancel: o.Cancel, onLines: o.OnLines,
-		rank: o.Rank, attempt: o.Attempt, stream: o.Stream,
-	}
+	s := Splitter{printer: c.printer(o.Stream), opts: o}
 	if o.Fold {
 		s.fold = c.folding
 	}
@@ -96,7 +88,7 @@ func (s *Splitter) Add(n int) {
 	if s.printer == nil {
 		return
 	}
-	if s.raw {
+	if s.opts.Raw {
 		s.showRaw(s.buf[:end])
 		return
 	}
@@ -146,9 +138,9 @@ func (s *Splitter) showRow() {
 	}
 	text := bytes.TrimRight(s.buf[:s.kept], "\r")
 	if len(text) > 0 {
-		text = AppendVisible(append([]byte(nil), s.prefix...), text[:min(len(text), maxRow)], true)
+		text = AppendVisible(append([]byte(nil), s.opts.Prefix...), text[:min(len(text), maxRow)], true)
 		if s.row == nil {
-			s.row = s.printer.live.add(s.rank)
+			s.row = s.printer.live.add(s.opts.Rank)
 		}
 	}
 	if s.row != nil {
@@ -168,7 +160,7 @@ func (s *Splitter) unshown(end int) []byte {
 
 // PartialAt is when to call ShowPartial; zero is never.
 func (s *Splitter) PartialAt() time.Time {
-	if s.printer == nil || s.raw || s.kept == 0 || s.printer.live != nil {
+	if s.printer == nil || s.opts.Raw || s.kept == 0 || s.printer.live != nil {
 		return time.Time{}
 	}
 	at := s.grown.Add(partialAfter)
@@ -194,7 +186,7 @@ func (s *Splitter) ShowPartial() {
 
 func (s *Splitter) showRaw(all []byte) {
 	for len(all) > 0 {
-		b := s.printer.take(s.cancel)
+		b := s.printer.take(s.opts.Cancel)
 		if b == nil {
 			s.printer.lost.Add(max(1, countLines(all)))
 			return
@@ -225,8 +217,8 @@ func (s *Splitter) removeRow() {
 
 // show hands lines to the printer, or counts them as lost.
 func (s *Splitter) show(lines []byte) {
-	if s.onLines != nil {
-		s.onLines(s.prefix, lines)
+	if s.opts.OnLines != nil {
+		s.opts.OnLines(s.opts.Prefix, lines)
 	}
 	if s.fold.add(s, lines) || s.relays.relay(s, lines) {
 		return
@@ -236,7 +228,7 @@ func (s *Splitter) show(lines []byte) {
 		take = s.printer.takePatiently
 	}
 	for len(lines) > 0 {
-		b := take(s.cancel)
+		b := take(s.opts.Cancel)
 		if b == nil {
 			s.printer.lost.Add(max(1, countLines(lines)))
 			return
@@ -250,10 +242,10 @@ func (s *Splitter) show(lines []byte) {
 func (s *Splitter) fill(b, lines []byte) ([]byte, []byte) {
 	for len(lines) > 0 {
 		n := LineLen(lines)
-		if len(b) > 0 && len(b)+len(s.prefix)+n+1 > maxBuffer {
+		if len(b) > 0 && len(b)+len(s.opts.Prefix)+n+1 > maxBuffer {
 			break
 		}
-		b = append(b, s.prefix...)
+		b = append(b, s.opts.Prefix...)
 		b = s.appendLine(b, lines[:n])
 		lines = lines[n:]
 	}

@@ -30,7 +30,7 @@ func FuzzView(f *testing.F) {
 func shownAs(t *testing.T, in []byte, chunk int) []byte {
 	var out bytes.Buffer
 	c := New(&out, writer(nil))
-	v := Splitter{printer: c.out, prefix: []byte("> ")}
+	v := Splitter{printer: c.out, opts: SplitOptions{Prefix: "> "}}
 	for part := range slices.Chunk(in, chunk) {
 		feed(&v, string(part))
 	}
@@ -74,7 +74,7 @@ func TestAMovingBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		c := New(&out, &out)
-		v := Splitter{printer: c.printer(Stdout), prefix: []byte("[0] "), cancel: make(chan struct{})}
+		v := Splitter{printer: c.printer(Stdout), opts: SplitOptions{Prefix: "[0] "}}
 		for update := range 250 {
 			v.Add(copy(v.Buffer(), fmt.Sprintf("\r%d of 250", update)))
 			time.Sleep(partialAfter / 10)
@@ -104,7 +104,7 @@ func TestBarsInAPipe(t *testing.T) {
 		for cut := range len(in) + 1 {
 			var out strings.Builder
 			c := New(&out, &out)
-			v := Splitter{printer: c.printer(Stdout), prefix: []byte("[0] "), cancel: make(chan struct{})}
+			v := Splitter{printer: c.printer(Stdout), opts: SplitOptions{Prefix: "[0] "}}
 			for _, piece := range []string{in[:cut], in[cut:]} {
 				v.Add(copy(v.Buffer(), piece))
 			}

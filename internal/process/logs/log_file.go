@@ -54,15 +54,15 @@ func (l *logFile) write(b []byte) {
 
 // keepMatching returns a function that writes the lines with one of some texts, each at once, so
 // that those of several ranks do not mix.
-func (l *logFile) keepMatching(texts []string) func(prefix, lines []byte) {
-	return func(prefix, lines []byte) {
+func (l *logFile) keepMatching(texts []string) func(prefix string, lines []byte) {
+	return func(prefix string, lines []byte) {
 		for len(lines) > 0 {
 			line := lines[:console.LineLen(lines)]
 			lines = lines[len(line):]
 			if !slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
 				continue
 			}
-			text := slices.Concat(prefix, line)
+			text := slices.Concat([]byte(prefix), line)
 			if line[len(line)-1] != '\n' {
 				text = append(text, '\n')
 			}

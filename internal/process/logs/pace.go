@@ -19,17 +19,26 @@ const (
 	busyWithin = 10 * time.Millisecond
 )
 
+// pacing is what a pump knows about the speed of its stream.
+type pacing struct {
+	size int // of the pipe
+	// overwrites says that the last read ended in a line that overwrites itself, and emptied the pipe.
+	overwrites bool
+	// moved is when an exact pump last read or waited, filled when the pipe was last found full.
+	moved, filled time.Time
+}
+
 // pace leaves the updates of a progress bar in the pipe for a while. Reading one alone costs the
 // pump, the file and all followers as much as reading a hundred. Waking the pump ends the pause.
 func (p *pump) pace() {
-	if !p.overwrites || time.Since(p.filled) < readBarEvery {
+	if !p.pacing.overwrites || time.Since(p.pacing.filled) < readBarEvery {
 		return
 	}
-	p.overwrites = false
-	defer func() { p.moved = time.Now() }()
+	p.pacing.overwrites = false
+	defer func() { p.pacing.moved = time.Now() }()
 	step := readBarEvery / checksPerRead
-	if p.size < pipeSize {
-		step = max(step*time.Duration(p.size)/pipeSize, time.Millisecond)
+	if p.pacing.size < pipeSize {
+		step = max(step*time.Duration(p.pacing.size)/pipeSize, time.Millisecond)
 	}
 	for end := time.Now().Add(readBarEvery); time.Now().Before(end); {
 		select {
@@ -37,8 +46,8 @@ func (p *pump) pace() {
 			return
 		case <-time.After(step):
 		}
-		if held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ); err != nil || held > p.size/2 {
-			p.filled = time.Now()
+		if held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ); err != nil || held > p.pacing.size/2 {
+			p.pacing.filled = time.Now()
 			return
 		}
 	}
@@ -46,6 +55,6 @@ func (p *pump) pace() {
 
 // noteBusy paces a spliced stream that had more to read soon after the last read.
 func (p *pump) noteBusy(n int) {
-	p.overwrites = n < console.MaxRead && time.Since(p.moved) < busyWithin
-	p.moved = time.Now()
+	p.pacing.overwrites = n < console.MaxRead && time.Since(p.pacing.moved) < busyWithin
+	p.pacing.moved = time.Now()
 }

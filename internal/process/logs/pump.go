@@ -21,31 +21,33 @@ import (
 // shrinks to two pages.
 const pipeSize = 256 << 10
 
+// counts may be read by any goroutine.
+type counts struct {
+	bytes atomic.Int64
+	// lines does not count spliced lines.
+	lines atomic.Int64
+	// last is the Unix time of the last read in nanoseconds.
+	last atomic.Int64
+}
+
 // pump reads one stream of one rank. Its goroutine owns everything but the channels.
 type pump struct {
 	in   *os.File
 	fd   int
-	size int // of the pipe
 	file *logFile
 	// filtered has the lines that match one of RankOptions.Filters; nil without any.
 	filtered *logFile
-	// count is the number of bytes read. lines is the number of lines, except spliced ones. last is
-	// the Unix time of the last read in nanoseconds.
-	count, lines, last atomic.Int64
-	tail               *tail // nil if none is kept
-	splitter           console.Splitter
+	counts   counts
+	tail     *tail // nil if none is kept
+	splitter console.Splitter
 	// exact writes bytes to the file before they leave the pipe, see RankOptions.Exact.
 	exact bool
 
 	flushes chan chan struct{}
 	stop    chan struct{}
 	// woken is sent to when the pump must do more than read.
-	woken chan struct{}
-	// overwrites says that the last read ended in a line that overwrites itself, and emptied the
-	// pipe.
-	overwrites bool
-	// moved is when an exact pump last read or waited, filled when the pipe was last found full.
-	moved, filled time.Time
+	woken  chan struct{}
+	pacing pacing
 	// giveUp closes cancel, which ends waiting for the console.
 	giveUp func()
 	cancel <-chan struct{}
@@ -82,7 +84,7 @@ func pumpFrom(fd int) *pump {
 		flushes: make(chan chan struct{}, 1),
 		stop:    make(chan struct{}),
 		woken:   make(chan struct{}, 1),
-		size:    size,
+		pacing:  pacing{size: size},
 		giveUp:  sync.OnceFunc(func() { close(cancel) }),
 		done:    make(chan struct{}),
 	}
@@ -129,7 +131,7 @@ func (p *pump) read() error {
 	}
 	room := p.splitter.Buffer()
 	n, err := p.in.Read(room)
-	p.overwrites = n < len(room) && console.Overwrites(room[:n]) // and then the pipe is empty
+	p.pacing.overwrites = n < len(room) && console.Overwrites(room[:n]) // and then the pipe is empty
 	p.handle(room[:n])
 	return err
 }
@@ -140,7 +142,7 @@ func (p *pump) handle(b []byte) {
 		return
 	}
 	p.counted(len(b))
-	p.lines.Add(int64(bytes.Count(b, []byte{'\n'})))
+	p.counts.lines.Add(int64(bytes.Count(b, []byte{'\n'})))
 	p.file.write(b)
 	if p.tail != nil {
 		p.tail.write(b)
@@ -150,8 +152,8 @@ func (p *pump) handle(b []byte) {
 
 func (p *pump) counted(n int) {
 	if n > 0 {
-		p.count.Add(int64(n))
-		p.last.Store(time.Now().UnixNano())
+		p.counts.bytes.Add(int64(n))
+		p.counts.last.Store(time.Now().UnixNano())
 	}
 }
 

@@ -284,13 +284,13 @@ var errNoFiles = errors.New("it has no files")
 // Files are the names of the log files in the directory. A stream without output has no file.
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
-func (r *Rank) Written() int64 { return r.out.count.Load() + r.err.count.Load() }
+func (r *Rank) Written() int64 { return r.out.counts.bytes.Load() + r.err.counts.bytes.Load() }
 
 // Wrote is how many bytes and lines the rank has written, and when it last wrote, or zero. Exact
 // output does not count lines.
 func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
-	lines = r.out.lines.Load() + r.err.lines.Load()
-	if at := max(r.out.last.Load(), r.err.last.Load()); at > 0 {
+	lines = r.out.counts.lines.Load() + r.err.counts.lines.Load()
+	if at := max(r.out.counts.last.Load(), r.err.counts.last.Load()); at > 0 {
 		last = time.Unix(0, at)
 	}
 	return r.Written(), lines, last
