@@ -12,32 +12,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blobs that nobody is at any more rest here for those who come to them later, for restLimit after the last one had them. Of more than restBytes, or restCount, those go that
-// rest for longest, but for the newest, which may have any size.
+// Blobs that no delivery uses rest here for workers that need them later, for restLimit after the
+// last use. Beyond restBytes or restCount the oldest are dropped, but never the newest, which may
+// have any size.
 const (
 	restLimit = 10 * time.Second
 	restBytes = 64 << 20
 	restCount = 64
 )
 
-// blobs are what controllers have sent to this node for several workers, each in memory that they can all map.
+// blobs are what controllers have sent to this node for several workers, each in memory that they
+// can all map.
 //
-// A blob comes on the connection of the first worker that is to get it, when all that was said before has been delivered there: no worker that does not
-// read is waited for by another. It is here for as long as a delivery is at it, and rests then until all workers of its key have had it. What has gone too soon, because a
-// worker is far behind the others, comes again on that one's connection: how long blobs rest decides on traffic, and on nothing else.
+// A blob comes on the connection of the first worker that gets it, after everything before has been
+// delivered there, so no worker waits for another one that does not read. It stays while a delivery
+// uses it, and then rests until all workers of its key have had it. A blob that was dropped too
+// soon, because a worker is far behind the others, comes again on the connection of that worker:
+// restLimit only affects traffic.
 type blobs struct {
 	mu sync.Mutex
-	// expected is how many workers there are to be.
+	// expected is the number of workers to come.
 	expected int
-	// deliveries are those that go on, by key.
+	// deliveries are those under way, by key.
 	deliveries map[string]map[*delivery]bool
 	all        map[name]*blob
-	// resting are at no delivery, in the order in which they came to rest.
+	// resting are used by no delivery, the oldest first.
 	resting []*blob
 	bytes   int64
 }
 
-// name is a blob's: a controller with another key has others.
+// name identifies a blob: controllers with different keys have different ones.
 type name struct {
 	key string
 	id  ID
@@ -47,14 +51,14 @@ type name struct {
 type blob struct {
 	name
 	size int64
-	// pins counts the deliveries that are at it, and had are those of its key that are past it.
+	// pins counts the deliveries that use it; had are those of its key that have delivered it.
 	pins int
 	had  map[*delivery]bool
 	file *os.File
-	// coming is closed when what comes now is here, or has failed; nil when nothing comes.
+	// coming is closed when the blob has come, or has failed to; nil when it is not coming.
 	coming chan struct{}
-	// rest ends it.
-	rest *time.Timer
+	// timer ends its rest.
+	timer *time.Timer
 }
 
 func (b *blobs) join(d *delivery) {
@@ -69,14 +73,14 @@ func (b *blobs) join(d *delivery) {
 	b.deliveries[d.key][d] = true
 }
 
-// leave is the end of a delivery, which has no pin any more.
+// leave ends a delivery, which has no pins any more.
 func (b *blobs) leave(d *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.deliveries[d.key], d)
 	for _, x := range slices.Clone(b.resting) {
 		if x.key == d.key {
-			b.look(x)
+			b.rest(x)
 		}
 	}
 	if len(b.deliveries[d.key]) == 0 {
@@ -84,7 +88,7 @@ func (b *blobs) leave(d *delivery) {
 	}
 }
 
-// pin keeps a blob until unpin, if it is here, or comes meanwhile.
+// pin keeps a blob until unpin, whether it is here or comes later.
 func (b *blobs) pin(d *delivery, id ID, size int64) (*blob, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,26 +100,26 @@ func (b *blobs) pin(d *delivery, id ID, size int64) (*blob, error) {
 	if x.size != size {
 		return nil, errChunk
 	}
-	b.wake(x)
+	b.endRest(x)
 	x.pins++
 	return x, nil
 }
 
-// unpin lets go of a blob. had says that the worker has it.
+// unpin releases a blob. had says that the worker has it.
 func (b *blobs) unpin(d *delivery, x *blob, had bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if x.pins--; had {
 		x.had[d] = true
 	}
-	b.look(x)
+	b.rest(x)
 	for len(b.resting) > restCount || b.bytes > restBytes && len(b.resting) > 1 {
 		b.drop(b.resting[0])
 	}
 }
 
-// look decides whether a blob is still of use, and has it rest if that is so and no delivery is at it.
-func (b *blobs) look(x *blob) {
+// rest drops an unpinned blob that is of no more use, and else lets it rest.
+func (b *blobs) rest(x *blob) {
 	if x.pins > 0 {
 		return
 	}
@@ -126,31 +130,31 @@ func (b *blobs) look(x *blob) {
 	switch {
 	case x.file == nil || !wanted:
 		b.drop(x)
-	case x.rest == nil:
+	case x.timer == nil:
 		b.resting, b.bytes = append(b.resting, x), b.bytes+x.size
 		var rest *time.Timer
 		rest = time.AfterFunc(restLimit, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if x.rest == rest {
+			if x.timer == rest {
 				b.drop(x)
 			}
 		})
-		x.rest = rest
+		x.timer = rest
 	}
 }
 
-// wake ends the rest of a blob.
-func (b *blobs) wake(x *blob) {
-	if x.rest != nil {
-		x.rest.Stop()
-		x.rest = nil
+// endRest ends the rest of a blob.
+func (b *blobs) endRest(x *blob) {
+	if x.timer != nil {
+		x.timer.Stop()
+		x.timer = nil
 		b.resting, b.bytes = slices.DeleteFunc(b.resting, func(y *blob) bool { return y == x }), b.bytes-x.size
 	}
 }
 
 func (b *blobs) drop(x *blob) {
-	b.wake(x)
+	b.endRest(x)
 	delete(b.all, x.name)
 	if x.file != nil {
 		x.file.Close()
@@ -158,7 +162,7 @@ func (b *blobs) drop(x *blob) {
 	}
 }
 
-// clear is the end, when no delivery goes on.
+// clear drops all blobs at the end, when no delivery is under way.
 func (b *blobs) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +171,8 @@ func (b *blobs) clear() {
 	}
 }
 
-// fill waits until a blob that is pinned is here. Of those who wait one has it come; if that fails, it ends, and the next one does.
+// fill waits until a pinned blob is here. One of those that wait fetches it. If that fails, its
+// delivery ends, and the next one fetches it.
 func (b *blobs) fill(d *delivery, x *blob, come func(*os.File) error) (had bool, err error) {
 	for {
 		b.mu.Lock()
@@ -196,10 +201,10 @@ func (b *blobs) fill(d *delivery, x *blob, come func(*os.File) error) (had bool,
 	}
 }
 
-// newMemory is a file without a name.
+// newMemory returns a file without a name.
 func newMemory() (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("golaunch-blob", flags|unix.MFD_NOEXEC_SEAL) // which sysctl vm.memfd_noexec may demand
+	fd, err := unix.MemfdCreate("golaunch-blob", flags|unix.MFD_NOEXEC_SEAL) // sysctl vm.memfd_noexec may require it
 	if errors.Is(err, unix.EINVAL) {                                         // before Linux 6.3
 		fd, err = unix.MemfdCreate("golaunch-blob", flags)
 	}
@@ -209,7 +214,7 @@ func newMemory() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "blob"), nil
 }
 
-// seal keeps a file as it is, whoever has a descriptor of it.
+// seal makes the content of a file immutable for all that have a descriptor of it.
 func seal(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	return err

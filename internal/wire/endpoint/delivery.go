@@ -12,30 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of blobs that a worker has as descriptors that it has not read, there are aheadBytes and aheadCount at most, or one of any size; before the next one it must have read
-// all. It is as far as a Python controller goes in what it says to one worker.
+// A worker has at most maxUnreadBytes and maxUnreadCount of blobs as descriptors that it has not
+// read, or one of any size. Before the next one it must have read everything. A Python controller
+// allows itself as much for one worker.
 const (
-	aheadBytes = 64 << 20
-	aheadCount = 16
+	maxUnreadBytes = 64 << 20
+	maxUnreadCount = 16
 )
 
-// delivery is the way between one worker and its controller.
+// delivery connects one worker with its controller.
 type delivery struct {
 	e          *Endpoint
 	key        string
 	worker     *net.UnixConn
 	controller net.Conn
 	over       chan struct{}
-	// in and buf are of the direction to the worker.
+	// in and buf belong to the direction to the worker.
 	in  *bufio.Reader
 	buf []byte
-	// beside goes with the next byte, and bytes and count are of the blobs that went so since the worker had read all.
+	// beside is sent with the next byte. bytes and count are of the blobs sent since the worker had
+	// read everything.
 	beside *blob
 	bytes  int64
 	count  int
 }
 
-// deliver passes on what worker and controller say, until one of them has said all.
+// deliver copies between worker and controller until one of them is done.
 func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
 	d := &delivery{
 		e: e, key: key, worker: w, controller: c, over: make(chan struct{}), in: bufio.NewReaderSize(c, 16<<10), buf: make([]byte, buffer),
@@ -43,8 +45,8 @@ func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
 	e.blobs.join(d)
 	defer e.blobs.leave(d)
 	back := func() {
-		d.back()
-		close(d.over) // else what waits for the worker, or for a blob, would not end
+		d.toController()
+		close(d.over) // ends waits for the worker, or for a blob
 	}
 	both(w, c, func() {
 		defer func() {
@@ -52,12 +54,13 @@ func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
 				e.blobs.unpin(d, d.beside, false)
 			}
 		}()
-		_ = d.there() // who is left hears that the connection has ended
+		_ = d.toWorker() // the other side sees the end of its connection
 	}, back)
 }
 
-// back is the direction to the controller. No descriptor comes that way: a plain read has the kernel close them.
-func (d *delivery) back() {
+// toController copies to the controller. A plain read has the kernel close descriptors, which do
+// not go that way.
+func (d *delivery) toController() {
 	buf := make([]byte, headSize+buffer)
 	for {
 		n, err := d.worker.Read(buf[headSize:])
@@ -73,8 +76,8 @@ func (d *delivery) back() {
 	}
 }
 
-// there is the direction to the worker.
-func (d *delivery) there() error {
+// toWorker copies to the worker.
+func (d *delivery) toWorker() error {
 	for {
 		kind, size, err := readHead(d.in)
 		switch {
@@ -93,7 +96,7 @@ func (d *delivery) there() error {
 	}
 }
 
-// pass has the worker read bytes as they come.
+// pass copies bytes as they come.
 func (d *delivery) pass(size int) error {
 	for size > 0 {
 		n, err := d.in.Read(d.buf[:min(size, len(d.buf))])
@@ -117,7 +120,8 @@ func (d *delivery) pass(size int) error {
 	return nil
 }
 
-// send has a descriptor go with the first byte of text, and as much of that as the worker's socket takes.
+// send sends a descriptor with the first byte of text, and as much of the text as the worker's
+// socket takes.
 func (d *delivery) send(text []byte) (int, error) {
 	x := d.beside
 	n, _, err := d.worker.WriteMsgUnix(text, unix.UnixRights(int(x.file.Fd())), nil)
@@ -132,7 +136,7 @@ func (d *delivery) send(text []byte) (int, error) {
 	return n, err
 }
 
-// blob has the worker get a blob: its bytes here, or its descriptor beside the next byte.
+// blob gives the worker a blob: its bytes now, or its descriptor with the next byte.
 func (d *delivery) blob(inline bool) error {
 	var ref [refSize]byte
 	if _, err := io.ReadFull(d.in, ref[:]); err != nil {
@@ -147,7 +151,7 @@ func (d *delivery) blob(inline bool) error {
 	if err != nil {
 		return err
 	}
-	err = d.come(x, inline)
+	err = d.fetch(x, inline)
 	if err == nil && !inline {
 		d.beside = x
 		return nil
@@ -159,10 +163,10 @@ func (d *delivery) blob(inline bool) error {
 	return err
 }
 
-// come has a blob here, when the worker may have it.
-func (d *delivery) come(x *blob, inline bool) error {
-	if !inline && d.count > 0 && (d.count >= aheadCount || d.bytes+x.size > aheadBytes) {
-		if err := whenRead(d.worker); err != nil {
+// fetch makes a blob available, once the worker may have it.
+func (d *delivery) fetch(x *blob, inline bool) error {
+	if !inline && d.count > 0 && (d.count >= maxUnreadCount || d.bytes+x.size > maxUnreadBytes) {
+		if err := awaitRead(d.worker); err != nil {
 			return err
 		}
 		d.bytes, d.count = 0, 0
@@ -190,7 +194,7 @@ func (d *delivery) answer(kind byte) error {
 	return err
 }
 
-// receive has memory of a size filled.
+// receive returns memory that come has filled.
 func (d *delivery) receive(size int64, come func(*os.File) error) (*os.File, error) {
 	f, err := newMemory()
 	if err == nil {
@@ -209,8 +213,9 @@ func (d *delivery) receive(size int64, come func(*os.File) error) (*os.File, err
 	return nil, err
 }
 
-// whenRead waits until a worker has read all that was sent to it. The kernel tells that there is room whenever something was read, and how much was not.
-func whenRead(worker *net.UnixConn) error {
+// awaitRead waits until a worker has read everything that was sent to it. The kernel signals room
+// after each read, and says how much is unread.
+func awaitRead(worker *net.UnixConn) error {
 	raw, err := worker.SyscallConn()
 	if err != nil {
 		return err
@@ -219,7 +224,7 @@ func whenRead(worker *net.UnixConn) error {
 	err = raw.Write(func(fd uintptr) bool {
 		var unread int
 		unread, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		// What was read counts 1 until the kernel has told of it, and any message hundreds.
+		// The kernel may count 1 after everything was read; any message counts hundreds.
 		return failed != nil || unread <= 1
 	})
 	return errors.Join(err, failed)

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// keepAlive has a connection end when the other end has not been heard of for half a minute: then it is made again.
+// keepAlive ends a connection whose peer has not been heard for half a minute, so that it is made
+// again.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-// Dial comes to an endpoint as a controller with a key, waits for a worker, and returns its connection and its first frame. taken is to be called when it is
-// taken; until then the worker is nobody's.
+// Dial connects to an endpoint as a controller with a key, waits for a worker, and returns its
+// stream and its first frame. The caller calls taken to take the worker.
 func Dial(ctx context.Context, addr string, config *tls.Config, key string) (s *Stream, first []byte, taken func() error, err error) {
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting, KeepAliveConfig: keepAlive}, Config: forEndpoints(config)}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: helloTimeout, KeepAliveConfig: keepAlive}, Config: forEndpoints(config)}
 	at, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("reach the workers at %s: %w", addr, err)
@@ -30,7 +31,7 @@ func Dial(ctx context.Context, addr string, config *tls.Config, key string) (s *
 		return nil, nil, nil, fmt.Errorf("wait for a worker at %s: %w", addr, err)
 	}
 	return newStream(at), first, func() error {
-		_ = at.SetWriteDeadline(time.Now().Add(greeting))
+		_ = at.SetWriteDeadline(time.Now().Add(helloTimeout))
 		_, err := at.Write([]byte{1})
 		_ = at.SetWriteDeadline(time.Time{})
 		return err

@@ -1,13 +1,17 @@
 // Package endpoint lets a controller on another machine reach the workers of a job on this node.
 //
-// A worker comes to a Unix socket that its job's user alone can open, and says who it is in its first frame, with the key of its controller. The
-// controller comes over mutual TLS with that key. The two are brought together, and from then on bytes go both ways as they come: what they
-// say is no business of the node's, and no more of it is held than the kernel's buffers and one of each direction have.
+// A worker connects to a Unix socket that only its job's user can open, and identifies itself in
+// its first frame with the key of its controller. The controller connects over mutual TLS with the
+// same key. The endpoint joins the two connections and copies bytes both ways. It does not look at
+// them, and buffers no more than the kernel and one buffer for each direction do.
 //
-// What a controller has for several workers of a node, a blob, crosses the network once. It is a descriptor of memory that the controller's program sends on its Unix
-// socket, and the worker gets a descriptor of the same content on its own, as if that were one socket; or, from who has no such socket, bytes. On the connection of each worker
-// the controller names the blob and waits; the node answers that it has it, or that it is to come now, on this connection. So there is no connection whose end would be
-// that of all, and none on which a blob stands that some worker is not ready for: the node asks when all that was said before has been delivered.
+// A blob is content that a controller has for several workers of a node. It crosses the network
+// once. The controller's program sends a descriptor of memory on its Unix socket, and each worker
+// gets a descriptor of the same content on its own, as if both shared one socket; or the blob is
+// sent and read as bytes. On the connection of each worker the controller names the blob and waits.
+// The node answers that it has the blob, or that it should come now, on this connection. So no
+// single connection serves all workers, and a blob waits only for its own worker: the node asks for
+// it once everything before has been delivered.
 package endpoint
 
 import (
@@ -28,39 +32,41 @@ import (
 )
 
 const (
-	// KeySize is that of a key, in hexadecimal digits.
+	// KeySize is the length of a key, in hexadecimal digits.
 	KeySize = 64
-	// greeting bounds the time in which who comes must have said who it is, and strangers is how many
-	// may be about to on each side.
-	greeting  = 10 * time.Second
-	strangers = 128
-	// mostWorkers and mostControllers are how many wait for each other; of more, the one that came first is given up. A controller has one
-	// connection here that waits, and each has a descriptor of an agent that needs them for ranks.
-	mostWorkers     = 4096
-	mostControllers = 64
+	// helloTimeout bounds the time in which a peer must identify itself. maxUnknown bounds the
+	// peers that have yet to do so, on each side.
+	helloTimeout = 10 * time.Second
+	maxUnknown   = 128
+	// maxWorkers and maxControllers bound those that wait for each other; beyond, the oldest is
+	// dropped. A controller has one waiting connection here, and each takes a descriptor of the
+	// agent, which ranks need too.
+	maxWorkers     = 4096
+	maxControllers = 64
 )
 
-// pause and maxPause are the shortest and the longest wait between attempts to accept who comes.
+// pause and maxPause are the shortest and the longest wait between failed attempts to accept.
 const (
 	pause    = 10 * time.Millisecond
 	maxPause = time.Second
 )
 
-// protocol is what the two ends of TLS agree on: a coordinator's port is no endpoint.
+// protocol is the ALPN protocol: the port of a coordinator is no endpoint.
 const protocol = "golaunch-endpoint/3"
 
-// Options say whose an endpoint is.
+// Options configure an endpoint.
 type Options struct {
-	// UID and GID are of the job's user.
+	// UID and GID are those of the job's user.
 	UID, GID int
-	// Addr is where controllers come, to a port that is free, of Ports if that is a range.
+	// Addr is where controllers connect, at a free port, of Ports if that is a range.
 	Addr  netip.Addr
 	Ports ports.Range
-	// TLS is the node's side, which refuses who has no token.
+	// TLS is the node's side. It refuses peers without the token.
 	TLS *tls.Config
-	// Dir is the [Endpoint.Dir] of an endpoint that a killed process has left, to which workers come again; a new one when empty.
+	// Dir is the [Endpoint.Dir] of an endpoint whose process was killed, so that its workers
+	// reconnect; a new one when empty.
 	Dir string
-	// Warn is told why nobody can come for a while, such as a limit on open files.
+	// Warn hears why connections cannot be accepted for a while, such as a limit on open files.
 	Warn func(error)
 }
 
@@ -71,17 +77,18 @@ type Endpoint struct {
 	workers net.Listener
 
 	mu sync.Mutex
-	// controllers is nil until somebody asks where they may come.
+	// controllers is nil before the first Listen.
 	controllers net.Listener
 	closed      bool
-	// waiting are workers that no controller has taken, and controllers' connections that have no worker, in the order in which they came.
+	// waiting are workers without a controller, and connections of controllers without a worker,
+	// the oldest first.
 	waiting struct{ workers, controllers []waiter }
 	conns   map[net.Conn]struct{}
 	blobs   blobs
 	all     sync.WaitGroup
 }
 
-// Open makes an endpoint for workers; [Endpoint.Listen] opens its other side.
+// Open opens an endpoint for workers. [Endpoint.Listen] opens it for controllers.
 func Open(o Options) (*Endpoint, error) {
 	dir, err := o.Dir, error(nil)
 	if dir == "" {
@@ -99,19 +106,19 @@ func Open(o Options) (*Endpoint, error) {
 	if err == nil {
 		l.SetUnlinkOnClose(false) // the directory goes as a whole
 		e.workers = l
-		if err = e.give(); err != nil {
+		if err = e.chown(); err != nil {
 			e.workers.Close()
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the workers' endpoint: %w", err), os.RemoveAll(dir))
 	}
-	e.all.Go(func() { e.accept(e.workers, workers(), e.greetWorker) })
+	e.all.Go(func() { e.accept(e.workers, workers(), e.helloWorker) })
 	return e, nil
 }
 
-// give makes socket and directory those of the job's user, who alone can enter then, beside root.
-func (e *Endpoint) give() error {
+// chown gives socket and directory to the job's user. Only that user and root can then enter.
+func (e *Endpoint) chown() error {
 	if err := os.Chmod(e.Path(), 0o600); err != nil {
 		return err
 	}
@@ -121,26 +128,27 @@ func (e *Endpoint) give() error {
 	return errors.Join(os.Lchown(e.Path(), e.o.UID, e.o.GID), os.Lchown(e.dir, e.o.UID, e.o.GID))
 }
 
-// Expect says how many workers there are to be, so that what the first have got rests for those who are still to come.
+// Expect sets the number of workers, so that blobs that the first have got are kept for those that
+// are still to come.
 func (e *Endpoint) Expect(workers int) {
 	e.blobs.mu.Lock()
 	defer e.blobs.mu.Unlock()
 	e.blobs.expected = workers
 }
 
-// Path is where workers come.
+// Path is where workers connect.
 func (e *Endpoint) Path() string { return filepath.Join(e.dir, socketName) }
 
-// Dir is the directory of the endpoint, which has nothing else.
+// Dir is the directory of the endpoint, which contains nothing else.
 func (e *Endpoint) Dir() string { return e.dir }
 
 const socketName = "endpoint"
 
-// reuse makes the directory of an endpoint that a killed process has left as if it were new. It is taken from the job's user first, who then cannot put another
-// one in its place.
+// reuse prepares the directory of an endpoint whose process was killed. It first takes the
+// directory from the job's user, who then cannot replace it.
 func reuse(dir string) error {
 	err := os.Lchown(dir, os.Geteuid(), os.Getegid())
-	if errors.Is(err, os.ErrNotExist) { // another process has tidied up
+	if errors.Is(err, os.ErrNotExist) { // another process has removed it
 		return os.Mkdir(dir, 0o700)
 	}
 	var info os.FileInfo
@@ -159,7 +167,7 @@ func reuse(dir string) error {
 	return nil
 }
 
-// Listen opens the endpoint for controllers, the first time, and says where it is.
+// Listen opens the endpoint for controllers at the first call, and returns its address.
 func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +182,7 @@ func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
 		e.controllers = l
 		config := forEndpoints(e.o.TLS)
 		e.all.Go(func() {
-			e.accept(l, new(controllers).enter, func(conn net.Conn) { e.greetController(tls.Server(conn, config)) })
+			e.accept(l, new(controllers).enter, func(conn net.Conn) { e.helloController(tls.Server(conn, config)) })
 		})
 	}
 	return e.controllers.Addr().(*net.TCPAddr).AddrPort(), nil
@@ -203,7 +211,7 @@ func (e *Endpoint) Close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// accept greets who comes, once enter has let them in.
+// accept accepts connections. enter makes room for one that has yet to identify itself.
 func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), greet func(net.Conn)) {
 	for failed := 0; ; failed++ {
 		conn, err := l.Accept()
@@ -215,31 +223,31 @@ func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), g
 				return
 			}
 			if failed == 0 {
-				e.o.Warn(fmt.Errorf("nobody can come to the workers' endpoint at %v for the moment: %w", l.Addr(), err))
+				e.o.Warn(fmt.Errorf("cannot accept connections at the workers' endpoint %v for the moment: %w", l.Addr(), err))
 			}
 			time.Sleep(min(pause<<min(failed, 10), maxPause)) // no event tells that a descriptor is free
 			continue
 		}
 		failed = -1
 		if far, ok := conn.(*net.TCPConn); ok {
-			_ = far.SetKeepAliveConfig(keepAlive) // without it, it is found later that the other end is gone
+			_ = far.SetKeepAliveConfig(keepAlive) // otherwise a dead peer is noticed later
 		}
 		free := sync.OnceFunc(enter(conn))
 		e.all.Go(func() {
 			defer free()
-			_ = conn.SetDeadline(time.Now().Add(greeting))
-			greet(freed{conn, free})
+			_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+			greet(unknownConn{conn, free})
 		})
 	}
 }
 
-// freed gives its place among the strangers to the next when it is known.
-type freed struct {
+// unknownConn is a connection that has yet to identify itself; known frees its place for another.
+type unknownConn struct {
 	net.Conn
 	known func()
 }
 
-// keep has Close end a connection.
+// keep registers a connection that Close must end.
 func (e *Endpoint) keep(conn net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -258,8 +266,8 @@ func (e *Endpoint) drop(conn net.Conn) {
 	e.mu.Unlock()
 }
 
-// mayCome says whether the process at the other end is the job's user's.
-func (e *Endpoint) mayCome(conn *net.UnixConn) bool {
+// isJobUser says that the process at the other end is the job user's.
+func (e *Endpoint) isJobUser(conn *net.UnixConn) bool {
 	peer, err := safefile.Peer(conn)
 	return err == nil && int(peer.Uid) == e.o.UID
 }

@@ -10,22 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Forward passes on what a program on this machine says to a worker, and what that answers, until one of them has said all. Descriptors of memory that the
-// program sends, one with a message at most, go to the worker as blobs: it gets one of the same content after all that was said before the message, and before its last byte.
-// The error is about such a descriptor, after which the connection ends; that it has ended is none.
+// Forward copies between a program on this machine and a worker until one of them is done. The
+// program may send descriptors of memory, at most one with a message. They go to the worker as
+// blobs: it gets one with the same content after everything before the message, and before the last
+// byte of it. An error is about such a descriptor and ends the connection; the end of the
+// connection itself is no error.
 func Forward(program *net.UnixConn, s *Stream) (err error) {
 	both(program, s, func() {
 		if err = forward(program, s); !errors.Is(err, errMemory) {
 			err = nil
 		}
 	}, func() {
-		// Without the ReadFrom and WriteTo of its ends, which would have buffers of their own.
+		// This avoids ReadFrom and WriteTo of the ends, which have buffers of their own.
 		_, _ = io.CopyBuffer(struct{ io.Writer }{program}, struct{ io.Reader }{s}, make([]byte, buffer))
 	})
 	return err
 }
 
-// both runs both directions between two connections, until one of them is over.
+// both runs both directions between two connections, until one of them ends.
 func both(a, b net.Conn, there, back func()) {
 	done := make(chan struct{}, 2)
 	for _, pass := range []func(){there, back} {
@@ -35,16 +37,16 @@ func both(a, b net.Conn, there, back func()) {
 		}()
 	}
 	<-done
-	// What was said last is on its way already: a write returns when the other end's kernel, or TLS, has it.
+	// The last bytes are on their way: a write returns when the kernel or TLS has them.
 	a.Close()
 	b.Close()
 	<-done
 }
 
-// errMemory is about a descriptor that has come with a message.
+// errMemory is about a descriptor that came with a message.
 var errMemory = errors.New("memory of the controller's program cannot be passed on")
 
-// forward is the direction to the worker.
+// forward copies to the worker.
 func forward(program *net.UnixConn, s *Stream) error {
 	buf, beside := make([]byte, buffer), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -67,8 +69,9 @@ func forward(program *net.UnixConn, s *Stream) error {
 	}
 }
 
-// forwardWith sends text, and a blob before its last byte. The kernel ends what is read at once with the message that has the descriptor, so that this byte is of that
-// message; and what is a message on its own, such as that a call is cancelled, does not wait for the blob of the next one.
+// forwardWith sends text, and a blob before its last byte. The kernel ends a read at the message
+// with the descriptor, so the last byte belongs to that message. A separate message, such as the
+// cancellation of a call, does not wait for the blob of the next one.
 func forwardWith(f *os.File, text []byte, s *Stream) error {
 	b, err := shared(f)
 	if err != nil {
@@ -87,7 +90,7 @@ func forwardWith(f *os.File, text []byte, s *Stream) error {
 	return err
 }
 
-// descriptor is the only one that has come beside a message.
+// descriptor is the only one that came with a message.
 func descriptor(beside []byte) (*os.File, error) {
 	var fds []int
 	messages, err := unix.ParseSocketControlMessage(beside)
@@ -107,11 +110,12 @@ func descriptor(beside []byte) (*os.File, error) {
 	return nil, errors.Join(err, fmt.Errorf("%w: %d descriptors with a message, and one at most", errMemory, len(fds)))
 }
 
-// lengthBits is how many bits of the offset of a segment say how much of it counts; the others count its uses.
+// lengthBits is how many bits of the offset of a segment are its length; the others count its uses.
 const lengthBits = 44
 
-// shared is the content of a segment, the memory beside a frame (python/golaunch/wire.py). Its sender may use the memory again for another one when nobody else has
-// it open, and says so by the offset of the description, which is another one at each use; at offset 0 all of it counts, and it is used once.
+// shared is the content of a segment, the memory beside a frame (python/golaunch/wire.py). The
+// sender may reuse the memory when no other process has it open. The offset of the description,
+// which differs at each use, says so; at offset 0 the whole segment counts, and it is used once.
 func shared(f *os.File) (Blob, error) {
 	var at unix.Stat_t
 	fd := int(f.Fd())

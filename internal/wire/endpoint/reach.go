@@ -12,29 +12,31 @@ import (
 )
 
 const (
-	// againAfter is the pause before a node is tried again that cannot be reached.
-	againAfter = time.Second
-	// patience is how often nodes are asked that do not say where to come, until that is told: they may have the job in a moment.
+	// retryAfter is the pause before an unreachable node is tried again.
+	retryAfter = time.Second
+	// patience is how often nodes that name no endpoint are asked before a warning: they may get
+	// the job in a moment.
 	patience = 10
 )
 
 // Reach waits for the workers of a group at the endpoints of its nodes.
 type Reach struct {
-	// Find says where endpoints are, by node. The error is why not all nodes say so.
+	// Find returns the endpoints by node. The error says why some nodes name none.
 	Find func(context.Context) (map[string]string, error)
 	TLS  *tls.Config
 	Key  string
-	// Bring is given each worker: the way to it and its first frame. It owns the stream, and calls taken when it takes the worker.
+	// Bring is given each worker: its stream and its first frame. It owns the stream, and calls
+	// taken when it takes the worker.
 	Bring func(ctx context.Context, s *Stream, first []byte, taken func() error)
 	// Warn is told of nodes that cannot be reached.
 	Warn func(error)
 
-	// missed counts how often nodes have not said where to come.
+	// missed counts how often nodes named no endpoint.
 	missed int
 	once   sync.Once
 	asked  chan struct{}
 	mu     sync.Mutex
-	// at has the endpoints that are waited at, and found those that there are, as far as the nodes said when they were asked last.
+	// at has the endpoints where it waits, and found those that the nodes named last.
 	at, found map[string]bool
 	all       sync.WaitGroup
 }
@@ -43,7 +45,7 @@ func (r *Reach) begin() {
 	r.once.Do(func() { r.asked, r.at = make(chan struct{}, 1), map[string]bool{} })
 }
 
-// Ask says that nodes may be new.
+// Ask says that there may be new nodes.
 func (r *Reach) Ask() {
 	r.begin()
 	select {
@@ -52,7 +54,7 @@ func (r *Reach) Ask() {
 	}
 }
 
-// Run goes on until ctx ends, and with it all that it has brought.
+// Run runs until ctx and everything that it has brought have ended.
 func (r *Reach) Run(ctx context.Context) {
 	r.begin()
 	defer r.all.Wait()
@@ -66,7 +68,7 @@ func (r *Reach) Run(ctx context.Context) {
 	}
 }
 
-// find begins to wait at endpoints that are new.
+// find starts to wait at new endpoints.
 func (r *Reach) find(ctx context.Context) {
 	endpoints, err := r.Find(ctx)
 	switch {
@@ -78,11 +80,11 @@ func (r *Reach) find(ctx context.Context) {
 		if r.missed++; r.missed == patience {
 			r.Warn(fmt.Errorf("workers of these nodes cannot come yet: %w", err))
 		}
-		time.AfterFunc(min(againAfter*time.Duration(r.missed), patience*againAfter), r.Ask)
+		time.AfterFunc(min(retryAfter*time.Duration(r.missed), patience*retryAfter), r.Ask)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil { // a node that does not say may have the one that it had
+	if err != nil { // a node that names none may still have its endpoint
 		r.found = nil
 	} else {
 		r.found = map[string]bool{}
@@ -98,7 +100,8 @@ func (r *Reach) find(ctx context.Context) {
 	}
 }
 
-// wait takes one worker after another from an endpoint. When its connection there breaks, the node's agent may be another one, at another endpoint.
+// wait takes one worker after another from an endpoint. When a connection breaks, the node may have
+// another agent with another endpoint.
 func (r *Reach) wait(ctx context.Context, addr string) {
 	told := false
 	for {
@@ -116,19 +119,19 @@ func (r *Reach) wait(ctx context.Context, addr string) {
 			told = true
 		}
 		select {
-		case <-time.After(againAfter):
+		case <-time.After(retryAfter):
 		case <-ctx.Done():
 			return
 		}
-		if r.given(addr) {
+		if r.isGivenUp(addr) {
 			return
 		}
 		r.Ask()
 	}
 }
 
-// given says whether an endpoint is given up, for the nodes have said that there is none.
-func (r *Reach) given(addr string) bool {
+// isGivenUp says that the nodes do not name an endpoint any more.
+func (r *Reach) isGivenUp(addr string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.found == nil || r.found[addr] {
@@ -138,7 +141,8 @@ func (r *Reach) given(addr string) bool {
 	return true
 }
 
-// broken says whether an endpoint was there, and it or the network has ended the connection. What TLS says of the other end is something else.
+// broken says that an endpoint was reached, and it or the network has ended the connection. An
+// error of TLS is about the peer instead.
 func broken(err error) bool {
 	op, is := errors.AsType[*net.OpError](err)
 	return is && (op.Op == "read" || op.Op == "write") || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

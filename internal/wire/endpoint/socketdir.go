@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// SocketDir makes a directory, which this user alone may enter, for a socket with a name of 16 bytes at most: its path has 108 (unix(7)). Those with
-// the same prefix go that are left of this user's processes that were killed.
+// SocketDir creates a directory that only this user may enter, for a socket with a name of at most
+// 16 bytes: a path may have 108 (unix(7)). It first prunes directories with the same prefix.
 func SocketDir(prefix string) (string, error) {
 	Prune(prefix)
 	return os.MkdirTemp(tempDir(), prefix)
@@ -23,13 +23,15 @@ func tempDir() string {
 	return "/tmp"
 }
 
-// ControllerPrefix begins the names of the directories of controllers' own sockets; python/golaunch/cluster.py has it too.
+// ControllerPrefix begins the names of the directories of controllers' sockets;
+// python/golaunch/cluster.py has it too.
 const ControllerPrefix = "golaunch-controller-"
 
-// settled is the age from which a directory has its socket.
-const settled = time.Minute
+// minAge is the age at which a directory must have its socket.
+const minAge = time.Minute
 
-// Prune removes the directories with a prefix, as SocketDir makes them, at whose socket nobody listens any more. What cannot be removed stays.
+// Prune removes the directories of SocketDir with a prefix whose socket has no listener any more.
+// What cannot be removed stays.
 func Prune(prefix string) {
 	dirs, err := filepath.Glob(filepath.Join(tempDir(), prefix+"*"))
 	if err != nil {
@@ -37,15 +39,16 @@ func Prune(prefix string) {
 	}
 	for _, dir := range dirs {
 		if abandoned(dir) {
-			_ = os.RemoveAll(dir) // the next one may
+			_ = os.RemoveAll(dir) // the next call may
 		}
 	}
 }
 
-// abandoned says that a directory is this user's own, that nobody else could have changed it, and that the socket in it is dead.
+// abandoned says that a directory is this user's, that no other user could have changed it, and
+// that its socket is dead.
 func abandoned(dir string) bool {
 	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < settled {
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < minAge {
 		return false
 	}
 	if at, ok := info.Sys().(*syscall.Stat_t); !ok || int(at.Uid) != os.Geteuid() {
@@ -57,9 +60,9 @@ func abandoned(dir string) bool {
 	}
 	for _, f := range files {
 		if f.Type()&os.ModeSocket != 0 {
-			conn, err := net.DialTimeout("unix", filepath.Join(dir, f.Name()), settled)
+			conn, err := net.DialTimeout("unix", filepath.Join(dir, f.Name()), minAge)
 			if err == nil {
-				_ = conn.Close() // it was only looked whether somebody listens
+				_ = conn.Close() // a listener answers
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
 		}

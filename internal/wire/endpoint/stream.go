@@ -10,31 +10,33 @@ import (
 	"sync"
 )
 
-// From when a worker is taken, both ends of its connection say chunks: a byte of kind, the length of what follows in four bytes, and that.
+// Once a worker is taken, its connection carries chunks: a byte for the kind, the length of the rest in
+// four bytes, and the rest.
 const (
 	// chunkBytes has bytes as they came.
 	chunkBytes = iota + 1
-	// chunkBeside names a blob whose descriptor goes beside the next byte, and chunkInline one that goes in place of this chunk. The controller then
-	// says nothing more to this worker until it has its answer.
+	// chunkBeside names a blob whose descriptor goes with the next byte, and chunkInline one that
+	// replaces this chunk. The controller then sends this worker nothing until it has the answer.
 	chunkBeside
 	chunkInline
-	// chunkHave answers that the node has the blob, and chunkWant that it is to come now: its bytes follow, in no chunk.
+	// chunkHave answers that the node has the blob, and chunkWant that it should come now: its
+	// bytes follow without a chunk.
 	chunkHave
 	chunkWant
 )
 
 const (
 	headSize = 5
-	// refSize is the length of what names a blob: ID and size.
+	// refSize is the length of a blob's ID and size.
 	refSize = 32
-	// buffer is the most bytes of a chunk, which is what each direction holds of what the other end has not taken.
+	// buffer is the largest chunk, which is how much each direction buffers, in bytes.
 	buffer = 256 << 10
 )
 
-// errChunk says that the two ends are of different versions, or that one of them lies.
+// errChunk says that the two ends have different versions, or that one of them lies.
 var errChunk = errors.New("a chunk that makes no sense; install the same golaunch on all nodes")
 
-// putHead writes a chunk's head into p.
+// putHead writes a chunk's header into p.
 func putHead(p []byte, kind byte, size int) {
 	p[0] = kind
 	binary.LittleEndian.PutUint32(p[1:], uint32(size))
@@ -51,20 +53,21 @@ func readHead(in io.Reader) (kind byte, size int, err error) {
 	return 0, 0, errChunk
 }
 
-// ID tells the blobs of one key apart: two with the same ID have the same content.
+// ID distinguishes the blobs of one key: the same ID means the same content.
 type ID [3]uint64
 
-// Blob is what a worker is to get.
+// Blob is content for a worker.
 type Blob struct {
 	ID      ID
 	Size    int64
 	Content io.ReaderAt
-	// Inline says that it is a part of the bytes that the worker reads. Else it comes as a descriptor, beside the next byte that is written.
+	// Inline says that it is part of the bytes that the worker reads. Otherwise it comes as a
+	// descriptor with the next byte that is written.
 	Inline bool
 }
 
-// Stream is a controller's end of the way to a worker: Read and Write are of the bytes that the worker says and hears. One goroutine reads at a time,
-// and without one that does [Stream.Send] has no answer.
+// Stream is a controller's end of the connection to a worker. Read and Write transfer the bytes of
+// the worker. One goroutine must read: [Stream.Send] gets its answers from there.
 type Stream struct {
 	net.Conn
 	in *bufio.Reader
@@ -83,7 +86,7 @@ func newStream(conn net.Conn) *Stream {
 	return &Stream{Conn: conn, in: bufio.NewReaderSize(conn, 16<<10), answers: make(chan byte, 1), over: make(chan struct{})}
 }
 
-// Read reads what the worker says.
+// Read reads what the worker has sent.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.read(p)
 	if err != nil {
@@ -116,7 +119,7 @@ func (s *Stream) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write has the worker read p.
+// Write sends p to the worker.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -136,8 +139,9 @@ func (s *Stream) write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// Send has the worker get a blob, once all that was written before is on its way. When it returns, the content is needed no more. It waits for as long as the
-// worker has too much that it has not read, but no longer than the connection lives.
+// Send gives the worker a blob, behind what was written before. When it returns, the content is not
+// needed any more. It waits while the worker has too much unread, but no longer than the connection
+// lives.
 func (s *Stream) Send(b Blob) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -165,13 +169,13 @@ func (s *Stream) Send(b Blob) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		s.Close() // the other end waits for bytes that will not come
+		s.Close() // the node waits for bytes that will not come
 		return fmt.Errorf("send an object of %d bytes to a node: %w", b.Size, err)
 	}
 	return nil
 }
 
-// Close ends the way to the worker.
+// Close ends the connection to the worker.
 func (s *Stream) Close() error {
 	s.end.Do(func() { close(s.over) })
 	return s.Conn.Close()

@@ -17,17 +17,17 @@ const (
 	maxHello   = 64 << 10
 )
 
-// worker is a connection that has said whose it is.
+// worker is the connection of a worker that has identified itself.
 type worker struct {
 	conn  *net.UnixConn
 	inner net.Conn
 	first []byte
 }
 
-func (e *Endpoint) greetWorker(conn net.Conn) {
-	f := conn.(freed)
+func (e *Endpoint) helloWorker(conn net.Conn) {
+	f := conn.(unknownConn)
 	u, ok := f.Conn.(*net.UnixConn)
-	if !ok || !e.mayCome(u) {
+	if !ok || !e.isJobUser(u) {
 		e.drop(f.Conn)
 		return
 	}
@@ -38,12 +38,12 @@ func (e *Endpoint) greetWorker(conn net.Conn) {
 	}
 	_ = u.SetDeadline(time.Time{})
 	f.known()
-	e.meet(key, &worker{u, f.Conn, first}, nil)
+	e.match(key, &worker{u, f.Conn, first}, nil)
 }
 
 var errHello = errors.New("no greeting of a worker")
 
-// readHello reads the first frame, and no byte more.
+// readHello reads the first frame, and not a byte more.
 func readHello(conn io.Reader) (frame []byte, key string, err error) {
 	frame = make([]byte, headerSize)
 	if _, err := io.ReadFull(conn, frame); err != nil {
@@ -66,7 +66,7 @@ func readHello(conn io.Reader) (frame []byte, key string, err error) {
 	return frame, facts.Key, nil
 }
 
-func (e *Endpoint) greetController(conn net.Conn) {
+func (e *Endpoint) helloController(conn net.Conn) {
 	inner := innermost(conn)
 	key := make([]byte, KeySize)
 	if _, err := io.ReadFull(conn, key); err != nil { // with the handshake
@@ -75,12 +75,12 @@ func (e *Endpoint) greetController(conn net.Conn) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	inner.known()
-	e.meet(string(key), nil, conn)
+	e.match(string(key), nil, conn)
 }
 
 // innermost is the connection below TLS.
-func innermost(conn net.Conn) freed {
-	return conn.(interface{ NetConn() net.Conn }).NetConn().(freed)
+func innermost(conn net.Conn) unknownConn {
+	return conn.(interface{ NetConn() net.Conn }).NetConn().(unknownConn)
 }
 
 // waiter is a worker or a controller's connection, with its key.
@@ -90,12 +90,12 @@ type waiter struct {
 	controller net.Conn
 }
 
-// meet brings a worker and a controller with the same key together, when both are there.
-func (e *Endpoint) meet(key string, w *worker, c net.Conn) {
+// match joins a worker and a controller with the same key when both are there.
+func (e *Endpoint) match(key string, w *worker, c net.Conn) {
 	e.mu.Lock()
-	mine, theirs, most := &e.waiting.workers, &e.waiting.controllers, mostWorkers
+	mine, theirs, most := &e.waiting.workers, &e.waiting.controllers, maxWorkers
 	if w == nil {
-		mine, theirs, most = theirs, mine, mostControllers
+		mine, theirs, most = theirs, mine, maxControllers
 	}
 	var late waiter
 	i := slices.IndexFunc(*theirs, func(other waiter) bool { return other.key == key })
@@ -128,9 +128,10 @@ func (e *Endpoint) end(w *worker, c net.Conn) {
 	}
 }
 
-// join has a controller take a worker; one that has gone meanwhile does not, and the worker waits for the next.
+// join has a controller take a worker. If the controller has gone, the worker waits for the next
+// one.
 func (e *Endpoint) join(key string, w *worker, c net.Conn) {
-	_ = c.SetDeadline(time.Now().Add(greeting))
+	_ = c.SetDeadline(time.Now().Add(helloTimeout))
 	_, err := c.Write(w.first)
 	if err == nil {
 		_, err = io.ReadFull(c, make([]byte, 1))
@@ -138,7 +139,7 @@ func (e *Endpoint) join(key string, w *worker, c net.Conn) {
 	_ = c.SetDeadline(time.Time{})
 	if err != nil {
 		e.end(nil, c)
-		e.meet(key, w, nil)
+		e.match(key, w, nil)
 		return
 	}
 	e.deliver(key, w.conn, c)

@@ -7,17 +7,18 @@ import (
 	"sync"
 )
 
-// workers lets so many say who they are at a time, and the others wait: all are the job's user's.
+// workers admits so many at a time that have yet to identify themselves; others wait. All are the
+// job user's.
 func workers() func(net.Conn) (known func()) {
-	places := make(chan struct{}, strangers)
+	places := make(chan struct{}, maxUnknown)
 	return func(net.Conn) func() {
 		places <- struct{}{}
 		return func() { <-places }
 	}
 }
 
-// controllers are connections that have not said yet who they are, in the order in which they came.
-// They may be anybody's.
+// controllers are connections that have yet to identify themselves, the oldest first. Any machine
+// may make them.
 type controllers struct {
 	mu   sync.Mutex
 	here []controller
@@ -28,20 +29,20 @@ type controller struct {
 	from netip.Addr
 }
 
-// enter never waits. If there are too many connections, it closes the oldest one of the machine that
-// has most, so that no machine keeps another one out.
+// enter never waits. If there are too many connections, it closes the oldest one of the machine
+// with the most, so that no machine keeps others out.
 func (s *controllers) enter(conn net.Conn) (known func()) {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.here = append(s.here, controller{conn, from.Addr()}); len(s.here) > strangers {
+	if s.here = append(s.here, controller{conn, from.Addr()}); len(s.here) > maxUnknown {
 		of, most := map[netip.Addr]int{}, 0
 		for _, c := range s.here {
 			of[c.from]++
 			most = max(most, of[c.from])
 		}
 		i := slices.IndexFunc(s.here, func(c controller) bool { return of[c.from] == most })
-		s.here[i].Close() // its greeting fails, and it is dropped
+		s.here[i].Close() // its hello fails, and it is dropped
 		s.here = slices.Delete(s.here, i, i+1)
 	}
 	return func() {
