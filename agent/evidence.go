@@ -29,6 +29,34 @@ type bundleWriter struct {
 	// node is held while facts about the node are gathered: one attempt has them if several fail at
 	// once.
 	node sync.Mutex
+
+	mu sync.Mutex
+	// released is closed when bundles that wait may be written; nil if none waits.
+	released chan struct{}
+}
+
+// bundleDelay is how long a bundle waits for the next attempt: to gather and compress it takes the
+// processors that start the ranks some 20 ms.
+const bundleDelay = 200 * time.Millisecond
+
+// await returns a channel that release closes.
+func (w *bundleWriter) await() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.released == nil {
+		w.released = make(chan struct{})
+	}
+	return w.released
+}
+
+// release has the bundles that wait be written: ranks have started, or none will.
+func (w *bundleWriter) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.released != nil {
+		close(w.released)
+		w.released = nil
+	}
 }
 
 func newEvidence() evidence {
@@ -76,14 +104,19 @@ func (a *attempt) bundleRanks() []bundle.Rank {
 	return found
 }
 
-// writeBundle writes the evidence in the background, while the next attempt may run.
+// writeBundle writes the evidence in the background, once the next attempt runs or does not come soon.
 func (a *attempt) writeBundle() {
 	b, bundles := a.evidence.bundle, &a.job.bundles
 	dir := a.job.work.Output.Dir.Root()
 	if b == nil || dir == nil {
 		return
 	}
+	released := bundles.await()
 	bundles.writing.Go(func() {
+		select {
+		case <-released:
+		case <-time.After(bundleDelay):
+		}
 		b.Words(context.Background(), dir, a.evidence.ranks)
 		if bundles.node.TryLock() {
 			b.Node(context.Background(), a.job.rights())

@@ -123,3 +123,25 @@ exit 1`)
 		}
 	}
 }
+
+// TestBundlesWait holds that bundles wait until ranks have started or the job ends, each time anew.
+func TestBundlesWait(t *testing.T) {
+	var w bundleWriter
+	w.release() // for none
+	first := w.await()
+	if second := w.await(); second != first {
+		t.Error("two bundles wait for different things")
+	}
+	select {
+	case <-first:
+		t.Error("a bundle does not wait")
+	default:
+	}
+	w.release()
+	<-first
+	select {
+	case <-w.await():
+		t.Error("a later bundle does not wait")
+	default:
+	}
+}

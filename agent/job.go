@@ -84,6 +84,7 @@ func (j *jobOnNode) close() {
 		<-a.gone
 	}
 	j.imports.End()
+	j.bundles.release()
 	j.bundles.writing.Wait()
 	j.store.close()
 	j.closeEndpoint()

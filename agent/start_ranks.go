@@ -51,6 +51,7 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 			a.forks.report.Forking = time.Since(began)
 		}
 		a.report(a.startedReport(all))
+		a.job.bundles.release()
 		defer a.watch(scope, all)()
 	}
 	running.Wait()
