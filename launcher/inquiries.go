@@ -15,9 +15,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// Endpoints are where a controller reaches the ranks of a job whose Ranks.Endpoint is set, by TLS
-// with the cluster's token: HOST:PORT, by node. The error names the nodes that do not say so within
-// a limit; the others are there beside it.
+// Endpoints are the addresses, HOST:PORT by node, at which a controller reaches the ranks of a job
+// whose Ranks.Endpoint is set, by TLS with the cluster's token ([Client.TLS]). If nodes do not
+// answer within a limit, the error names them, and the other addresses are returned with it.
 func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration) (map[string]string, error) {
 	endpoints, missing := map[string]string{}, []string(nil)
 	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutEndpoint}}) {
@@ -36,12 +36,12 @@ func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration
 	return endpoints, nil
 }
 
-// GPUs asks the nodes of a job whose memory their GPUs have in use, by NVML and at this moment, and
-// waits for them within a limit. Each GPU, or MIG instance, has one series as a whole, without a
-// PID, whose GPUMemory has what the driver keeps for itself too; and one for each process with a
-// compute context there, those with the most memory first and 16 at most. Their Job is empty for a
-// process that is no rank of the node's agent. What the driver does not tell is NaN: in a container
-// it tells no processes, or the pids of the host. A node without a driver has none.
+// GPUs asks the nodes of a job by NVML how the memory of their GPUs is used now, and waits for them
+// within a limit. Each GPU, or MIG instance, has a series without a PID for all its memory, the
+// driver's own included. At most 16 processes with a compute context have a series each, those with
+// the most memory first; Job is empty for a process that is no rank of the node's agent. Unknown
+// values are NaN: in a container the driver tells no processes, or the host's pids. A node without
+// a driver has no series.
 func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
 		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutGPUs}}) {
@@ -81,16 +81,16 @@ func gpuSeries(g wire.GPU, now time.Time) []Series {
 	return all
 }
 
-// Stacks is where the ranks of a job are in their programs: one tree of the Python stacks of all
-// their processes, in which ranks that are at the same place are one. As JSON it is what
-// docs/json.md says.
+// Stacks shows where the ranks of a job are in their programs: one tree of the Python stacks of all
+// their processes, in which ranks at the same place are merged. docs/json.md describes its JSON.
 type Stacks struct {
 	tree stacks.Tree
-	// Missing are the nodes that did not answer, each in a sentence.
+	// Missing says, in a sentence each, which nodes did not answer.
 	Missing []string
 }
 
-// Text writes the tree for a terminal of that many columns, the places of the fewest ranks first.
+// Text writes the tree for a terminal with that many columns, the places with the fewest ranks
+// first.
 func (s Stacks) Text(w io.Writer, width int) error { return s.tree.Text(w, width) }
 
 // MarshalJSON writes the tree.
@@ -101,11 +101,11 @@ func (s Stacks) MarshalJSON() ([]byte, error) {
 	}{s.tree, s.Missing})
 }
 
-// Ranks is how many are in the tree, and Processes how many processes.
+// Ranks counts the ranks and the processes in the tree.
 func (s Stacks) Ranks() (ranks, processes int) { return s.tree.Ranks.Len(), s.tree.Processes }
 
-// Stacks looks into the processes of a job that runs, on all nodes at once and without stopping
-// them, for as long as within allows.
+// Stacks reads the stacks of a running job, on all nodes at once and without stopping them, for at
+// most within.
 func (c *Client) Stacks(ctx context.Context, job string, within time.Duration) (Stacks, error) {
 	var all []stacks.Sample
 	var s Stacks

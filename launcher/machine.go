@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// examinedNode is this machine as a node, after preflight. Only a process that nothing else cleans up
-// after needs a cgroup, which alone says.
+// examinedNode is this machine as a node, after preflight. alone says that nothing else cleans up
+// after this process, so that it needs a cgroup.
 func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := l.job.examine(ctx)
 	if err == nil {

@@ -152,7 +152,8 @@ func (j Job) dirName(id string) string {
 	return id + "_" + strings.ToLower(rand.Text()[:8])
 }
 
-// writeErrorFile writes the error file of the rank that failed first to the one of torchrun's caller.
+// writeErrorFile writes the error file of the rank that failed first to the one of torchrun's
+// caller.
 func (l *localRun) writeErrorFile(cause *report.Failure) error {
 	t := l.job.Output.Torch
 	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || l.files.Dir() == nil {

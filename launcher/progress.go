@@ -15,23 +15,22 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or
-// a zero time.
+// Progress is how far a job has come, by the heartbeats of its ranks. Unknown values are NaN, or a
+// zero time.
 type Progress struct {
-	// Step is the newest that any rank has told, of Total. StepTime is the median of the ranks', in
-	// seconds.
+	// Step is the newest of any rank, of Total. StepTime is the median of the ranks', in seconds.
 	Step, Total, StepTime float64
-	// Still is for how many seconds no rank has told a step, where that is so long that the job
-	// stands still; 0 where it does not.
+	// Still is for how many seconds no rank has told a step, if that is so long that the job stands
+	// still; else 0.
 	Still float64
-	// Done is when it will be, at this pace; a job that stands still has none.
+	// Done is when the job ends at this pace; zero if it stands still.
 	Done time.Time
 }
 
-// maxETA is the longest that anybody is told to wait.
+// maxETA is the longest remaining time that is shown.
 const maxETA = 10 * 365 * 24 * time.Hour
 
-// ProgressOf is what ranks that run tell of their job.
+// ProgressOf is the progress that running ranks tell.
 func ProgressOf(ranks []Usage, now time.Time) Progress {
 	p := Progress{Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN()}
 	var times []float64
@@ -59,7 +58,7 @@ func ProgressOf(ranks []Usage, now time.Time) Progress {
 	return p
 }
 
-// higher is the higher of two numbers, of which one may be unknown.
+// higher is the higher of two numbers, one of which may be NaN.
 func higher(a, b float64) float64 {
 	if math.IsNaN(a) || b > a {
 		return b
@@ -68,7 +67,7 @@ func higher(a, b float64) float64 {
 }
 
 // String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32", or
-// "step 120 of 1000, no heartbeat for 55s". It is empty where nothing is known.
+// "step 120 of 1000, no heartbeat for 55s". It is empty if nothing is known.
 func (p Progress) String() string {
 	if math.IsNaN(p.Step) {
 		return ""

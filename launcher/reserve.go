@@ -14,8 +14,8 @@ import (
 // Reserve waits until the cluster has placement groups for the request, and holds them until
 // Release or the end of ctx. Jobs whose Within names the reservation run on them, one after another
 // or side by side, without waiting for other jobs. Colocated is how many of them may share a GPU,
-// as groups that take turns do; 0 is
-// 1. PerNode such as [4, 8, 2] makes groups of different sizes.
+// as groups that take turns do; 0 means 1. PerNode such as [4, 8, 2] makes groups of different
+// sizes.
 func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
 	if len(j.Command) == 0 {
 		j.Command = []string{"(reservation)"}

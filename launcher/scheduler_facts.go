@@ -72,16 +72,16 @@ func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// isLone reports whether this process runs a job of its own although a scheduler gave it more nodes,
-// or started other processes beside it.
+// isLone reports whether this process runs a job of its own although a scheduler gave it more
+// nodes, or started other processes beside it.
 func (j Job) isLone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
 	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
 }
 
-// name takes the scheduler's name for this node. Where several processes share the node, it adds
-// the process's number.
+// name takes the scheduler's name for this node, with the process's number if several processes
+// share the node.
 func (j *Job) name(p *schedenv.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
 		j.Network.Interface = p.Interface
