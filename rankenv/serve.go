@@ -13,7 +13,7 @@ import (
 type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 
 // ErrNoController means that no controller started this process.
-var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; launcher.Reservation.Group starts one")
+var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; package launcher/group starts one")
 
 // Serve makes this rank a worker of its group. It answers calls by name, one after another in
 // order, until its controller is done with it, and then returns nil. A broken connection is made

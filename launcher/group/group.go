@@ -37,28 +37,38 @@ type Group struct {
 	// before the first turn.
 	OthersKeep int64
 
-	client   *launcher.Client
-	turns    *turns
-	turn     *activeTurn // guarded by turns.mu
-	watch    *launcher.Watch
-	dir, key string
-	socket   *net.UnixListener
-	size     int
-	restart  job.Restart
-	// endWithin is how long workers may take to end in order.
-	endWithin time.Duration
-	end       context.CancelCauseFunc
-	ctx       context.Context
-	all       sync.WaitGroup
+	client  *launcher.Client
+	turns   *turns
+	turn    *activeTurn // guarded by turns.mu
+	watch   *launcher.Watch
+	size    int
+	restart job.Restart
 	// disconnected says that a worker's connection has ended.
 	disconnected chan struct{}
 
-	mu sync.Mutex
+	entrance
+	lifetime
 	state
+}
+
+// entrance is where workers of this machine connect, with the key that they must show.
+type entrance struct {
+	dir, key string
+	socket   *net.UnixListener
+}
+
+// lifetime ends the goroutines of a group.
+type lifetime struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+	all sync.WaitGroup
+	// endWithin is how long workers may take to end in order.
+	endWithin time.Duration
 }
 
 // state is what is known of the workers.
 type state struct {
+	mu      sync.Mutex
 	changed chan struct{} // closed at each change
 	workers []worker
 	next    uint64
@@ -136,8 +146,8 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 		size *= max(1, j.Resources.MaxNodes)
 	}
 	g := &Group{
-		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size,
-		restart: job.Restart(j.Restarts.Policy), endWithin: leaveLimit, disconnected: make(chan struct{}, 1),
+		client: r.client, turns: r.turns, size: size, entrance: entrance{key: hex.EncodeToString(secret)}, lifetime: lifetime{endWithin: leaveLimit},
+		restart: job.Restart(j.Restarts.Policy), disconnected: make(chan struct{}, 1),
 		state: state{workers: make([]worker, size), changed: make(chan struct{}), failed: map[int]*report.Failure{}},
 	}
 	for i := range g.workers {
@@ -167,22 +177,22 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 	return g, nil
 }
 
-func (g *Group) listen() (err error) {
-	if g.dir, err = endpoints.SocketDir(endpoints.ControllerPrefix); err != nil {
+func (e *entrance) listen() (err error) {
+	if e.dir, err = endpoints.SocketDir(endpoints.ControllerPrefix); err != nil {
 		return fmt.Errorf("make a directory for the controller's socket: %w", err)
 	}
-	if g.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(g.dir, "controller"), Net: "unix"}); err != nil {
-		return errors.Join(fmt.Errorf("listen for workers: %w", err), os.RemoveAll(g.dir))
+	if e.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(e.dir, "controller"), Net: "unix"}); err != nil {
+		return errors.Join(fmt.Errorf("listen for workers: %w", err), os.RemoveAll(e.dir))
 	}
 	return nil
 }
 
-func (g *Group) unlisten() error {
-	err := g.socket.Close()
+func (e *entrance) unlisten() error {
+	err := e.socket.Close()
 	if errors.Is(err, net.ErrClosed) { // as the group has ended
 		err = nil
 	}
-	return errors.Join(err, os.RemoveAll(g.dir))
+	return errors.Join(err, os.RemoveAll(e.dir))
 }
 
 // Size is the number of workers.
