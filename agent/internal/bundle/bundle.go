@@ -1,9 +1,9 @@
-// Package bundle keeps what may tell why ranks failed or hang, before they are killed: one archive for each attempt of a node that
-// failed, with an index.
+// Package bundle gathers evidence of why the ranks of an attempt failed or hang.
 //
-// [Bundle.Ranks] reads what must be read while the ranks live: after a crash for a moment only, since the restart waits for it, after a
-// hang with debuggers and for seconds. [Bundle.Words] and [Bundle.Node] read what is there later too, beside the next attempt. Every
-// source has a deadline and a bound, and one that has nothing to give says why in the index.
+// Each failed attempt gets one archive with an index on each node. [Bundle.Ranks] reads what exists only
+// while the ranks live: for a moment after a crash, because the restart waits for it, and for seconds and
+// with debuggers after a hang. [Bundle.Words] and [Bundle.Node] read the rest while the next attempt runs.
+// Every source has a deadline and a bound. If it yields nothing, the index says why.
 package bundle
 
 import (
@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// crashLimit is how long a restart may have to wait for the evidence of a crash. It is mostly over in a few milliseconds.
+	// crashLimit is how long a restart may wait for the evidence of a crash, which mostly takes a few
+	// milliseconds.
 	crashLimit = 200 * time.Millisecond
-	// hangLimit is the same after a hang, and toolLimit what a debugger or a service may take of it.
+	// hangLimit is the same for a hang, and toolLimit bounds a debugger or a service.
 	hangLimit = 10 * time.Second
 	toolLimit = 8 * time.Second
-	// maxEntry and maxTotal are bounds in bytes before compression.
+	// maxEntry and maxTotal are in bytes before compression.
 	maxEntry = 1 << 20
 	maxTotal = 64 << 20
 )
 
-// Title says of what the evidence is.
+// Title says what the evidence is about.
 type Title struct {
 	Job     string    `json:"job"`
 	Node    string    `json:"node"`
@@ -41,18 +42,19 @@ type Title struct {
 // Rank is one of the ranks on this node.
 type Rank struct {
 	Number int
-	// Env is its environment, as it was started with. RAS is where its NCCL can be asked; empty for a rank without GPU.
+	// Env is the environment that it was started with. RAS is the address of its NCCL's RAS service; empty
+	// without a GPU.
 	Env []string
 	RAS string
-	// PIDs are its processes that live, the busiest first.
+	// PIDs are its living processes, the busiest first.
 	PIDs []int
 	// Logs are the names of its log files in the directory of the job.
 	Logs []string
-	// Rights are those of its user: what the rank itself names is asked and read with them, and who looks into it has no others.
+	// Rights are those of its user. Files that the rank names are read, and debuggers run, with no others.
 	Rights *safefile.Rights
 }
 
-// Bundle is evidence that is being gathered. It is for one goroutine at a time.
+// Bundle is evidence that is being gathered, by one goroutine at a time.
 type Bundle struct {
 	title   Title
 	secrets secrets
@@ -62,7 +64,8 @@ type Bundle struct {
 // New begins a bundle.
 func New(t Title) *Bundle { return &Bundle{title: t} }
 
-// Ranks gathers what the ranks can tell while they live. It returns within 0.2 s after a crash and within 10 s after a hang.
+// Ranks gathers what exists only while the ranks live. It takes at most 0.2 s after a crash and 10 s after a
+// hang.
 func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 	var sources []source
 	limit := crashLimit
@@ -91,19 +94,19 @@ func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 // entry is a file of the archive, and its line in the index.
 type entry struct {
 	Name string `json:"name"`
-	// From is where it comes from.
+	// From says where it comes from.
 	From string `json:"from"`
 	Size int    `json:"size_bytes"`
-	// Truncated says that there was more, and Missing why there is nothing, or not all.
+	// Truncated says that there was more, and Missing why data is missing.
 	Truncated bool   `json:"truncated"`
 	Missing   string `json:"missing,omitempty"`
 
 	data []byte
-	// binary is nothing in which secrets could be masked.
+	// binary data cannot be masked.
 	binary bool
 }
 
-// source is where an entry comes from. What it returns with an error is kept too.
+// source reads an entry. Data that it returns with an error is kept too.
 type source struct {
 	name, from string
 	// most bounds it, in bytes; maxEntry when 0.
@@ -112,8 +115,8 @@ type source struct {
 	read   func(context.Context) ([]byte, error)
 }
 
-// gather reads all sources at once and takes what is there when ctx ends. The kernel may hold up who reads about a process that it
-// holds up, for as long as that one: such a read is left alone.
+// gather reads all sources at once and takes what is there when ctx ends. A read about a process that hangs
+// in the kernel may hang for as long; gather does not wait for it.
 func (b *Bundle) gather(ctx context.Context, sources []source) {
 	read := make([]chan entry, len(sources))
 	for i, s := range sources {

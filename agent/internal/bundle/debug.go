@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxDebugged bounds the processes of a rank that are looked into, and debuggers those that are at work on this node: gdb takes
-	// seconds and a gigabyte for the symbols of torch.
+	// maxDebugged bounds the processes of a rank that gdb looks into, and debuggers how many run at once: gdb
+	// takes seconds and a gigabyte for the symbols of torch.
 	maxDebugged = 4
 	debuggers   = 4
-	// maxReport bounds what NCCL says, in bytes.
+	// maxReport bounds NCCL's report, in bytes.
 	maxReport = 4 << 20
 )
 
-// debug are the sources that are worth seconds.
+// debug returns the sources that take seconds.
 func debug(dir string, r Rank) []source {
 	sources := []source{
 		{name: dir + "stacks.txt", from: "its memory, or gdb", read: stacksOf(r)},
@@ -52,13 +52,13 @@ func ras(addr string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// turns are the debuggers that may be at work.
+// turns has a value for each debugger that runs.
 var turns = make(chan struct{}, debuggers)
 
-// width is that of the trees, in columns.
+// width is the width of the trees, in columns.
 const width = 200
 
-// allStacks are the Python stacks of all ranks here in one tree.
+// allStacks returns the Python stacks of all ranks here in one tree.
 func allStacks(ranks []Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		var all []stacks.Process
@@ -84,7 +84,7 @@ func tree(samples []stacks.Sample) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// stacksOf are the Python stacks of a rank, and of its processes of which there are none, those in C.
+// stacksOf returns the Python stacks of a rank, and the C stacks of its processes without Python.
 func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(r.PIDs) == 0 {
@@ -109,7 +109,7 @@ func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// stack is a process's in C.
+// stack returns the C stacks of a process.
 func stack(ctx context.Context, as *safefile.Rights, pid int) ([]byte, error) {
 	select {
 	case turns <- struct{}{}:
@@ -117,13 +117,13 @@ func stack(ctx context.Context, as *safefile.Rights, pid int) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, errors.New("other ranks took all the time")
 	}
-	// Neither the user's files nor those of the program, nor the network, have a say in what gdb does.
+	// Files of the user or the program, and the network, must not influence gdb.
 	return run(ctx, as, "gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
 		"-p", strconv.Itoa(pid), "-ex", "thread apply all backtrace 64")
 }
 
-// run runs a tool in a process group of its own, which is killed when ctx ends, and returns what it printed until then. It learns
-// nothing of golaunch's environment but the path.
+// run runs a tool in a process group of its own, which it kills when ctx ends, and returns its output. The
+// tool gets nothing of golaunch's environment but PATH.
 func run(ctx context.Context, as *safefile.Rights, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -153,7 +153,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail are the last words of a tool that failed.
+// tail returns the last output of a tool that failed.
 func (l *limited) tail() string {
 	text := bytes.TrimSpace(l.Bytes())
 	if len(text) == 0 {

@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// known are the names of variables whose values may be seen, as patterns of path.Match: what tells a rank, torch, NCCL, libfabric, CUDA, Slurm
-// and the like how to behave. Of all others a bundle has the name alone: it is made to be shared.
+// known are patterns of path.Match for the variables whose values may be seen: those that configure ranks,
+// torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has only the names of
+// all others.
 var known = strings.Fields(`
 	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
 	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
@@ -24,10 +25,10 @@ var known = strings.Fields(`
 	PATH HOME USER LOGNAME SHELL PWD OLDPWD HOSTNAME TMPDIR TERM TZ LANG LC_* SHLVL USE_LIBUV _
 `)
 
-// secret are the names of variables among them that are none.
+// secret matches known names whose values must not be seen nevertheless.
 var secret = lazyregexp.New(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential|auth|cookie|jwt`)
 
-// open says that the value of a variable may be seen.
+// open reports whether the value of a variable may be seen.
 func open(name string) bool {
 	return !secret.Get().MatchString(name) && slices.ContainsFunc(known, func(pattern string) bool {
 		ok, _ := path.Match(pattern, name) // the patterns are well formed
@@ -35,19 +36,19 @@ func open(name string) bool {
 	})
 }
 
-// login is a name and a password in a URL.
+// login matches a name and a password in a URL.
 var login = lazyregexp.New(`://[^/\s:@]+:[^/\s@]+@`)
 
 const masked = "***"
 
-// shortest is the length of a value from which on it is masked wherever it stands: shorter ones are words that stand anywhere.
+// shortest is the length of the shortest value that is masked everywhere: shorter ones are common words.
 const shortest = 8
 
-// secrets are values that are hidden wherever they stand.
+// secrets are values that are masked everywhere.
 type secrets []string
 
-// learn takes note of those in an environment: the values that may not be seen, but for what is no secret wherever it stands, a path, or a part
-// of a value that may be seen.
+// learn adds the values of an environment that must not be seen. It omits harmless ones: paths, and parts of
+// values that may be seen.
 func (s *secrets) learn(env []string) {
 	var seen []string
 	for _, pair := range env {
@@ -67,7 +68,7 @@ func (s *secrets) learn(env []string) {
 	}
 }
 
-// mask is a function that hides them.
+// mask returns a function that masks them.
 func (s secrets) mask() func(text []byte) []byte {
 	longest := slices.SortedFunc(slices.Values(s), func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another
 	var pairs []string
@@ -83,7 +84,7 @@ func (s secrets) mask() func(text []byte) []byte {
 	}
 }
 
-// variable is NAME=value, of which the value may be none that is seen.
+// variable returns NAME=value, with the value masked unless it may be seen.
 func variable(pair string) string {
 	if name, _, _ := strings.Cut(pair, "="); !open(name) {
 		return name + "=" + masked

@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// nodeLimit is how long either of these may take.
+	// nodeLimit bounds Words and Node, each.
 	nodeLimit = 10 * time.Second
-	// maxWords and maxLog are what is kept of the end of a log file and of the kernel's, in bytes.
+	// maxWords and maxLog bound what is kept of a log file and of the kernel log, in bytes.
 	maxWords = 64 << 10
 	maxLog   = 64 << 10
 )
 
-// Words gathers the environment of the ranks, and their last words from the directory of their job, once nothing more is written there.
+// Words gathers the environment of the ranks, and the end of their logs in the directory of their job, to which
+// nothing must write any more.
 func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	var sources []source
 	for _, r := range ranks {
@@ -39,8 +40,9 @@ func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	b.gather(ctx, sources)
 }
 
-// Node gathers what the driver and the kernel say, and the counters of the network. It returns within 10 s. Of the kernel's log another user
-// than this process's, whose ranks they are, has what is about GPUs: the rest may be root's to know (kernel.dmesg_restrict).
+// Node gathers what the driver and the kernel say, and the counters of the network. It takes at most 10 s. If
+// the ranks are another user's, it keeps only the kernel log's lines about GPUs: the rest may be for root alone
+// (kernel.dmesg_restrict).
 func (b *Bundle) Node(ctx context.Context, of *safefile.Rights) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
@@ -57,7 +59,7 @@ func nvidiaSMI(ctx context.Context) ([]byte, error) {
 	return run(ctx, nil, "nvidia-smi", "-q")
 }
 
-// end is the end of a log file.
+// end reads the end of a log file.
 func end(dir *safefile.Root, name string) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		f, err := dir.OpenOwn(name, os.O_RDONLY, 0)
@@ -76,7 +78,7 @@ func end(dir *safefile.Root, name string) func(context.Context) ([]byte, error) 
 	}
 }
 
-// kernelLog has the Xids of the log first, and then its end.
+// kernelLog returns the Xids of the log, and then its end.
 func kernelLog(read func() (string, error), whole bool) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		log, err := read()
@@ -94,15 +96,15 @@ func kernelLog(read func() (string, error), whole bool) func(context.Context) ([
 	}
 }
 
-// counters are the small files that tell how network devices are (Documentation/ABI/testing/sysfs-class-net-statistics and
-// sysfs-class-infiniband in the kernel).
+// counters are the files with the state of network devices (Documentation/ABI/testing/sysfs-class-net-statistics
+// and sysfs-class-infiniband in the kernel).
 var counters = []string{
 	"net/*/operstate", "net/*/speed", "net/*/mtu", "net/*/carrier_changes", "net/*/statistics/*",
 	"infiniband/*/fw_ver", "infiniband/*/ports/*/state", "infiniband/*/ports/*/phys_state", "infiniband/*/ports/*/rate",
 	"infiniband/*/ports/*/counters/*", "infiniband/*/ports/*/hw_counters/*", "infiniband/*/hw_counters/*",
 }
 
-// network lists the counters that are not 0. One that a device does not have reads as an error, and is left out.
+// network lists the counters that are not 0, and omits those that a device does not have.
 func network(class fs.FS) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		var out bytes.Buffer

@@ -29,7 +29,7 @@ func environment(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// each reads of the processes of a rank what one function writes of each, until ctx ends.
+// each calls write for each process of a rank, until ctx ends, and returns what that wrote.
 func each(r Rank, write func(out *bytes.Buffer, dir string) error) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(r.PIDs) == 0 {
@@ -48,11 +48,11 @@ func each(r Rank, write func(out *bytes.Buffer, dir string) error) func(context.
 	}
 }
 
-// status are the lines of /proc/PID/status that are kept (proc_pid_status(5)).
+// status names the lines of /proc/PID/status that are kept (proc_pid_status(5)).
 var status = []string{"Name", "State", "PPid", "TracerPid", "VmRSS", "VmSwap", "Threads", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"}
 
-// processes has the state of each process and task, where in the kernel it waits and for which system call. The kernel's stack is for
-// root alone.
+// processes returns the state of each process and task, and where in the kernel and in which system call it
+// waits. Only root may read the kernel's stack.
 func processes(r Rank) func(context.Context) ([]byte, error) {
 	return each(r, func(out *bytes.Buffer, dir string) error {
 		text, err := os.ReadFile(dir + "/status")
@@ -73,7 +73,7 @@ func processes(r Rank) func(context.Context) ([]byte, error) {
 	})
 }
 
-// word is a small file of a task; empty where it may not be read.
+// word returns a small file of a task; "" if this user may not read it.
 func word(task, name string) string {
 	text, err := os.ReadFile(filepath.Join(task, name))
 	if err != nil {
@@ -82,7 +82,7 @@ func word(task, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// libraries are the files with code that a process has mapped.
+// libraries returns the files from which a process has mapped code.
 func libraries(r Rank) func(context.Context) ([]byte, error) {
 	return each(r, func(out *bytes.Buffer, dir string) error {
 		text, err := os.ReadFile(dir + "/maps")

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDump bounds what torch's flight recorder wrote, in bytes.
+// maxDump bounds the dump of torch's flight recorder, in bytes.
 const maxDump = 16 << 20
 
-// flightRecorder asks torch for its flight recorder's dump (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, DumpPipe and
-// HeartbeatMonitor, and FlightRecorder.cpp): whatever is written to the pipe $TORCH_NCCL_DEBUG_INFO_PIPE_FILE<rank>.pipe makes the
-// process write the file $TORCH_FR_DUMP_TEMP_FILE<rank>, a pickle, within a second or so. The pipe is there in a rank that uses NCCL
-// with $TORCH_NCCL_TRACE_BUFFER_SIZE above 0.
+// flightRecorder asks torch for its flight recorder's dump (DumpPipe and HeartbeatMonitor in
+// torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, and FlightRecorder.cpp). Any write to the pipe
+// $TORCH_NCCL_DEBUG_INFO_PIPE_FILE<rank>.pipe makes the process write the file $TORCH_FR_DUMP_TEMP_FILE<rank>, a
+// pickle, within about a second. A rank has the pipe if it uses NCCL with $TORCH_NCCL_TRACE_BUFFER_SIZE above 0.
 func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		get := func(name string) string { return lookup(r.Env, name) }
@@ -48,7 +48,7 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// readDump reads what a rank has named, which may be anything and of any length.
+// readDump reads a file that a rank has named, whatever it is and however long.
 func readDump(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -58,7 +58,7 @@ func readDump(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxDump+1))
 }
 
-// trigger writes to a pipe and waits until somebody has written and closed a file.
+// trigger writes to a pipe and waits until a file has been written and closed.
 func trigger(ctx context.Context, pipe, file string) ([]byte, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -95,7 +95,7 @@ func trigger(ctx context.Context, pipe, file string) ([]byte, error) {
 	}
 }
 
-// lookup is the value of a variable; empty when there is none.
+// lookup returns the value of a variable; "" if there is none.
 func lookup(env []string, name string) string {
 	for _, pair := range env {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {

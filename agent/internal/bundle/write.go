@@ -17,12 +17,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// kept is how many bundles of a job there are at most on a node: the first, which is most likely the root of what follows, and the
-// newest.
+// kept bounds a job's bundles on a node: the first, which most likely has the root cause, and the newest.
 const kept = 5
 
-// Write writes the archive into the directory of the job, index first, and removes the oldest but the first of this node's when there
-// are more than five. It returns the archive's name: bundle-NODE-attempt-N.tar.gz.
+// Write writes the archive into the directory of the job, and returns its name: bundle-NODE-attempt-N.tar.gz. If
+// this node then has more than five, it removes the oldest but the first.
 func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	name := Name(b.title.Node, b.title.Unit, b.title.Attempt)
 	err := b.write(dir, name)
@@ -35,7 +34,8 @@ func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	return name, nil
 }
 
-// Name is that of an archive. A gang is unit 0, and so are the first ranks of a job whose ranks restart on their own.
+// Name returns the name of an archive. A gang is unit 0, and so are the first ranks of a job whose ranks restart
+// on their own.
 func Name(node string, unit, attempt int) string {
 	if unit == 0 {
 		return fmt.Sprintf("bundle-%s-attempt-%d.tar.gz", node, attempt)
@@ -43,7 +43,7 @@ func Name(node string, unit, attempt int) string {
 	return fmt.Sprintf("bundle-%s-unit-%d-attempt-%d.tar.gz", node, unit, attempt)
 }
 
-// write leaves no half of an archive under its name.
+// write never leaves half of an archive under its name.
 func (b *Bundle) write(dir *safefile.Root, name string) (err error) {
 	part := name + ".part"
 	f, err := dir.OpenOwn(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -61,7 +61,7 @@ func (b *Bundle) write(dir *safefile.Root, name string) (err error) {
 	return dir.Rename(part, name)
 }
 
-// index is the archive's first file; docs/json.md is its contract.
+// index is the archive's first file, as docs/json.md describes.
 type index struct {
 	jsonout.Header
 	Title
@@ -107,7 +107,7 @@ func (b *Bundle) archive(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// prune removes bundles of a node until there are as many as are kept.
+// prune removes bundles of a node until kept are left.
 func prune(dir *safefile.Root, node string) error {
 	type archive struct {
 		name string

@@ -1,19 +1,17 @@
-// Package forkserver starts Python programs without the time that their imports take: a server process imports modules once, and each
-// program is a fork of it.
+// Package forkserver starts Python programs as forks of a process that has imported their modules.
 //
-// It is named after, and does what, the forkserver of Python's multiprocessing does, for whole programs: a process that is forked is, to
-// itself and to others, the one that `python script.py` would have been. What is the same nevertheless in all that one server has
-// forked, and what a server refuses, is in docs/preload.md.
+// It does for whole programs what the forkserver of Python's multiprocessing does for functions: a forked
+// process is, to itself and to others, the one that `python script.py` would have been. docs/preload.md
+// says what all forks of one server nevertheless share, and what a server refuses.
 //
-// A [Server] is a [proc.Forker]. It makes children of its own parent (CLONE_PARENT), the process that started it.
+// A [Server] is a [proc.Forker]. Its forks are children of its own parent (CLONE_PARENT), the process that
+// started it.
 package forkserver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
@@ -33,10 +32,10 @@ import (
 //go:embed server
 var server embed.FS
 
-// text is the server's: its files are one, in this order.
+// text is the server's program: its files in this order.
 var text = sync.OnceValue(func() string {
 	var all strings.Builder
-	for _, job := range []string{"base", "order", "unsafe", "asked", "made", "imports", "chance", "kernel", "fork", "program", "serve"} {
+	for _, job := range []string{"base", "order", "unsafe", "variables", "side_effects", "imports", "random_seeds", "kernel", "fork", "program", "serve"} {
 		part, err := server.ReadFile("server/" + job + ".py")
 		if err != nil {
 			panic(err) // this package was built without it
@@ -47,17 +46,18 @@ var text = sync.OnceValue(func() string {
 	return all.String()
 })
 
-// stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's. The text
-// cannot be read by any Python, and so does not say by itself that it is the wrong one; the stub can.
+// stub is the program that the interpreter is given. It reads the server's text, and runs it in a namespace
+// of its own. It reports an unsupported Python, which could not parse the text.
 const stub = `import os,sys,struct;` +
 	`b=("failed\0Python %%d.%%d is not CPython 3.9 to 3.14\0"%%sys.version_info[:2]).encode();` +
 	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
 	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
 
 const (
-	// maxMessage is more than arguments and environment can have (6 MiB, execve(2)), and than the stamps of 100,000 files.
+	// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps of 100,000
+	// files.
 	maxMessage = 64 << 20
-	// forkLimit is how long a server may take for one fork: one that is stopped, or swaps, must not hold up an attempt.
+	// forkLimit bounds one fork: a server that is stopped, or swaps, must not delay an attempt.
 	forkLimit = 5 * time.Second
 )
 
@@ -66,21 +66,21 @@ type Server struct {
 	conn    *net.UnixConn
 	program Program
 
-	// Took is how long the imports took, and Files are how many files they came from.
+	// Took is how long the imports took.
 	Took  time.Duration
 	stamp Stamps
 
 	mu     sync.Mutex
 	broken error
 
-	// forking counts the calls of Fork that have not returned, and held are processes that wait for the last of these: with a gang that
-	// begins to run one by one the later forks would share the CPUs with the ranks.
+	// forking counts the calls of Fork that have not returned, and held are the gates of processes that wait
+	// for the last of them: ranks that ran at once would compete with the later forks for CPUs.
 	gates   sync.Mutex
 	forking int
 	held    []int
 }
 
-// ImportError is a module that could not be imported.
+// ImportError says that a module could not be imported.
 type ImportError struct {
 	// Traceback is Python's, without the server's own frames.
 	Traceback string
@@ -91,8 +91,8 @@ func (e *ImportError) Error() string {
 	return lines[len(lines)-1]
 }
 
-// UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm. Module is the one
-// whose import was the cause, if it was one, and Files are what had been imported then.
+// UnsafeError is why a process must not be forked from the server, although it could run by itself. Module is
+// the one whose import was the cause, if it was one, and Files are the files imported by then.
 type UnsafeError struct {
 	Why, Module string
 	Files       Stamps
@@ -100,22 +100,23 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv is the command line of a server for a program; what it is there for is for people who list processes.
+// Argv returns the command line of a server for a program. what tells people who list processes what it is for.
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
 	return append(argv, "-c", fmt.Sprintf(stub, len(text())), what)
 }
 
-// Modules are what a server is to import, by their names.
+// Modules are the modules that a server imports.
 type Modules struct {
 	Names []string
-	// Record, if set, is a file that a program with LOCAL_RANK=0 writes when it ends: names of the modules that it has loaded, a line each,
-	// without those in its own folder. Modules that cannot be imported are then no matter.
+	// Record, if set, is a file to which a program with LOCAL_RANK=0 writes, when it ends, the names of the
+	// modules that it has loaded from outside its own folder, one a line. Modules that cannot be imported
+	// are then skipped.
 	Record string
 }
 
-// Pair returns the two ends of a server's connection: golaunch's, and what is the standard input of the server, to be closed once that
-// has started, so that its end is seen.
+// Pair returns the two ends of a server's connection: golaunch's, and the server's standard input, which the
+// caller must close once the server has started, so that its end is seen.
 func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -130,8 +131,9 @@ func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	return c.(*net.UnixConn), stdin, nil
 }
 
-// Greet gives a server its text and the environment that it was started with, and waits until it has imported its modules. It owns conn. The
-// error may be an [*ImportError] or an [*UnsafeError]; any other says why there is no server.
+// Greet sends a server its text and the environment that it was started with, and waits until it has imported
+// its modules. It owns conn. The error may be an [*ImportError] or an [*UnsafeError]; any other says why there
+// is no server.
 func Greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
 	s, err := greet(ctx, conn, p, modules, env)
 	if err != nil {
@@ -147,7 +149,7 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, io.EOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
 		return nil, errors.New("the fork server ended before it had imported its modules")
 	case err != nil:
 		return nil, fmt.Errorf("wait for the fork server: %w", err)
@@ -167,19 +169,19 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
 }
 
-// Share is a server that another process has greeted, and that has imported what this one does not know. It owns conn. One of the two
+// Share returns a server that another process has greeted, without its files. It owns conn. Only one of the two
 // processes may fork.
 func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
 
-// Conn is the server's connection, to be shared with the process whose children its forks are.
+// Conn is the server's connection, to be shared with the process that is its parent.
 func (s *Server) Conn() *net.UnixConn { return s.conn }
 
-// Program is one that the server forks.
+// Program is a program that the server forks.
 func (s *Server) Program() Program { return s.program }
 
-// hello begins the conversation, and returns what the server says in the end.
+// hello begins the conversation, and returns the server's last message of it.
 func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
-	_, refused := io.WriteString(conn, text()) // by one that does not read it, but says why
+	_, refused := io.WriteString(conn, text()) // a server that does not read it may still say why
 	words, err := receive(conn)
 	if err != nil {
 		return nil, cmp.Or(refused, err)
@@ -197,7 +199,7 @@ func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) 
 // Close lets the server end. What it has forked goes on.
 func (s *Server) Close() error { return s.conn.Close() }
 
-// Files are how many files its modules came from.
+// Files is how many files its modules came from.
 func (s *Server) Files() int { return len(s.stamp) }
 
 // Err is why the server cannot be used any more: it was killed, or did not answer in time.
@@ -237,7 +239,7 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 		err = move(pid, cgroup)
 	}
 	if err != nil {
-		_ = unix.Close(gate[1]) // a process that there may be nevertheless ends by that
+		_ = unix.Close(gate[1]) // ends the process if there is one
 		return 0, nil, err
 	}
 	return pid, func() { s.open(gate[1]) }, nil
@@ -269,7 +271,7 @@ func (s *Server) returned() {
 	s.release()
 }
 
-// open lets a process run, once nobody waits for a fork any more.
+// open lets a process run once no call waits for a fork.
 func (s *Server) open(gate int) {
 	s.gates.Lock()
 	defer s.gates.Unlock()
@@ -282,7 +284,7 @@ func (s *Server) release() {
 		return
 	}
 	for _, gate := range s.held {
-		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		_, _ = unix.Write(gate, []byte{1}) // it fails only if the process is dead
 		_ = unix.Close(gate)
 	}
 	s.held = nil
@@ -302,7 +304,7 @@ func words(c *proc.Command, p Program, env []string) []string {
 	return append(append(append(out, c.Args...), argv...), env...)
 }
 
-// order has the server make a process, and that go on into a session of its own when it is known here.
+// order has the server make a process. Once the process is known here, it moves to a session of its own.
 func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +316,7 @@ func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pi
 		if err := c.Born(pid); err != nil {
 			return 0, s.lies(err)
 		}
-		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		_, _ = unix.Write(gate, []byte{1}) // it fails only if the process is dead
 		answer, err = receive(s.conn)
 	}
 	switch {
@@ -339,8 +341,8 @@ func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pi
 	}
 }
 
-// number is that of the process which a server says it has made, and 0 if it says nothing of the kind: what is 1, less than that or more than a
-// pid_t has can be none, and to signal it would reach others, or all.
+// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and above a pid_t's: signals to
+// them would reach other processes, or all.
 func number(answer []string) int {
 	if len(answer) != 2 || answer[0] != "pid" {
 		return 0
@@ -352,7 +354,7 @@ func number(answer []string) int {
 	return int(pid)
 }
 
-// lies ends the use of a server that does not do what it says: modules run in it, whoever wrote them.
+// lies ends the use of a server whose answer is false: any module may run code in it.
 func (s *Server) lies(err error) error {
 	s.broken = fmt.Errorf("the fork server does not behave: %w", err)
 	return s.broken
@@ -368,37 +370,14 @@ func (s *Server) ask(words []string, fds []int) ([]string, error) {
 	return receive(s.conn)
 }
 
-// send says words, each of which ends in NUL, behind their length.
 func send(conn *net.UnixConn, words []string, fds ...int) error {
-	var body bytes.Buffer
-	for _, w := range words {
-		body.WriteString(w)
-		body.WriteByte(0)
-	}
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	head := binary.BigEndian.AppendUint32(nil, uint32(body.Len()))
-	if _, _, err := conn.WriteMsgUnix(head, rights, nil); err != nil {
-		return err
-	}
-	_, err := body.WriteTo(conn)
-	return err
+	return frame.Send(conn, frame.Words(words), fds...)
 }
 
-func receive(r io.Reader) ([]string, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+func receive(conn *net.UnixConn) ([]string, error) {
+	body, _, err := frame.Receive(conn, maxMessage, 0)
+	if err != nil {
 		return nil, err
 	}
-	size := binary.BigEndian.Uint32(head[:])
-	if size > maxMessage {
-		return nil, fmt.Errorf("a message of %d bytes", size)
-	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, err
-	}
-	return strings.Split(strings.TrimSuffix(string(body), "\x00"), "\x00"), nil
+	return frame.Split(body), nil
 }

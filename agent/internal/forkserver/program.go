@@ -9,16 +9,17 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Program is a command line of CPython, taken apart as the interpreter does it (Python/getopt.c and initconfig.c of CPython).
+// Program is a command line of CPython, parsed as the interpreter does it (Python/getopt.c and initconfig.c of
+// CPython).
 type Program struct {
-	// Interpreter is the command's first word, and Flags are the options of it that come before the program.
+	// Interpreter is the command's first word, and Flags are its options, which come before the program.
 	Interpreter string
 	Flags       []string
 	// Kind is what Name is.
 	Kind Kind
 	// Name is a file, the name of a module, or Python code.
 	Name string
-	// Args are what follows.
+	// Args are the program's arguments.
 	Args []string
 }
 
@@ -31,10 +32,11 @@ const (
 	Command Kind = "command" // python -c CODE
 )
 
-// interpreters are the names under which CPython is installed. Whether it is CPython, and which, the interpreter itself says.
+// interpreters matches the names under which CPython is installed. The interpreter itself says whether it is
+// CPython, and which.
 var interpreters = lazyregexp.New(`^python(3(\.\d+t?)?)?$`)
 
-// Parse takes a command line apart. The error says why no rank can be forked for it.
+// Parse parses a command line. The error says why no rank can be forked for it.
 func Parse(argv []string) (Program, error) {
 	if len(argv) == 0 || !interpreters.Get().MatchString(filepath.Base(argv[0])) {
 		return Program{}, fmt.Errorf("%q is not Python: the command must begin with python, python3 or python3.N (what a script starts is not seen)",
@@ -73,8 +75,8 @@ func (p Program) check() error {
 	return nil
 }
 
-// options reads a word of options in one letter each, without its dash, and says how many of the words after it they use. It is done
-// when one of them is the program.
+// options parses a word of one-letter options without its dash, and returns how many of the following words they
+// use. It is done if one of them names the program.
 func (p *Program) options(letters string, rest []string) (used int, done bool, err error) {
 	for i, letter := range letters {
 		after := letters[i+1:]
@@ -114,13 +116,13 @@ func (p *Program) options(letters string, rest []string) (used int, done bool, e
 	return 0, false, nil
 }
 
-// argv is sys.argv as the interpreter makes it.
+// argv returns sys.argv as the interpreter makes it.
 func (p Program) argv() []string {
 	first := map[Kind]string{Script: p.Name, Module: "-m", Command: "-c"}[p.Kind]
 	return append([]string{first}, p.Args...)
 }
 
-// Same reports whether the interpreter of another program reads the same flags, so that one server serves both.
+// Same reports whether two programs have the same interpreter and flags, so that one server can fork both.
 func (p Program) Same(q Program) bool {
 	return p.Interpreter == q.Interpreter && strings.Join(p.Flags, "\x00") == strings.Join(q.Flags, "\x00")
 }

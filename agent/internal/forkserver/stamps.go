@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// Stamps are the size, the time of change and the inode of files that modules were imported from, by their paths.
+// Stamps are the size, modification time and inode of the files that modules were imported from, by path.
 type Stamps map[string]string
 
 func stampsOf(words []string) Stamps {
@@ -22,8 +22,7 @@ func stampsOf(words []string) Stamps {
 	return s
 }
 
-// Changed names a file that a module was imported from and that is another now for a user, in size, time of change or inode; none if it is
-// empty. It takes as long as a file system does.
+// Changed names a file that has changed for a user since it was imported, or "". It waits for slow file systems.
 func (s Stamps) Changed(as *safefile.Rights) string {
 	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)
@@ -54,7 +53,7 @@ func (s Stamps) Changed(as *safefile.Rights) string {
 		}
 	}()
 	if err := search.Wait(); err != nil {
-		return err.Error() // which is why they cannot be looked at
+		return err.Error() // why the files cannot be read
 	}
 	select {
 	case path := <-found:

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,8 +23,8 @@ const (
 	logName    = ".keeper.log"
 )
 
-// Open finds the keeper of a directory, which must be on a local file system, or starts one there. Warn hears what goes wrong in the
-// keeper. It fails with [ErrBusy] while another agent has the keeper.
+// Open connects to the keeper of a directory, which must be on a local file system, or starts one there.
+// Warn is called with the keeper's warnings. Open fails with [ErrBusy] while another agent has the keeper.
 func Open(dir string, warn func(error)) (*Keeper, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep ranks: %w", err)
@@ -50,7 +51,7 @@ func Open(dir string, warn func(error)) (*Keeper, error) {
 	return k, nil
 }
 
-// lockDir is good for as long as this process lives.
+// lockDir locks a directory for as long as this process lives.
 func lockDir(dir string) (*os.File, error) {
 	if err := safefile.Path(dir); err != nil {
 		return nil, err
@@ -75,9 +76,9 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// reach connects to the keeper that is there, else to one that it starts.
+// reach connects to the keeper that is there, or else starts one.
 func reach(dir *os.File) (*net.UnixConn, error) {
-	// A path below /proc/self/fd is short enough for a socket (108 bytes, unix(7)).
+	// A path below /proc/self/fd fits a socket's name (108 bytes, unix(7)).
 	addr := &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName), Net: "unix"}
 	conn, err := net.DialUnix("unix", nil, addr)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +96,7 @@ func reach(dir *os.File) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// start starts a keeper on a socket that listens already.
+// start starts a keeper on a listening socket.
 func start(dir string, addr *net.UnixAddr) error {
 	if err := os.Remove(addr.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -114,33 +115,27 @@ func start(dir string, addr *net.UnixAddr) error {
 		return err
 	}
 	defer socket.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	defer null.Close()
-	words, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	defer log.Close()
+	cmd, err := helper.Command(context.Background(), keeperName, socket)
 	if err != nil {
 		return err
 	}
-	defer words.Close()
-	proof, err := helper.File()
-	if err != nil {
-		return err
-	}
-	p, err := os.StartProcess("/proc/self/exe", []string{keeperName}, &os.ProcAttr{
-		Dir: "/", Env: helper.Env(), Files: []*os.File{null, null, words, proof, socket}, Sys: &unix.SysProcAttr{Setsid: true},
-	})
-	if err == nil {
-		go func() { _, _ = p.Wait() }() // how it ended is in its log
+	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &unix.SysProcAttr{Setsid: true}
+	if err = cmd.Start(); err == nil {
+		go func() { _ = cmd.Wait() }() // its log says why it ended
 	}
 	return err
 }
 
-// arriveLimit bounds the wait for a keeper to say what it has: it may first wait for processes that it is starting.
+// arriveLimit bounds the wait for a keeper to say what it keeps. It may first wait for processes that are
+// being started.
 const arriveLimit = time.Minute
 
-// arrive takes in what an agent before this one has left.
+// arrive receives what an earlier agent has left.
 func (k *Keeper) arrive() error {
 	if err := k.link.conn.SetReadDeadline(time.Now().Add(arriveLimit)); err != nil {
 		return err
@@ -180,7 +175,7 @@ func (k *Keeper) arrive() error {
 	}
 }
 
-// keeperOf is a pidfd of the keeper with a number, which it has told itself; nil where there is none.
+// keeperOf returns a pidfd of the keeper with the pid that it has sent; nil if there is none.
 func keeperOf(pid int) *os.File {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -4,46 +4,43 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/launcher/report"
-	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// Scope is a [proc.Scope] of the keeper's. Its methods are those of that.
+// Scope is a [proc.Scope] in the keeper, with the same methods.
 type Scope struct {
-	// Data is what [Keeper.Scope] was given, and Ranks are those that an agent before this one has started.
+	// Data is what [Keeper.Scope] was given, and Ranks are those that an earlier agent has started.
 	Data  []byte
 	Ranks []Rank
-	// Stopped says that it was ordered to end by that agent.
+	// Stopped says that that agent had ordered its end.
 	Stopped bool
 
 	keeper *Keeper
 	id     int
-	// since is before all its processes; zero if an older keeper does not say.
+	// since is older than all its processes; zero if an older keeper does not say.
 	since proc.Epoch
-	// alive are the processes of which no end was heard, fresh those that Start has not returned yet. Both belong to the keeper's lock.
+	// alive are the processes whose exit is not known, and fresh those that Start has not returned yet. The
+	// keeper's mutex guards both.
 	alive map[int]func(report.Exit, time.Time)
 	fresh map[int]*proc.Process
 }
 
-// Rank is a process with what its agent gave along.
+// Rank is a process with its agent's data and files.
 type Rank struct {
 	Data    []byte
 	Process *proc.Process
-	// Files are descriptors, and whose Scope it is owns them.
+	// Files are descriptors, which the caller owns.
 	Files []int
 }
 
-// Scope makes a scope, with data for an agent after this one.
+// Scope makes a scope, with data for the next agent.
 func (k *Keeper) Scope(name string, data []byte) (*Scope, error) {
 	m, err := k.ask(message{Do: doScope, Name: name, Data: data})
 	if err != nil {
@@ -54,7 +51,7 @@ func (k *Keeper) Scope(name string, data []byte) (*Scope, error) {
 	return k.scope(m, data), nil
 }
 
-// scope is one that the keeper has told of.
+// scope adds a scope that the keeper has named.
 func (k *Keeper) scope(m message, data []byte) *Scope {
 	sc := &Scope{
 		Data: data, keeper: k, id: m.ID, alive: map[int]func(report.Exit, time.Time){}, fresh: map[int]*proc.Process{},
@@ -83,7 +80,7 @@ func (sc *Scope) ended(m message) {
 	}
 }
 
-// Start starts a process, and keeps data and duplicates of files with it.
+// Start starts a process. The keeper keeps data and duplicates of files for the next agent.
 func (sc *Scope) Start(c proc.Command, data []byte, files ...*os.File) (*proc.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -96,7 +93,7 @@ func (sc *Scope) Start(c proc.Command, data []byte, files ...*os.File) (*proc.Pr
 		}
 	}
 	var fds []int
-	defer func() { closeAll(fds) }()
+	defer func() { frame.Close(fds) }()
 	for _, f := range append([]*os.File{c.Stdin, c.Stdout, c.Stderr}, files...) {
 		if f == nil {
 			f = null
@@ -160,100 +157,10 @@ func (sc *Scope) end(m message) error {
 	return err
 }
 
-// Forget ends the keeping of a scope that is closed.
+// Forget has the keeper forget a scope that is closed.
 func (sc *Scope) Forget() {
 	sc.keeper.say(message{Do: doForget, ID: sc.id})
 	sc.keeper.mu.Lock()
 	defer sc.keeper.mu.Unlock()
 	delete(sc.keeper.scopes, sc.id)
-}
-
-// Store is torch's store of a job, served by the keeper. Its methods are those of a [tcpstore.Store].
-type Store struct {
-	// Data is what Serve was given.
-	Data []byte
-
-	keeper  *Keeper
-	job     string
-	addr    netip.AddrPort
-	changes chan struct{}
-}
-
-// Serve has the keeper serve an empty store for a job, which has none, where l listens. It leaves l to the caller. Who may use the store
-// are peers, seen from own, see [tcpstore.NewPeers].
-func (k *Keeper) Serve(id string, l *net.TCPListener, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
-	return k.serve(l, message{Do: doStore, Job: id, Data: data, Peers: peers, Own: own})
-}
-
-// Proxy has the keeper serve a proxy of the store at root. It is as one that Serve has served, but ends with the store.
-func (k *Keeper) Proxy(id string, l *net.TCPListener, root netip.AddrPort, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
-	return k.serve(l, message{Do: doProxy, Job: id, Data: data, Peers: peers, Own: own, Root: root})
-}
-
-func (k *Keeper) serve(l *net.TCPListener, m message) (*Store, error) {
-	fd, err := proc.Duplicate(l)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	peers := m.Peers
-	m.Peers = peers[:min(len(peers), maxPeers)]
-	if _, err := k.ask(m, fd); err != nil {
-		return nil, err
-	}
-	k.mu.Lock()
-	s := k.store(m.Job, l.Addr().(*net.TCPAddr).AddrPort(), m.Data)
-	k.mu.Unlock()
-	if len(peers) > maxPeers {
-		s.Admit(peers, m.Own)
-	}
-	return s, nil
-}
-
-func (k *Keeper) store(id string, at netip.AddrPort, data []byte) *Store {
-	s := &Store{Data: data, keeper: k, job: id, addr: at, changes: make(chan struct{}, 1)}
-	k.stores[id] = s
-	return s
-}
-
-// Admit changes who may use the store.
-func (s *Store) Admit(peers []netip.Addr, own netip.Addr) {
-	for ; len(peers) > maxPeers; peers = peers[maxPeers:] {
-		s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers[:maxPeers], Own: own, More: true})
-	}
-	s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers, Own: own})
-}
-
-// Bound sets how many connections the store takes; 0 sets no bound of its own.
-func (s *Store) Bound(most int) { s.keeper.say(message{Do: doBound, Job: s.job, Most: most}) }
-
-func (s *Store) Addr() netip.AddrPort     { return s.addr }
-func (s *Store) Changes() <-chan struct{} { return s.changes }
-
-func (s *Store) Status() tcpstore.Status {
-	m, err := s.keeper.ask(message{Do: doStatus, Job: s.job})
-	if err != nil {
-		return tcpstore.Status{} // it is closed
-	}
-	return tcpstore.Status{Clients: m.Clients}
-}
-
-func (s *Store) Close() {
-	k := s.keeper
-	k.mu.Lock()
-	if k.stores[s.job] == s {
-		delete(k.stores, s.job)
-		close(s.changes)
-	}
-	k.mu.Unlock()
-	if _, err := k.ask(message{Do: doUnstore, Job: s.job}); err != nil && !errors.Is(err, ErrGone) {
-		k.warn(fmt.Errorf("close the store of job %s: %w", s.job, err))
-	}
-}
-
-func (s *Store) changed() {
-	select {
-	case s.changes <- struct{}{}:
-	default:
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -62,12 +61,11 @@ func probe(ctx context.Context) (report, error) {
 // command is a child in a process group of its own, so that helpers of the driver are killed with
 // it.
 func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	proof, err := helper.File()
+	cmd, err := helper.Command(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Args[0], cmd.ExtraFiles, cmd.Env = name, []*os.File{proof}, helper.Env()
+	cmd.Args = append(cmd.Args, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = farewell / 2

@@ -1,5 +1,7 @@
-// Package filetimer is the launcher's side of torch's file timers (torch/distributed/elastic/timer/file_based_local_timer.py): a process
-// says in a FIFO by when it will have left a piece of work, and is killed when it has not.
+// Package filetimer is the launcher's side of torch's file timers
+// (torch/distributed/elastic/timer/file_based_local_timer.py).
+//
+// A process writes to a FIFO by when it will have left a piece of work, and is killed if it has not.
 package filetimer
 
 import (
@@ -27,9 +29,9 @@ const (
 )
 
 const (
-	// maxTimers bounds those that run at a time. A process that has more of them is in trouble anyway.
+	// maxTimers bounds the timers that run at a time.
 	maxTimers = 1 << 12
-	// maxLine is PIPE_BUF, in bytes: a longer request would not arrive whole (pipe(7)).
+	// maxLine is PIPE_BUF, in bytes: longer requests may be interleaved (pipe(7)).
 	maxLine = 4096
 )
 
@@ -45,7 +47,8 @@ func (e Expired) String() string {
 	return fmt.Sprintf("pid %d did not leave %q in time: its torch timer is over; it gets %s", e.PID, e.Scope, unix.SignalName(e.Signal))
 }
 
-// request is what torch's FileTimerClient writes, one JSON object on a line; a negative expiration releases the timer.
+// request is what torch's FileTimerClient writes: one JSON object on a line. A negative expiration releases
+// the timer.
 type request struct {
 	PID        int     `json:"pid"`
 	Scope      string  `json:"scope_id"`
@@ -58,9 +61,10 @@ type key struct {
 	scope string
 }
 
-// Serve makes a FIFO and sends processes that miss a deadline the signal that they have chosen, until ctx ends; a signal of 0 or less lets
-// the process be. It never touches a process that was not given this FIFO. Told hears of each, and warn of what is wrong with a request,
-// once. Serve returns when processes may use the FIFO; gone is closed when it is removed again.
+// Serve makes a FIFO and, until ctx ends, sends processes that miss a deadline the signal that they have chosen;
+// none if that is 0 or less. It never touches a process that was not given this FIFO. It calls told for each
+// such process, and warn once for bad requests. When Serve returns, processes may use the FIFO; gone is closed
+// when it is removed again.
 func Serve(ctx context.Context, path string, told func(Expired), warn func(error)) (gone <-chan struct{}, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
@@ -68,7 +72,7 @@ func Serve(ctx context.Context, path string, told func(Expired), warn func(error
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
 	}
-	// For writing too, so that it never ends.
+	// It is open for writing too, so that reads never end.
 	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the timer file: %w", err), os.Remove(path))
@@ -95,14 +99,15 @@ type timers struct {
 	told    func(Expired)
 	warn    func(error)
 	running map[key]request
-	// late is when the first deadline was seen to be over, or zero, and unread how many bytes of what was in the FIFO by then are still to be read.
+	// late is when a deadline was found to have passed, or zero. unread is how many bytes of the FIFO's contents
+	// at that time are still to be read.
 	late   time.Time
 	unread int
-	// bad and full say that a request was warned of, and that timers were.
+	// bad and full say that warn was called for a bad request, and for too many timers.
 	bad, full bool
 }
 
-// serve takes requests until ctx is over, and the FIFO closed.
+// serve takes requests until ctx has ended and the FIFO is closed.
 func (t *timers) serve(ctx context.Context) {
 	lines := bufio.NewReaderSize(t, maxLine)
 	for {
@@ -133,7 +138,7 @@ func (t *timers) nonsense(err error, line []byte) {
 	t.bad = true
 }
 
-// take has a request count.
+// take starts or releases a timer.
 func (t *timers) take(line []byte) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	var r request
@@ -159,8 +164,8 @@ func (t *timers) take(line []byte) {
 	}
 }
 
-// Read reads requests, and kills at each deadline, but not before all is read that was written by then: a process whose request waits here, because this machine
-// is busy, is not too late.
+// Read reads requests, and kills processes at their deadlines. It first reads all that was written before a
+// deadline: on a busy machine, the release of a timer may wait here.
 func (t *timers) Read(p []byte) (int, error) {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {
@@ -187,7 +192,7 @@ func (t *timers) Read(p []byte) (int, error) {
 			case err == nil:
 				t.unread -= n
 				return n, nil
-			case !errors.Is(err, unix.EAGAIN): // which is that somebody else has read it
+			case !errors.Is(err, unix.EAGAIN): // EAGAIN: the writer's bytes were read elsewhere
 				return 0, err
 			}
 		}
@@ -196,14 +201,14 @@ func (t *timers) Read(p []byte) (int, error) {
 	}
 }
 
-// control does what does not wait with a descriptor.
+// control calls do, which must not block, with a descriptor.
 func control(raw syscall.RawConn, do func(fd int) (int, error)) (n int, err error) {
 	var failed error
 	err = raw.Control(func(fd uintptr) { n, failed = do(int(fd)) })
 	return n, cmp.Or(err, failed)
 }
 
-// first is the first deadline; zero is none.
+// first returns the first deadline; zero if there is none.
 func (t *timers) first() time.Time {
 	first := math.Inf(1)
 	for _, r := range t.running {
@@ -215,13 +220,13 @@ func (t *timers) first() time.Time {
 	return at(first)
 }
 
-// at is a time that Python counts in seconds since 1970.
+// at converts Python's time in seconds since 1970.
 func at(seconds float64) time.Time {
 	const far = 1 << 33 // the year 2242; a Duration ends in 2262
 	return time.UnixMicro(int64(min(seconds, far) * 1e6))
 }
 
-// expire kills each process that has missed a deadline, once, and forgets its timers.
+// expire kills each process that has missed a deadline, once, and drops its timers.
 func (t *timers) expire() {
 	missed := map[int]Expired{}
 	for k, r := range t.running {
@@ -246,9 +251,9 @@ func (t *timers) expire() {
 	}
 }
 
-// kill signals a process that was given the FIFO, and says whether it was there.
+// kill signals a process that was given the FIFO, and reports whether it did.
 func kill(e Expired, path string) bool {
-	p, err := os.FindProcess(e.PID) // by a pidfd: the number may come to be another's
+	p, err := os.FindProcess(e.PID) // uses a pidfd: the number may be reused
 	if err != nil {
 		return false
 	}

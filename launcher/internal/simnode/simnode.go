@@ -66,10 +66,6 @@ func New(n int) *Nodes {
 // breaks. An error says that it could not be started. If it fails later, that is a fault like any
 // machine's.
 func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
-	proof, err := helper.File()
-	if err != nil {
-		return fmt.Errorf("cannot start %s: %w", name, err)
-	}
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return fmt.Errorf("cannot connect %s: %w", name, err)
@@ -78,11 +74,12 @@ func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot instruct %s: %w", name, err), ours.Close(), theirs.Close())
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args[0] = process
+	cmd, err := helper.Command(ctx, process, theirs, read)
+	if err != nil {
+		return errors.Join(fmt.Errorf("cannot start %s: %w", name, err), ours.Close(), theirs.Close(), read.Close(), write.Close())
+	}
 	cmd.Cancel, cmd.WaitDelay = ours.Close, endLimit
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C on the terminal is for the coordinator
-	cmd.ExtraFiles, cmd.Env = []*os.File{proof, theirs, read}, helper.Env()
 	if n.Stdin {
 		cmd.Stdin = os.Stdin
 	}

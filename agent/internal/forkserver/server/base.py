@@ -1,15 +1,18 @@
-# The fork server of golaunch: it imports modules once, and forks each rank from what it has imported.
+# The fork server of golaunch imports modules once, and forks each rank from itself.
 #
-# It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard input is a socket to golaunch,
-# from which STUB reads this text. A message is its length in 4 bytes, big-endian, and words that end in NUL. The server says what it
-# has imported; each order after that is for one rank, and is answered with the number of the process or why there is none.
+# It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard
+# input is a socket to golaunch, from which STUB reads this text. A message is its length in 4 bytes,
+# big-endian, and words that end in NUL. The server reports its imports. Each message to it is then an
+# order for one rank, and is answered with the pid, or with the reason why there is no rank.
 #
-# A rank is made by clone3 with CLONE_PARENT: it is a child of golaunch as if golaunch had forked it, and what supervises processes
-# need not know of this server. It answers for itself, twice: with its number, while it is in the session of this server, where golaunch
-# finds what it has not heard of; and when it has left that, as golaunch then lets it, with the environment that marks it as the rank.
+# clone3 with CLONE_PARENT makes a rank a child of golaunch, as if golaunch had forked it. The rank
+# answers twice: with its pid while it is in this server's session, where golaunch finds even a rank
+# whose answer is lost; and, once golaunch has let it go on, when it has a session of its own and the
+# environment that marks it as the rank.
 #
-# Nothing here may leave a trace in a rank: this text has a namespace of its own, and the stack below a rank's program has two frames. It is
-# one text of several files, in the order that golaunch puts them in, and all of them see each other's names.
+# Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two frames
+# are on the stack below a rank's program. golaunch joins the files to one text in a fixed order, so
+# they share their names.
 
 import _collections_abc
 import _socket
@@ -27,7 +30,7 @@ import time
 from itertools import compress
 
 __file__ = "<golaunch>"
-for name in ("b", "os", "struct", "sys"):  # the stub's, which a program would take for its own
+for name in ("b", "os", "struct", "sys"):  # the stub's names, which a program would take for its own
     vars(sys.modules["__main__"]).pop(name, None)
 at_start = frozenset(sys.modules)
 socket = _socket.socket(fileno=os.dup(0))
@@ -46,9 +49,9 @@ CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x80
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
 MPOL_PREFERRED = 1
 MAX_NAMES = 20000
-TORCH_SEED = 67280421310721  # default_rng_seed_val of c10/core/GeneratorImpl.h: before 2.15 torch had the same numbers in every process
+TORCH_SEED = 67280421310721  # default_rng_seed_val in c10/core/GeneratorImpl.h: the same in every process before torch 2.15
 MAX_MESSAGE = 64 << 20
-MARK = b"RANKGUARD_"  # by a variable of such a name golaunch finds what descends from a process: this server has one, each rank another
+MARK = b"RANKGUARD_"  # begins the variable by which golaunch finds descendants; server and ranks have different ones
 
 
 def syscalls(*args):
@@ -79,7 +82,7 @@ def send(*words):
 
 
 def receive():
-    """Returns the next order and its descriptors, or ends with golaunch."""
+    """Returns the next order and its descriptors. Exits when golaunch has ended."""
     head, ancillary, _, _ = socket.recvmsg(4, _socket.CMSG_SPACE(4 * 8), _socket.MSG_CMSG_CLOEXEC)
     fds = [
         int.from_bytes(data[i : i + 4], sys.byteorder)

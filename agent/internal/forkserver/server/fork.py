@@ -1,7 +1,7 @@
-def become(order, kernel, asked):
-    """Makes the child what a process that golaunch had forked and exec'd would be, up to its first line."""
+def become(order, kernel, variables):
+    """Turns the child into the process that fork and exec would have made, up to its first line."""
     stdin, stdout, stderr, go = order.fds[:4]
-    if os.read(go, 1) == b"":  # golaunch has died, or does not wait for this process any more
+    if os.read(go, 1) == b"":  # golaunch has died or given up
         os._exit(1)
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
@@ -17,7 +17,7 @@ def become(order, kernel, asked):
     socket.close()
     os.environb.clear()
     os.environb.update(order.environ)
-    asked.change()
+    variables.change()
     for at, name in enumerate(("stdin", "stdout", "stderr")):
         if kind(at) != kinds[at]:
             reopen(at, name)
@@ -37,7 +37,7 @@ def kind(fd):
 
 
 def reopen(fd, name):
-    """Makes a standard stream for another kind of file as CPython does (create_stdio of pylifecycle.c)."""
+    """Makes a standard stream for another kind of file, as CPython does (create_stdio in pylifecycle.c)."""
     old = getattr(sys, name)
     if old is None:
         return
@@ -52,13 +52,13 @@ def reopen(fd, name):
     setattr(sys, "__%s__" % name, stream)
 
 
-def fork(order, kernel, asked, made, before, chance):
-    """Makes one rank. Returns True in the rank, which is ready for its program."""
+def fork(order, kernel, variables, effects, before, generators):
+    """Forks one rank. Returns True in the rank, which is ready for its program."""
     cgroup = order.fds[4] if len(order.fds) > 4 else None
     script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
     folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
     order.folder = folder
-    why = unsafe(before, order.fds, memory=False) or asked.differs(order.environ) or elsewhere(order, made) or shadowed(folder)
+    why = unsafe(before, order.fds, memory=False) or variables.differs(order.environ) or bound_elsewhere(order, effects) or shadowed(folder)
     if not why and order.kind == "script" and not os.access(script, os.R_OK):
         why = "%s cannot be read" % script
     if why:
@@ -76,8 +76,8 @@ def fork(order, kernel, asked, made, before, chance):
     if pid:
         return False  # the child answers
     try:
-        become(order, kernel, asked)
-        reseed(chance)
+        become(order, kernel, variables)
+        reseed(generators)
     except BaseException as e:
         os.write(2, os.fsencode("golaunch: the fork server cannot make this rank: %s: %s\n" % (type(e).__name__, e)))
         os._exit(125)

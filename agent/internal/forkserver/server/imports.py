@@ -1,15 +1,15 @@
 # --- Import
 
 
-def load(names, asked, made, before, lenient):
-    """Imports modules; returns a traceback of the first that fails, unless that is no matter, or which one is why this process cannot be
-    forked, and why."""
-    for made.name in names:
-        name = made.name
+def load(names, variables, effects, before, lenient):
+    """Imports modules. Returns the traceback of the first that fails, unless lenient, or the module that
+    makes this process unfit to be forked, and why."""
+    for name in names:
+        effects.name = name
         if name in sys.modules:
             continue
         try:
-            with asked:
+            with variables:
                 __import__(name)
         except BaseException as e:
             if lenient:
@@ -20,14 +20,14 @@ def load(names, asked, made, before, lenient):
             return "".join(traceback.format_exception(type(e), e, tb)), "", ""
         if len(os.listdir("/proc/self/task")) > 1:
             calm()
-        why = unsafe(before, memory=not lenient) or asked.copied() or made.found()
+        why = unsafe(before, memory=not lenient) or variables.copied() or effects.found()
         if why:
             return "", name, "after import %s %s" % (name, why)
-    return "", "", unsafe(before) or made.found()
+    return "", "", unsafe(before) or effects.found()
 
 
 def record(path, folder):
-    """Notes which modules a program has loaded, but for those in its own folder, which it may be working on."""
+    """Lists the modules that a program has loaded from outside its own folder, which its user may edit."""
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -44,11 +44,11 @@ def record(path, folder):
             f.write("".join(name + "\n" for name in names[:MAX_NAMES]))
         os.replace(new, path)
     except (OSError, UnicodeError):
-        pass  # the next run imports for itself, as this one did
+        pass  # the next run imports for itself
 
 
 def origins():
-    """Yields the files that all modules came from."""
+    """Yields the files of all modules."""
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
         yield getattr(module, "__file__", None)
@@ -57,14 +57,14 @@ def origins():
 
 
 class Stamps:
-    """Knows what the files of modules were before they were read. golaunch compares them with what is
-    there later: a file may change while others are still imported."""
+    """Knows size, time and inode of the files of modules before they were read. golaunch compares them
+    later: a file may change while others are still imported."""
 
     def __init__(self):
         self.of, self.seen = {}, set()
 
     def __enter__(self):
-        self.note(*sys.path, *origins())  # of an archive, Python reads the list of files only once
+        self.note(*sys.path, *origins())  # Python reads the directory of an archive only once
         self.plain = FROZEN._find_spec
 
         def find_spec(name, path, target=None):
@@ -77,7 +77,7 @@ class Stamps:
 
     def __exit__(self, *_):
         FROZEN._find_spec = self.plain
-        self.note(*origins())  # what other importers have found
+        self.note(*origins())  # other importers may have found more
 
     def note(self, *paths):
         for path in paths:
@@ -90,7 +90,7 @@ class Stamps:
                     try:
                         st = os.stat(path)
                         break
-                    except NotADirectoryError:  # it is inside an archive
+                    except NotADirectoryError:  # inside an archive
                         path = os.path.dirname(path)
             except (OSError, ValueError):
                 continue

@@ -11,22 +11,22 @@ class CloneArgs(ctypes.Structure):
 
 
 def number_of_thread(cleared):
-    """Returns where the C library keeps the number of this thread: what the kernel is to clear when the thread ends, or since glibc 2.43 where
-    a description for debuggers says (libthread_db)."""
+    """Returns where the C library keeps this thread's tid: at the address that the kernel clears when the
+    thread ends, or since glibc 2.43 where the description for libthread_db says."""
     places = [cleared]
     try:
         libc.pthread_self.restype = ctypes.c_void_p
-        places.append(libc.pthread_self() + (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2])  # of bits, elements, bytes before
+        places.append(libc.pthread_self() + (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2])  # (bits, elements, offset in bytes)
     except ValueError:
-        pass  # glibc before 2.34 has it in another library
+        pass  # before glibc 2.34 it was in another library
     for place in places:
         if place and ctypes.c_int.from_address(place).value == os.getpid():
             return place
-    raise OSError(errno.ENOSYS, "this C library keeps the number of a thread elsewhere")
+    raise OSError(errno.ENOSYS, "this C library keeps the tid of a thread elsewhere")
 
 
 class Kernel:
-    """What a child must be told, or the kernel of it, that fork(2) of the C library would have done."""
+    """Does what the C library's fork would have done, in the child and with the kernel."""
 
     def __init__(self):
         self.socket = socket.fileno()
@@ -41,10 +41,10 @@ class Kernel:
         libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
         self.map = self.layout()
-        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(self.map), ctypes.sizeof(self.map), 0)  # is it allowed?
+        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(self.map), ctypes.sizeof(self.map), 0)  # fails here if the kernel forbids it
 
     def layout(self):
-        """Returns where the memory of this process has what."""
+        """Returns the layout of this process's memory."""
         with open("/proc/self/stat", "rb") as f:
             field = [0, 0, 0] + f.read().rpartition(b")")[2].split()
         where = {
@@ -54,10 +54,10 @@ class Kernel:
         return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
 
     def clone(self, cgroup, go, args, env):
-        """Forks; returns 0 in the child, whose /proc/PID/cmdline and environ are those of a program that was started with them, of which each
-        word ends in NUL."""
+        """Forks. Returns 0 in the child, whose /proc/PID/cmdline and environ have the given words, each of
+        which ends in NUL."""
         size = len(args) + len(env)
-        page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, of no file
+        page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, anonymous
         if page in (None, ctypes.c_void_p(-1).value):
             raise OSError(ctypes.get_errno(), "mmap")
         try:
@@ -93,13 +93,13 @@ class Kernel:
         return pid
 
     def announce(self, go):
-        """The child answers as soon as golaunch may know of it, which signals sessions: what else a fork does in Python takes longer."""
+        """Answers in the child as early as golaunch may know of it: the rest of a fork in Python takes longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         self.answer("pid", libc.getpid())
         byte = ctypes.create_string_buffer(1)
         while (n := libc.read(go, byte, 1)) < 0 and ctypes.get_errno() == errno.EINTR:
             pass
-        if n != 1:  # golaunch has died, or does not wait for this process any more
+        if n != 1:  # golaunch has died or given up
             libc._exit(1)
         if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(self.map), ctypes.c_ulong(ctypes.sizeof(self.map)), 0) != 0:
             self.answer("failed", os.strerror(ctypes.get_errno()))

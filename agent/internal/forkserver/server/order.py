@@ -1,5 +1,5 @@
 class Order:
-    """What a rank is to be: the command line behind the interpreter's flags, and what the kernel keeps of a process."""
+    """An order for a rank: its program and arguments, and what the kernel keeps of a process."""
 
     def __init__(self, words, fds):
         self.fds = fds
@@ -11,13 +11,13 @@ class Order:
 
 
 class Wrapper:
-    """Knows what a script that has started this interpreter in the end, as pyenv's do, has changed on the way."""
+    """Knows what a script that has started this interpreter, as pyenv's do, has changed."""
 
     def __init__(self, given):
         given = pairs(given)
         self.changed = {name: value for name, value in pairs(words_of("environ")).items() if given.get(name) != value and not name.startswith(MARK)}
         self.removed = given.keys() - pairs(words_of("environ")).keys()
-        # What CPython sets for itself: LC_CTYPE, in the C locale (PEP 538).
+        # CPython sets LC_CTYPE in the C locale (PEP 538).
         self.own = {name: value for name, value in os.environb.items() if name not in pairs(words_of("environ"))}
         self.name = words_of("cmdline")[0]
 
@@ -36,7 +36,7 @@ def words_of(name):
 
 
 def pairs(env):
-    """Returns an environment as a dict; of two variables of one name the first counts."""
+    """Returns an environment as a dict. The first of two variables with one name counts."""
     found = {}
     for word in env:
         name, equals, value = word.partition(b"=")

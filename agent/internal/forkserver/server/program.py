@@ -2,7 +2,7 @@
 
 
 def prepare(order):
-    """Makes sys.path and __main__ those of a program, and returns it as a function and its arguments."""
+    """Sets up sys.path and __main__ for a program, and returns it as a function with arguments."""
     main = vars(sys.modules["__main__"])
     program = os.fsdecode(order.program)
     safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
@@ -46,7 +46,7 @@ def prepare(order):
 
 
 def importer(file):
-    """Returns what imports from a directory or an archive, and None for a script."""
+    """Returns the importer for a directory or an archive; None for a script."""
     for hook in sys.path_hooks:
         try:
             return hook(file)
@@ -56,7 +56,7 @@ def importer(file):
 
 
 def forget():
-    """Forgets the text of this server's own start, which CPython 3.13 and later show in tracebacks."""
+    """Removes the text of this server's stub, which CPython 3.13 and later show in tracebacks."""
     linecache = sys.modules.get("linecache")
     if linecache is not None:
         linecache.cache.pop("<string>", None)
@@ -64,7 +64,7 @@ def forget():
 
 
 def remember(code, program):
-    """Has tracebacks show the text of a command, as CPython 3.13 and later do."""
+    """Makes tracebacks show the text of a command, as CPython 3.13 and later do."""
     import linecache
 
     by_code = hasattr(linecache, "_interactive_cache")
@@ -72,7 +72,7 @@ def remember(code, program):
 
 
 def trim():
-    """Hides the frames of this server from whatever handles an exception that nobody caught."""
+    """Hides the frames of this server from the handler of uncaught exceptions."""
     hook = getattr(sys, "excepthook", None)
 
     def shown(kind, value, tb):

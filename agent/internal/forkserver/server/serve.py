@@ -1,10 +1,10 @@
 def serve():
-    """Imports, tells of it, and makes ranks; returns in each with its order."""
+    """Imports, reports that, and forks ranks. Returns in each rank, with its order."""
     if sys.implementation.name != "cpython" or not (3, 9) <= sys.version_info[:2] <= (3, 14):
         send("failed", "%s %d.%d is not CPython 3.9 to 3.14" % (sys.implementation.name, *sys.version_info[:2]))
         os._exit(1)
     if "t" in sys.abiflags:
-        send("failed", "%s is a free-threaded CPython, of which golaunch forks nothing: use the build with the GIL" % sys.executable)
+        send("failed", "%s is a free-threaded CPython, which golaunch cannot fork: use the build with the GIL" % sys.executable)
         os._exit(1)
     try:
         kernel = Kernel()
@@ -17,33 +17,33 @@ def serve():
     reopen(0, "stdin")
     if sys.path[:1] == [""]:
         del sys.path[0]
-    before = descriptors()  # a wrapper of the interpreter may have left more open
+    before = descriptors()  # a wrapper of the interpreter may have left some open
     send("hello")
     given = receive()[0]
     n = int(given[1])
     names, wrapper = [os.fsdecode(name) for name in given[2 : 2 + n]], Wrapper(given[2 + n :])
-    asked, made, stamps, chance, began = Asked(), Made(), Stamps(), [], time.monotonic()
+    variables, effects, stamps, generators, began = Variables(), SideEffects(), Stamps(), [], time.monotonic()
     thresholds = gc.get_threshold()
-    gc.set_threshold(0)  # faster; whether the collector is enabled is the modules' to say
+    gc.set_threshold(0)  # faster; the modules may still enable or disable the collector
     error, culprit, why = "", "", unsafe(before)
     if names and not why:
-        with Seeded() as seeded, stamps, made:
-            error, culprit, why = load(names, asked, made, before, given[0] != b"")
-        chance = seeded.found
+        with Seeded() as seeded, stamps, effects:
+            error, culprit, why = load(names, variables, effects, before, given[0] != b"")
+        generators = seeded.found
     if gc.get_threshold()[0] == 0:
         gc.set_threshold(*thresholds)
     gc.collect()
     if names and not why:
         found, unfit = entropy()
-        chance, why = chance + found, unfit
-    gc.freeze()  # what was imported stays shared: no rank's collector touches it
+        generators, why = generators + found, unfit
+    gc.freeze()  # keeps the ranks' collectors off the shared memory
     send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, *stamps.words())
     while True:
         words, fds = receive()
         try:
             order = Order(words, fds)
             wrapper.wrap(order)
-            if fork(order, kernel, asked, made, before, chance):
+            if fork(order, kernel, variables, effects, before, generators):
                 order.record = order.environ.get(b"LOCAL_RANK") == b"0" and os.fsdecode(given[0])
                 return order
         finally:
@@ -65,6 +65,6 @@ except BaseException:
     trim()
     raise
 finally:
-    gc.unfreeze()  # the end of the interpreter collects all
+    gc.unfreeze()  # the interpreter collects all objects at its end
     if order.record and os.getpid() == rank:
         record(order.record, order.folder)

@@ -1,24 +1,23 @@
 # --- What is not safe
 
-# Descriptors of these character devices (major, minor) have no state: null, zero, full, random, urandom.
+# These character devices (major, minor) have no state: null, zero, full, random, urandom.
 WITHOUT_STATE = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)}
 
 
 def descriptors():
-    """Returns the descriptors of this process, each with the file that it leads to."""
+    """Returns the descriptors of this process and their files."""
     found = {}
     for fd in os.listdir("/proc/self/fd"):
         try:
             found[int(fd)] = os.fstat(int(fd))
         except OSError:
-            pass  # the directory itself
+            pass  # the descriptor of the listing itself
     return found
 
 
 def shared(fd, st, before):
-    """Says whether forked processes would share what they would have for themselves if each opened the
-    file: the offset, the locks, the connection. What was open before the imports all ranks share,
-    forked or not."""
+    """Reports whether forked processes would share what each should have for itself: an offset, locks
+    or a connection. Ranks that are not forked share what was open before the imports, too."""
     was = before.get(fd)
     if was is not None and (was.st_dev, was.st_ino, was.st_rdev) == (st.st_dev, st.st_ino, st.st_rdev):
         return False
@@ -33,8 +32,8 @@ def shared(fd, st, before):
 
 
 def unsafe(before, but=(), memory=True):
-    """Says why this process cannot be forked, if it cannot. Descriptors that came with an order are not its own. To look through its memory
-    as well takes a millisecond."""
+    """Returns why this process cannot be forked, or "". But are descriptors that came with an order. The
+    look at its memory takes a millisecond."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         return "%d threads run in it" % len(threads)
@@ -59,8 +58,8 @@ def unsafe(before, but=(), memory=True):
 
 
 def calm():
-    """Ends the threads that libraries end before a fork by themselves (pthread_atfork), and start again when they need them, as OpenBLAS does: by a
-    fork, whose process does nothing. A thread is gone a moment after it has ended."""
+    """Ends threads that libraries end before a fork (pthread_atfork) and start again when needed, as
+    OpenBLAS does. It forks a process that exits at once. A thread is gone a moment after it has ended."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -76,7 +75,7 @@ def calm():
 
 
 def cuda_is_initialized():
-    """Asks the driver: before cuInit each of its functions fails with CUDA_ERROR_NOT_INITIALIZED, 3."""
+    """Asks the driver: before cuInit, its functions fail with CUDA_ERROR_NOT_INITIALIZED, 3."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         context = ctypes.c_void_p()
@@ -86,7 +85,7 @@ def cuda_is_initialized():
 
 
 def shadowed(folder):
-    """Says which module would have been found in the folder of the program instead of where it was imported from."""
+    """Returns why a module in the program's folder shadows one that was imported from elsewhere, or ""."""
     try:
         entries = os.listdir(folder or ".")
     except OSError:
@@ -107,16 +106,16 @@ def inside(spec, path):
     return os.path.realpath(spec.origin or "").startswith(os.path.realpath(path))
 
 
-# Libraries that bind their threads read these variables, and their CPUs, when they are loaded.
+# Libraries that bind their threads read these variables, and the CPUs, when they are loaded.
 PLACES = (b"OMP_PROC_BIND", b"OMP_PLACES", b"GOMP_CPU_AFFINITY", b"KMP_AFFINITY", b"KMP_HW_SUBSET")
 
 
-def elsewhere(order, made):
-    """Says why a rank that is bound to CPUs of its own cannot be forked, if it cannot."""
+def bound_elsewhere(order, effects):
+    """Returns why a rank that is bound to CPUs of its own cannot be forked, or ""."""
     if not order.cpus or set(order.cpus) == os.sched_getaffinity(0):
         return ""
-    if made.cpus:
-        return "%s asks for its CPUs when it is imported, and the ranks are bound to others" % made.cpus
+    if effects.cpus:
+        return "%s asks for its CPUs when it is imported, and the ranks are bound to others" % effects.cpus
     for name in PLACES:
         if order.environ.get(name, b"false").lower() not in (b"", b"false"):
             return "%s binds threads to the CPUs that they had when libraries were loaded, and the ranks are bound to others" % os.fsdecode(name)

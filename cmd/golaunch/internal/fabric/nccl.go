@@ -112,22 +112,20 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	if err != nil {
 		return nil, nil, err
 	}
-	proof, err := helper.File()
-	if err != nil {
-		return nil, nil, err
-	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", string(text))
-	cmd.Args[0] = childName
+	cmd, err := helper.Command(ctx, childName, write)
+	if err != nil {
+		return nil, nil, errors.Join(err, read.Close(), write.Close())
+	}
+	cmd.Args = append(cmd.Args, string(text))
 	// NCCL may print (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return
 	// before it is done.
-	cmd.Env = append(helper.Env(), "NCCL_COMM_BLOCKING=1")
+	cmd.Env = append(cmd.Env, "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2
-	cmd.ExtraFiles = []*os.File{proof, write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if in, err = cmd.StdinPipe(); err == nil {

@@ -14,16 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// obey carries out an order of the agent's. What takes time goes on beside.
+// obey carries out an order of the agent. Slow ones go on in the background.
 func (k *keeper) obey(m message, fds []int) {
 	kept := false
 	defer func() {
 		if !kept {
-			closeAll(fds)
+			frame.Close(fds)
 		}
 	}()
 	switch m.Do {
@@ -66,7 +67,7 @@ func (k *keeper) obey(m message, fds []int) {
 	}
 }
 
-// answer answers an order with what is in reply.
+// answer answers an order with a reply.
 func (k *keeper) answer(m message, err error, reply message) {
 	if m.from != k.link {
 		return
@@ -78,7 +79,7 @@ func (k *keeper) answer(m message, err error, reply message) {
 	k.tell(reply)
 }
 
-// release ends connections, for the agent's side.
+// release closes the keeper's end of connections.
 func (k *keeper) release(which func(keptConn) bool) {
 	var ended []keptConn
 	k.conns = slices.DeleteFunc(k.conns, func(c keptConn) bool {
@@ -105,7 +106,7 @@ func (k *keeper) scope(m message) {
 	k.answer(m, err, message{Since: &since})
 }
 
-// aboutScope reports whether it has taken the files.
+// aboutScope carries out an order about a scope, and reports whether it has taken the files.
 func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	sc := k.scopes[m.ID]
 	if sc == nil {
@@ -147,13 +148,14 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	case doForget:
 		delete(k.scopes, m.ID)
 		for _, r := range sc.ranks {
-			closeAll(r.files)
+			frame.Close(r.files)
 		}
 	}
 	return false
 }
 
-// start starts a process with the first three files, by a fork server if there is one, keeps the others with it, and tells of its end.
+// start starts a process with the first three files, by a fork server if there is one. It keeps the other
+// files, and reports the process's exit.
 func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds []int) {
 	var std [3]*os.File
 	for i := range std {
@@ -171,7 +173,7 @@ func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds 
 		_ = f.Close()
 	}
 	if err != nil {
-		closeAll(fds[3:])
+		frame.Close(fds[3:])
 		var reply message
 		if start, ok := errors.AsType[*proc.StartError](err); ok {
 			reply.Exit = &start.Exit
@@ -199,13 +201,13 @@ func forked(p *proc.Process, server *forkserver.Server) message {
 	return reply
 }
 
-// maxNames are the processes that an agent hears have been left: they are for people.
+// maxNames bounds the names of processes that ranks have left running: they are for people.
 const maxNames = 64
 
 // changedEvery is how often an agent may hear that a store has changed.
 const changedEvery = time.Second
 
-// serveStore serves a store where the agent listened.
+// serveStore serves a store at the agent's listener.
 func (k *keeper) serveStore(m message, fds []int) error {
 	if k.stores[m.Job] != nil || len(fds) != 1 {
 		return fmt.Errorf("job %s has a store, or no listener for one", m.Job)
@@ -227,7 +229,7 @@ func (k *keeper) serveStore(m message, fds []int) error {
 		Allow:      func(from netip.Addr) bool { return kept.peers.Load().Has(from) },
 		MaxClients: func() int { return int(kept.most.Load()) },
 		Warn: func(err error) {
-			if !errors.Is(err, tcpstore.ErrVanished) { // how a rank ended is told
+			if !errors.Is(err, tcpstore.ErrVanished) { // the rank's exit is reported
 				go k.post(func() { k.warn(fmt.Errorf("store of job %s: %w", m.Job, err)) })
 			}
 		},
@@ -275,7 +277,7 @@ func (k *keeper) aboutStore(m message) {
 	}
 }
 
-// shown leaves of what each client waits for the first key.
+// shown keeps only the first key that each client waits for.
 func shown(clients []tcpstore.ClientStatus) []tcpstore.ClientStatus {
 	for i, c := range clients {
 		if len(c.Waiting) > 0 {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,13 +20,13 @@ import (
 )
 
 const (
-	// keeperName is the keeper's argv[0] and thread name, so that pkill golaunch and killall golaunch miss it.
+	// keeperName is the keeper's argv[0] and thread name.
 	keeperName = "rankkeeper"
 	// keeperSocket is the descriptor at which a keeper listens.
 	keeperSocket = helper.First
 )
 
-// A program that has this package in it is also its own keeper, where it is started as one, as it is its own guardian (internal/process/proc).
+// A program that contains this package is its own keeper when it is started as one.
 func init() {
 	if helper.Is(keeperName) {
 		if err := serve(); err != nil {
@@ -38,7 +37,7 @@ func init() {
 	}
 }
 
-// keeper is what the process knows. All of it belongs to the goroutine of run.
+// keeper is the process. All of it belongs to the goroutine of serve.
 type keeper struct {
 	sup  *proc.Supervisor
 	work chan func()
@@ -52,8 +51,8 @@ type keeper struct {
 	servers map[int]*forkserver.Server
 	made    int
 	conns   []keptConn
-	// lease is when the ranks must be dead, by CLOCK_BOOTTIME, unless it is renewed; 0 without one. The guardian sees to that; limit
-	// ends a keeper that no agent came to by then.
+	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without one. limit ends the keeper
+	// if no agent has come by then.
 	lease time.Duration
 	limit *time.Timer
 	// starts are the processes that are being started for the agent.
@@ -61,14 +60,14 @@ type keeper struct {
 	over   bool
 }
 
-// keptScope is a scope with what its agent knows of it.
+// keptScope is a scope with its agent's data.
 type keptScope struct {
 	*proc.Scope
 	name  string
 	data  []byte
 	since proc.Epoch
 	ranks []*keptRank
-	// stopped says that the agent wanted its end.
+	// stopped says that the agent has ordered its end.
 	stopped bool
 }
 
@@ -79,7 +78,8 @@ type keptRank struct {
 	files   []int
 }
 
-// keptConn is a connection of the agent's that must not end before the ranks are dead. A former one is that of an agent that has died.
+// keptConn is an agent's connection, which must not end before the ranks are dead. It is former if that
+// agent has died.
 type keptConn struct {
 	id     int
 	file   *os.File
@@ -92,20 +92,18 @@ type keptStore struct {
 	data  []byte
 	peers atomic.Pointer[tcpstore.Peers]
 	most  atomic.Int64
-	// coming are peers of which more are to come.
+	// coming are the first parts of a list of peers.
 	coming []netip.Addr
-	// ended says that it has, by itself: a proxy does with its store.
+	// ended says that it has ended by itself, as a proxy does with its store.
 	ended bool
 }
 
 // serve keeps ranks until it is told to end, or no agent came within the lease.
 func serve() error {
-	// Ignored signals would be ignored by the ranks too.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	// Ranks would inherit ignored signals.
+	signal.Notify(make(chan os.Signal, 1), helper.Signals()...)
 	unix.CloseOnExec(keeperSocket)
-	name, _ := unix.BytePtrFromString(keeperName)
-	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+	if err := helper.Rename(keeperName); err != nil {
 		return err
 	}
 	file := os.NewFile(keeperSocket, "keeper")
@@ -141,7 +139,7 @@ func (k *keeper) accept(l *net.UnixListener) {
 			return
 		}
 		if err := checkPeer(conn); err != nil {
-			k.post(func() { k.warn(fmt.Errorf("refused who connected: %w", err)) })
+			k.post(func() { k.warn(fmt.Errorf("refused a connection: %w", err)) })
 			_ = conn.Close()
 			continue
 		}
@@ -149,7 +147,7 @@ func (k *keeper) accept(l *net.UnixListener) {
 	}
 }
 
-// attend serves an agent until it is dead and nothing that it asked for is about to start.
+// attend serves an agent until it is dead and all processes that it ordered have started.
 func (k *keeper) attend(l *link) {
 	k.post(func() { k.welcome(l) })
 	for {
@@ -166,7 +164,8 @@ func (k *keeper) attend(l *link) {
 	k.post(k.depart)
 }
 
-// welcome tells an agent all that is kept. The connection goes to the guardian too: it must end only when the ranks are dead.
+// welcome tells an agent all that is kept. The guardian holds this connection too, which must not end
+// before the ranks are dead.
 func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()
@@ -201,7 +200,7 @@ func exited(id int, p *proc.Process) message {
 	return message{Do: doExit, ID: id, PID: p.Pid(), Exit: &exit, Ended: p.At()}
 }
 
-// depart has the ranks wait for another agent.
+// depart waits for another agent.
 func (k *keeper) depart() {
 	_ = k.link.conn.Close()
 	k.link = nil
@@ -227,7 +226,8 @@ func (k *keeper) expire() {
 	}
 }
 
-// tell gives up when the agent does not read: it then cannot keep its lease either, and nobody could tell what it knows.
+// tell ends the keeper if the agent does not read: such an agent cannot keep its lease either, and no
+// other agent could know what it has been told.
 func (k *keeper) tell(m message, fds ...int) {
 	if k.link == nil {
 		return
@@ -235,7 +235,7 @@ func (k *keeper) tell(m message, fds ...int) {
 	switch err := k.link.send(m, fds...); {
 	case os.IsTimeout(err):
 		k.end(fmt.Errorf("the agent does not read what it is told: %w", err))
-	case errors.Is(err, errTooLong) && m.Seq != 0: // it waits for this answer
+	case errors.Is(err, errTooLong) && m.Seq != 0: // the agent waits for this answer
 		k.tell(message{Do: m.Do, Seq: m.Seq, ID: m.ID, Error: err.Error()})
 	}
 }
@@ -252,7 +252,7 @@ func (k *keeper) end(why error) {
 	k.over = true
 }
 
-// hold has the guardian hold what must not end before the ranks are dead.
+// hold has the guardian hold the connections that must not end before the ranks are dead.
 func (k *keeper) hold() {
 	var files []*os.File
 	for _, c := range k.conns {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -36,7 +37,7 @@ func TestLeft(t *testing.T) {
 	pids := func(k *Keeper) (pids []int) {
 		for _, r := range k.Left.Scopes[0].Ranks {
 			pids = append(pids, r.Process.Pid())
-			closeAll(r.Files)
+			frame.Close(r.Files)
 		}
 		return pids
 	}

@@ -1,20 +1,16 @@
 package keeper
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -22,23 +18,25 @@ import (
 )
 
 const (
-	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round. An addition does not change it:
-	// fields and news that one side does not know mean nothing to it, and an order that a keeper does not know it answers with an error.
+	// protocol changes if an older keeper could misunderstand a newer agent, or the other way round. An
+	// addition does not change it: each side ignores unknown fields and news, and a keeper answers an
+	// unknown order with an error.
 	protocol = 2
-	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64, and than the clients of
-	// a store for 100,000 ranks are (28 MB, with keys of maxKey).
+	// maxMessage is larger than the arguments and the environment of a process in base64 (6 MiB,
+	// execve(2)), and than the clients of a store for 100,000 ranks (28 MB, with keys of maxKey).
 	maxMessage = 32 << 20
-	// maxKey bounds a key that a client of a store waits for: it is for people.
+	// maxKey bounds a key that a client of a store waits for, which is for people.
 	maxKey = 128
-	// maxPeers are the addresses in a message; more take several.
+	// maxPeers bounds the addresses in a message; longer lists take several.
 	maxPeers = 100_000
-	// maxFiles come with one message.
+	// maxFiles bounds the files of a message.
 	maxFiles = 8
 	// sendLimit is how long a message may wait for a process that does not read.
 	sendLimit = 5 * time.Second
 )
 
-// The agent's orders; what has no answer is marked so. A keeper says the same words of what it keeps when an agent comes.
+// The agent's orders. Each has an answer unless it says otherwise. When an agent comes, the keeper uses the
+// same words for what it keeps.
 const (
 	doReady   = "ready"   // the last word to an agent that has come
 	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID
@@ -75,7 +73,7 @@ const (
 // message is an order, an answer, or news.
 type message struct {
 	Do string
-	// Seq is that of an order that wants an answer, and of the answer.
+	// Seq numbers an order that has an answer, and that answer.
 	Seq     uint64   `json:",omitempty"`
 	ID      int      `json:",omitempty"`
 	Job     string   `json:",omitempty"`
@@ -87,10 +85,10 @@ type message struct {
 	// ForkOnly is the command's.
 	ForkOnly bool `json:",omitempty"`
 	PID      int  `json:",omitempty"`
-	// Forked and Unforked are what came of a Server.
+	// Forked says that Server made the process, and Unforked why not.
 	Forked   bool   `json:",omitempty"`
 	Unforked string `json:",omitempty"`
-	// Broken says that the Server will not do so again.
+	// Broken says that the Server cannot fork any more.
 	Broken  bool          `json:",omitempty"`
 	Exit    *report.Exit  `json:",omitempty"`
 	Ended   time.Time     `json:",omitzero"`
@@ -110,7 +108,7 @@ type message struct {
 	Clients []tcpstore.ClientStatus `json:",omitempty"`
 	Error   string                  `json:",omitempty"`
 
-	// from is whose order it is: an answer to another would be taken for one to an order of its own.
+	// from is the agent that sent it: another agent would take the answer for its own.
 	from *link
 }
 
@@ -121,7 +119,7 @@ func (m message) err() error {
 	return errors.New(m.Error)
 }
 
-// command is a [proc.Command] without its files. Its words are bytes: not all are UTF-8.
+// command is a [proc.Command] without its files. Its words are bytes because not all are UTF-8.
 type command struct {
 	Path, Dir []byte
 	Args, Env [][]byte
@@ -160,7 +158,7 @@ func toStrings(words [][]byte) []string {
 
 var errTooLong = errors.New("the message is too long")
 
-// link is a connection between an agent and its keeper: messages are their length in 4 bytes, with which files come, and JSON.
+// link is a connection between an agent and its keeper. Messages are JSON in frames.
 type link struct {
 	conn *net.UnixConn
 	mu   sync.Mutex
@@ -172,64 +170,30 @@ func (l *link) send(m message, fds ...int) error {
 		err = fmt.Errorf("%w: %d bytes, %d at most", errTooLong, len(body), maxMessage)
 	}
 	if err != nil {
-		return fmt.Errorf("tell of %s: %w", m.Do, err)
+		return fmt.Errorf("send %s: %w", m.Do, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.conn.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil {
 		return err
 	}
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	if _, _, err := l.conn.WriteMsgUnix(binary.BigEndian.AppendUint32(nil, uint32(len(body))), rights, nil); err != nil {
-		return err
-	}
-	_, err = l.conn.Write(body)
-	return err
+	return frame.Send(l.conn, body, fds...)
 }
 
-// receive returns a message and what came with it, which is the caller's to close.
+// receive returns a message and its files, which the caller must close.
 func (l *link) receive() (m message, fds []int, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(fds)
-		}
-	}()
-	var head [4]byte
-	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, nr, _, _, err := l.conn.ReadMsgUnix(head[:], rights)
-	if err == nil && n == 0 {
-		err = io.EOF
+	body, fds, err := frame.Receive(l.conn, maxMessage, maxFiles)
+	if err == nil {
+		err = json.Unmarshal(body, &m)
 	}
 	if err != nil {
+		frame.Close(fds)
 		return m, nil, err
 	}
-	if messages, _ := unix.ParseSocketControlMessage(rights[:nr]); len(messages) == 1 {
-		fds, _ = unix.ParseUnixRights(&messages[0]) // nobody sends another kind
-	}
-	if _, err := io.ReadFull(l.conn, head[n:]); err != nil {
-		return m, fds, err
-	}
-	size := binary.BigEndian.Uint32(head[:])
-	if size > maxMessage {
-		return m, fds, fmt.Errorf("a message of %d bytes", size)
-	}
-	var body bytes.Buffer
-	if _, err := io.CopyN(&body, l.conn, int64(size)); err != nil {
-		return m, fds, err
-	}
-	return m, fds, json.Unmarshal(body.Bytes(), &m)
+	return m, fds, nil
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
-}
-
-// checkPeer is an error unless the other end is this user's.
+// checkPeer fails unless the peer is this user's.
 func checkPeer(conn *net.UnixConn) error {
 	peer, err := safefile.Peer(conn)
 	if err == nil && int(peer.Uid) != os.Geteuid() {

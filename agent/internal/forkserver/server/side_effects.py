@@ -1,22 +1,22 @@
-# --- What modules make for their process
+# --- Side effects of imports
 
-# What these packages, and Python's own modules, make for their process when they are imported does no
-# harm in a fork: atexit handlers that free what each process has for itself, caches of the user, and
-# process ids that they compare before they rely on them.
+# The side effects of importing these packages, and Python's own modules, do no harm in a fork: exit
+# handlers that free what each process has for itself, caches of the user, and process ids that are
+# compared before they are relied on.
 HARMLESS = {
     "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
     "torch", "triton", "verl",
 }  # fmt: skip
-# These ask for the process id on behalf of who calls them.
+# These ask for the process id on behalf of their callers.
 FOR_CALLERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 HERE = "/proc/self/cwd"
-MODULE_DICT = type(sys).__dict__["__dict__"]  # as a lazy module has it, not as it shows it
+MODULE_DICT = type(sys).__dict__["__dict__"]  # without the loading of a lazy module
 
 
 class Watched:
-    # A function in C that tells of its calls: tell is called before it, and what tell returns after it.
-    # As an attribute of a class it is no method, like the function itself.
+    # A function in C with a hook: tell is called before it, and what tell returns after it. As an
+    # attribute of a class it is no method, like the function itself.
     __slots__ = ("plain", "tell")
 
     def __init__(self, plain, tell):
@@ -33,9 +33,9 @@ class Watched:
         return getattr(self.plain, name)
 
 
-class Made:
-    """Knows what modules have made for their process while they were imported, and would make anew in
-    each rank: files, functions to run at exit, and what depends on the process id."""
+class SideEffects:
+    """Knows what imports have done that each rank would do for itself: files, exit handlers, and what
+    depends on the process id."""
 
     def __init__(self):
         self.dir, self.why, self.cpus, self.files, self.name = os.readlink(HERE), "", "", [], ""
@@ -52,8 +52,8 @@ class Made:
         return self
 
     def __exit__(self, *_):
-        """Gives the plain functions to all modules that have imported a watched one. Where else one is
-        kept, it tells nothing any more."""
+        """Restores the plain functions in all modules that have imported a watched one. Watched functions
+        that are kept elsewhere have no hook any more."""
         for module, name, watched in self.watched:
             setattr(module, name, watched.plain)
             watched.tell = nothing
@@ -65,7 +65,7 @@ class Made:
                         names[name] = value.plain
 
     def found(self):
-        """Says what there is that forks of this process cannot share, if there is anything."""
+        """Returns what forks of this process cannot share, or ""."""
         if not self.why and self.dir != os.readlink(HERE):
             self.why = "the working directory is %s and was %s" % (os.readlink(HERE), self.dir)
         for path, module in self.files:
@@ -75,15 +75,15 @@ class Made:
         return self.why
 
     def maker(self):
-        """Names the module whose import has made the call, unless what that makes is harmless."""
+        """Returns the module whose import has made the call, or "" if its side effects are harmless."""
         frame = sys._getframe(3)
         while not of_module(frame.f_code) and frame.f_back:
             frame = frame.f_back
-        own = frame.f_code.co_filename == __file__  # the code of a module in C has no frame
+        own = frame.f_code.co_filename == __file__  # a module in C has no frame
         name = self.name if own else frame.f_globals.get("__name__", "?")
         return "" if standard(frame) and not own or harmless(name) else name
 
-    # The functions below are called as those that they watch: their parameters have the same names.
+    # These hooks are called like the functions that they watch, so their parameters have the same names.
 
     def created(self, path, dir_fd=None):
         path, module = os.fsdecode(path), self.maker()
@@ -128,7 +128,7 @@ class Made:
         self.why = "%s registers a function with atexit when it is imported" % module
 
     def finalizers(self):
-        """Looks through what is to run when an object is gone, and at the latest at exit."""
+        """Looks for finalizers that run at exit."""
         for of in list(getattr(finalize(), "_registry", {}).values()):
             if of.atexit and not self.why and not harmless(module_of(of.func)):
                 self.why = "%s.%s is registered to run at exit (weakref.finalize)" % (module_of(of.func), getattr(of.func, "__qualname__", "?"))
@@ -143,12 +143,12 @@ def finalize():
 
 
 def module_of(function):
-    function = getattr(function, "func", function)  # of a partial
+    function = getattr(function, "func", function)  # for a partial
     return getattr(function, "__module__", None) or ""
 
 
 def of_module(code):
-    """Says whether code is a module's own, or this server's below it, and no text that one executes."""
+    """Reports whether code is a module's own, or this server's below it, and not executed text."""
     return code.co_filename == __file__ or code.co_name == "<module>" and not code.co_filename.startswith("<")
 
 
@@ -157,6 +157,6 @@ def harmless(module):
 
 
 def standard(frame):
-    """Says whether code is Python's own."""
+    """Reports whether code is Python's own."""
     file = frame.f_code.co_filename
     return file.startswith("<frozen ") or file == __file__ or (file.startswith(STANDARD) and "-packages" not in file)

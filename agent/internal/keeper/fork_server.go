@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// Server is a fork server, started in a [Scope], of which the keeper forks ranks: it is the [proc.Forker] of a command for [Scope.Start].
+// Server is a fork server, started in a [Scope], of which the keeper forks ranks. It is a [proc.Forker] for
+// [Scope.Start].
 type Server struct {
 	keeper *Keeper
 	id     int
@@ -23,7 +24,7 @@ type Server struct {
 	broken error
 }
 
-// Server has the keeper fork from a server that has greeted this process.
+// Server shares a server that this process has greeted with the keeper, which forks from it.
 func (k *Keeper) Server(s *forkserver.Server) (*Server, error) {
 	data, err := json.Marshal(s.Program())
 	if err != nil {
@@ -44,7 +45,7 @@ func (k *Keeper) Server(s *forkserver.Server) (*Server, error) {
 	return &Server{keeper: k, id: id}, nil
 }
 
-// Fork is the keeper's to do.
+// Fork fails: only the keeper forks.
 func (s *Server) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
 	return 0, nil, errors.New("the keeper alone forks from this server")
 }
@@ -67,7 +68,7 @@ func (s *Server) heard(m message) {
 	}
 }
 
-// share takes a server of the agent's.
+// share adds a server of the agent.
 func (k *keeper) share(m message, fds []int) error {
 	if len(fds) != 1 {
 		return errors.New("a fork server without its connection")
@@ -99,7 +100,7 @@ func (k *keeper) unserve(id int) {
 	}
 }
 
-// noServer is one that could not be taken over.
+// noServer is a server that the keeper does not have.
 type noServer struct{}
 
 func (noServer) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {

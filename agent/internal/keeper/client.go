@@ -1,12 +1,14 @@
-// Package keeper has ranks outlive the agent that started them, for the next agent of the node.
+// Package keeper keeps ranks alive for the next agent of a node.
 //
-// An agent that opens a [Keeper] starts its ranks through a small process ("rankkeeper"), which has what dies with a parent: it
-// supervises them (internal/process/proc, with a guardian of its own), holds the ends of their pipes, their exits, torch's store and the
-// connections to the coordinator, and knows in the agent's own words what each is about. When the agent is killed, the next to open the
-// same directory finds all that in [Keeper.Left]. When none comes before the lease is over, or the keeper is killed too, the ranks die.
+// An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"), which owns
+// what would die with the agent: it supervises the ranks (internal/process/proc, with a guardian of its
+// own) and has their pipes, their exits, torch's store and the connections to the coordinator. It also
+// keeps what the agent says about each of them. If the agent is killed, the next agent that opens the
+// same directory finds all that in [Keeper.Left]. If none comes before the lease is over, or if the
+// keeper is killed too, the ranks die.
 //
-// They speak over a socket in the directory, and only as the same user. A lock there, which the kernel lets go of with the agent's
-// life, sees to it that there is one agent at a time.
+// Agent and keeper are the same user's and share a socket in the directory. A lock there, which the
+// kernel releases when the agent dies, admits one agent at a time.
 package keeper
 
 import (
@@ -22,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -29,33 +32,34 @@ import (
 var (
 	// ErrGone says that the keeper has died. Then the ranks are dead as well.
 	ErrGone = errors.New("the keeper of the ranks has died, and they with it")
-	// ErrBusy says that another agent lives that has the directory.
+	// ErrBusy says that a living agent has the directory.
 	ErrBusy = errors.New("another agent with the same name lives on this machine")
 )
 
-// Left is what an agent that has died has left behind.
+// Left is what a dead agent has left behind.
 type Left struct {
 	// Membership is what [Keeper.Joined] was given; nil when nothing was left.
 	Membership []byte
-	// Lease is when the ranks will be dead, by [proc.BootTime].
+	// Lease is when the ranks die unless it is renewed, by [proc.BootTime].
 	Lease time.Duration
-	// Jobs has what [Keeper.Put] was given.
+	// Jobs has the data of [Keeper.Put].
 	Jobs map[string][]byte
 	// Stores are by job.
 	Stores map[string]*Store
 	Scopes []*Scope
 }
 
-// Keeper is an agent's end of one. Its methods may be called from several goroutines.
+// Keeper is the agent's side. Several goroutines may use it.
 type Keeper struct {
-	// Left and Proof do not change. Proof is what the connections that are held end with, see [proc.Supervisor.Proof]; an older keeper
-	// has none.
+	// Left and Proof do not change. Held connections end with Proof, see [proc.Supervisor.Proof]; an older
+	// keeper has none.
 	Left  Left
 	Proof [32]byte
 
 	link *link
 	lock *os.File
-	// process is a pidfd of the keeper; nil if it is older and does not tell its number, or there are no pidfds.
+	// process is a pidfd of the keeper; nil if the keeper is older and does not send its pid, or without
+	// pidfds.
 	process *os.File
 	warn    func(error)
 	gone    chan struct{}
@@ -66,18 +70,18 @@ type Keeper struct {
 	scopes map[int]*Scope
 	stores map[string]*Store
 	held   int
-	// limit gives up a keeper that does not answer.
+	// limit kills a keeper that does not answer.
 	limit *time.Timer
 }
 
-// read takes answers and news until the keeper's end.
+// read receives answers and news until the keeper ends.
 func (k *Keeper) read() {
 	for {
 		m, fds, err := k.link.receive()
 		if err != nil {
 			break
 		}
-		closeAll(fds)
+		frame.Close(fds)
 		k.hear(m)
 	}
 	k.mu.Lock()
@@ -95,7 +99,7 @@ func (k *Keeper) read() {
 	clear(k.stores)
 }
 
-// codeUnknown is that of a rank whose end nobody has seen; who watches it looks at Gone first.
+// codeUnknown is the code of a rank whose exit is unknown. Callers check Gone first.
 const codeUnknown = 255
 
 func (k *Keeper) hear(m message) {
@@ -135,7 +139,7 @@ func (k *Keeper) hear(m message) {
 	}
 }
 
-// ask gives an order and waits for its answer.
+// ask sends an order and waits for its answer.
 func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	answer := make(chan message, 1)
 	k.mu.Lock()
@@ -157,8 +161,8 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	}
 }
 
-// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next keeper begins: one that was stopped would
-// let them live while others run in their place.
+// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next keeper
+// starts any. A keeper that was stopped could otherwise go on later, while other ranks run in their place.
 func (k *Keeper) giveUp() {
 	if k.process != nil {
 		if conn, err := k.process.SyscallConn(); err == nil {
@@ -168,10 +172,10 @@ func (k *Keeper) giveUp() {
 	_ = k.link.conn.Close()
 }
 
-// say gives an order that has no answer. What does not reach a keeper is about ranks that are dead.
+// say sends an order that has no answer. If it does not reach the keeper, the ranks are dead.
 func (k *Keeper) say(m message) { _ = k.link.send(m) }
 
-// Gone is closed when the keeper has died, and the ranks with it. It is nil, and never closed, without a keeper.
+// Gone is closed when the keeper and its ranks have died. It is nil for a nil Keeper.
 func (k *Keeper) Gone() <-chan struct{} {
 	if k == nil {
 		return nil
@@ -179,24 +183,25 @@ func (k *Keeper) Gone() <-chan struct{} {
 	return k.gone
 }
 
-// Joined keeps what the agent needs to go on as the same member of the job or cluster. The connections of the agents before it, which
-// were held until now, end: it must have been welcomed on one of its own.
+// Joined keeps what the next agent needs to go on as the same member of the job or cluster. It ends the
+// connections of earlier agents, so this agent must have been accepted on one of its own.
 func (k *Keeper) Joined(membership []byte) { k.say(message{Do: doJoined, Data: membership}) }
 
-// Put keeps what a job is about, until Drop.
+// Put keeps data about a job, until Drop.
 func (k *Keeper) Put(id string, task []byte) { k.say(message{Do: doPut, Job: id, Data: task}) }
 
 // Drop forgets a job that is over.
 func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }
 
-// hungLimit is how long after the lease a keeper that has not renewed it is given up: its guardian has killed the ranks.
+// hungLimit is how long after the end of an unrenewed lease a keeper is killed: its guardian has killed the
+// ranks by then.
 const hungLimit = time.Second
 
-// Renew says when the ranks must be dead unless it is said again, by [proc.BootTime].
+// Renew sets when the ranks die unless it is called again, by [proc.BootTime].
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
-// Dial has the keeper hold each connection that dial makes until it is closed here, or keeper and ranks are dead, of which it then ends
-// with the Proof: its other end does not see when this process dies.
+// Dial has the keeper hold each connection that dial makes, until it is closed here. So the peer does not
+// see when this process dies. Once the keeper and the ranks are dead, the connection ends with the Proof.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)
@@ -238,7 +243,7 @@ func (k *Keeper) End() error {
 	k.say(message{Do: doEnd})
 	<-k.gone
 	k.awaitEnd()
-	// What a keeper had to say to nobody stays.
+	// The log stays if the keeper wrote something while no agent was there.
 	dir := k.lock.Name()
 	err := os.Remove(filepath.Join(dir, socketName))
 	if info, statErr := os.Stat(filepath.Join(dir, logName)); statErr == nil && info.Size() == 0 {
@@ -247,7 +252,8 @@ func (k *Keeper) End() error {
 	return errors.Join(err, k.Leave())
 }
 
-// awaitEnd waits until the keeper's process has ended: while it lives, what it has started is not the next one's to end.
+// awaitEnd waits until the keeper's process has ended: the next keeper does not end what a living one has
+// started.
 func (k *Keeper) awaitEnd() {
 	if k.process == nil {
 		return
@@ -256,14 +262,14 @@ func (k *Keeper) awaitEnd() {
 		return
 	}
 	if conn, err := k.process.SyscallConn(); err == nil {
-		_ = conn.Read(func(fd uintptr) bool { // the next keeper, if any, waits for whatever lives on
+		_ = conn.Read(func(fd uintptr) bool { // on an error the next keeper waits
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0 && err == nil
 		})
 	}
 }
 
-// endLimit bounds the wait for a process that has been told to end, or killed.
+// endLimit bounds the wait for a keeper that was told to end, or killed.
 const endLimit = 10 * time.Second
 
 // Leave leaves the ranks to another agent.

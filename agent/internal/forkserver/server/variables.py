@@ -1,13 +1,13 @@
-# Libraries read variables of these names when they are loaded; those that Python code asks for are seen, see Asked.
+# Libraries read variables with these names when they are loaded. Variables sees what Python code reads.
 READ_BY_LIBRARIES = (
     b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_", b"GOTO_", b"BLIS_", b"LC_", b"LANG",
     b"NUMEXPR_", b"VECLIB_", b"ATEN_", b"DNNL_", b"ONEDNN_", b"TZ", b"FSSPEC_", b"NUMBA_", b"TQDM_",
 )
 
 
-class Asked:
-    """Knows which variables Python code has asked for while modules were imported, and where, and which it has changed. A loop over the items looks
-    for names of its own, as tqdm and numba do, and asks for nothing else."""
+class Variables:
+    """Knows which variables Python code has read during imports, and where, and which it has changed. A
+    loop over all items looks for names of its own, as tqdm and numba do, and does not count."""
 
     def __init__(self):
         self.at_start = dict(os.environb)
@@ -35,14 +35,14 @@ class Asked:
         self.changes = {name: now.get(name) for name in now.keys() | self.at_start.keys() if now.get(name) != self.at_start.get(name)}
 
     def copied(self):
-        """Says which module has asked for all variables, if there is one: its copy lacks those that only ranks have."""
+        """Returns which module keeps a copy of all variables, or "": the copy lacks those of a rank."""
         for module, names in self.listed.items():
             if names and names <= self.of_module.get(module, set()) and copy_of(names):
                 return "%s has a copy of all variables, without those of a rank" % module
         return ""
 
     def differs(self, env):
-        """Says which variable would have been another for a rank when it was read, if there is one."""
+        """Returns which variable was read with another value than the rank has, or ""."""
         for name in env.keys() | self.at_start.keys():
             if env.get(name) != self.at_start.get(name):
                 if name in self.names and not name.startswith(MARK):
@@ -52,7 +52,7 @@ class Asked:
         return ""
 
     def change(self):
-        """Changes the variables of a rank as the modules have done."""
+        """Changes the variables of a rank as the modules have changed this process's."""
         for name, value in self.changes.items():
             if value is None:
                 os.environb.pop(name, None)
@@ -61,17 +61,17 @@ class Asked:
 
 
 LOOPS = {_collections_abc.ItemsView.__iter__.__code__, _collections_abc.ValuesView.__iter__.__code__}
-LOOK_FOR_THEIR_OWN = {"fsspec.config", "ctypes.util", "subprocess"}  # in a copy; the latter two have it for a child
+LOOK_FOR_THEIR_OWN = {"fsspec.config", "ctypes.util", "subprocess"}  # in a copy; the last two make it for a child
 
 
 def copy_of(names):
-    """Says whether a dict has variables of all these names, which may be there no more."""
+    """Reports whether a dict has variables with all these names."""
     names = {os.fsdecode(name) for name in names}
     return any(issubclass(type(o), dict) and len(o) >= len(names) and names <= o.keys() for o in gc.get_referents(*gc.get_objects()))
 
 
 def caller():
-    """Names the module that has called what of os and collections.abc has called this."""
+    """Returns the module that has called into os or collections.abc."""
     frame = sys._getframe(2)
     while frame and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
         frame = frame.f_back

@@ -1,6 +1,6 @@
 def entropy():
-    """Returns what NumPy and torch draw random numbers from and was seeded by chance, each of which a fork would double, and why it cannot be seeded
-    anew, if it cannot. It sees nothing that the collector does not look at any more (gc.freeze)."""
+    """Returns the generators and seeds of NumPy and torch that were seeded at random, which every fork
+    would repeat, and why they cannot be seeded anew, or "". It does not see frozen objects (gc.freeze)."""
     kinds = set()
     for name, of in ("numpy.random", "BitGenerator"), ("numpy.random", "SeedSequence"), ("torch", "Generator"):
         new = [getattr(sys.modules.get(name), of, None)]
@@ -11,7 +11,7 @@ def entropy():
                 new += kind.__subclasses__()
     if not kinds:
         return [], ""
-    # Torch's generators, and what holds nothing but them, are not the collector's own: they are found by what refers to them.
+    # The collector does not track torch's generators, nor what holds only them. Their referrers lead to them.
     found, seen, look = {}, set(), [o for o in gc.get_objects() if type(o) not in REFERS_TO_NONE]
     while look:
         referents = gc.get_referents(*look)
@@ -19,30 +19,31 @@ def entropy():
         holders = {id(o): o for o in compress(referents, map((dict, tuple).__contains__, map(type, referents))) if not gc.is_tracked(o)}
         look = [o for at, o in holders.items() if o and at not in seen]
         seen.update(holders)
-    chance = [o for o in found.values() if by_chance(o)]
-    for o in chance:
+    seeded = [o for o in found.values() if is_random(o)]
+    for o in seeded:
         try:
             fresh(o)
         except Exception as e:
             return [], "a random generator, %s, cannot be seeded anew: %s" % (type(o).__name__, e)
-    return chance, ""
+    return seeded, ""
 
 
-# What a method of one of C's types, a slot of it and an attribute of it are.
+# The types of a method, a slot and an attribute of a type in C.
 REFERS_TO_NONE = {type(str.join), type(object.__init__), type(type.__dict__["__dict__"])}
 
 
-def by_chance(o):
-    """Chance has 128 bits in NumPy, and 53 or 64 in torch, which are never so few that they could be somebody's constant."""
+def is_random(o):
+    """Reports whether a seed is random: it then has 128 bits in NumPy, and 53 or 64 in torch, and is never
+    as small as a constant in a program."""
     if hasattr(o, "initial_seed"):
         return o.initial_seed() >> 32 and o.initial_seed() != TORCH_SEED
-    seeds = o if hasattr(o, "spawn_key") else getattr(o, "seed_seq", getattr(o, "_seed_seq", None))  # the latter before NumPy 1.25
+    seeds = o if hasattr(o, "spawn_key") else getattr(o, "seed_seq", getattr(o, "_seed_seq", None))  # _seed_seq before NumPy 1.25
     entropy = getattr(seeds, "entropy", 0)
     return isinstance(entropy, int) and entropy >> 96
 
 
 class Seeded:
-    """Knows which generators of the module random were seeded by chance while modules were imported."""
+    """Knows which generators of the module random were seeded at random during imports."""
 
     def __enter__(self):
         import random
@@ -63,11 +64,11 @@ class Seeded:
         self.random.seed = self.plain
 
 
-def reseed(chance):
-    while chance:
-        generator = chance.pop()
+def reseed(generators):
+    while generators:
+        generator = generators.pop()
         if generator is getattr(sys.modules.get("torch"), "default_generator", None):
-            sys.modules["torch"].seed()  # those of GPUs too, which are not there yet
+            sys.modules["torch"].seed()  # also those of GPUs, which do not exist yet
         elif hasattr(generator, "seed"):  # of the module random, or torch's
             generator.seed()
         else:
@@ -75,7 +76,7 @@ def reseed(chance):
 
 
 def fresh(o):
-    """Returns the state of another of NumPy's generators or seeds of the same type; None for what seeds itself."""
+    """Returns a fresh state for one of NumPy's generators or seeds; None for an object that seeds itself."""
     if hasattr(o, "seed"):
         return None
     return type(o)().__reduce__()[2] if hasattr(o, "spawn_key") else type(o)().__getstate__()
