@@ -204,7 +204,7 @@ func (s *State) vacate(u *unit, d departure) string {
 }
 
 // letGo gives up a node that leaves, once nothing runs there. It reports whether it did.
-func (s *State) letGo(n *node) (text string, gone bool) {
+func (s *State) letGo(n *jobNode) (text string, gone bool) {
 	if n == nil || n.leaves == nil || s.decided() {
 		return "", false
 	}

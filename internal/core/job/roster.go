@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// roster has the nodes that are there.
+// roster has the nodes that the job has.
 type roster struct {
-	nodes map[string]*node
+	nodes map[string]*jobNode
 	// addrs has the node at each address.
 	addrs map[netip.Addr]string
 	gpus  int
@@ -27,8 +27,8 @@ type roster struct {
 	loss string
 }
 
-// node is a machine that is there.
-type node struct {
+// jobNode is a machine that is there.
+type jobNode struct {
 	placement.Node
 	// nodeRank is its place in the plan, or spare.
 	nodeRank int
@@ -56,13 +56,13 @@ func (r *roster) add(n placement.Node) {
 		r.joined--
 	}
 	r.joined++
-	r.nodes[n.Name] = &node{Node: n}
+	r.nodes[n.Name] = &jobNode{Node: n}
 	r.seat(n.Name, spare)
 	r.addrs[n.Addr.Unmap()] = n.Name
 	r.gpus += len(n.GPUs)
 }
 
-func (r *roster) remove(n *node) {
+func (r *roster) remove(n *jobNode) {
 	delete(r.nodes, n.Name)
 	delete(r.spares, n.Name)
 	r.freeAddr(n)
@@ -70,7 +70,7 @@ func (r *roster) remove(n *node) {
 }
 
 // freeAddr gives the address of a node to another node of its machine.
-func (r *roster) freeAddr(n *node) {
+func (r *roster) freeAddr(n *jobNode) {
 	addr := n.Addr.Unmap()
 	if r.addrs[addr] != n.Name {
 		return
@@ -157,7 +157,7 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 }
 
 // forget drops what is known of a node beside the roster.
-func (s *State) forget(n *node) {
+func (s *State) forget(n *jobNode) {
 	if n.leaves != nil {
 		s.departures.forget(n.Name)
 	}
@@ -176,7 +176,7 @@ func (s *State) lost(ev Lost) string {
 }
 
 // gone takes away a node that was lost or has left.
-func (s *State) gone(n *node) string {
+func (s *State) gone(n *jobNode) string {
 	s.forget(n)
 	s.roster.remove(n)
 	if n.nodeRank == spare {
@@ -210,7 +210,7 @@ func (s *State) gatherLess() string {
 
 // nodeGone tells the units of a node rank that their node is gone. Those with unfinished ranks fail
 // together, as one failure.
-func (s *State) nodeGone(n *node) string {
+func (s *State) nodeGone(n *jobNode) string {
 	units := s.unitsAt(n.nodeRank)
 	lived := s.settleAll(units, n.nodeRank) // before anything is decided
 	loss := s.fault(report.Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.roster.loss})
@@ -311,7 +311,7 @@ func (s *State) rejoined(ev Rejoined) string {
 }
 
 // repeatQuestions asks a node again what it has not answered about the master.
-func (s *State) repeatQuestions(n *node) {
+func (s *State) repeatQuestions(n *jobNode) {
 	if s.master.askedFor(n.Name) {
 		s.step.do(*s.master.question)
 	}

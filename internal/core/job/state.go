@@ -34,7 +34,7 @@ type State struct {
 func New(spec Spec) *State {
 	s := &State{
 		spec:     spec,
-		roster:   roster{nodes: map[string]*node{}, addrs: map[netip.Addr]string{}, spares: map[string]bool{}},
+		roster:   roster{nodes: map[string]*jobNode{}, addrs: map[netip.Addr]string{}, spares: map[string]bool{}},
 		progress: progress{units: []unit{{phase: Gathering}}},
 		master:   newMaster(),
 		suspects: suspects{blamed: map[string]int{}, excluded: map[string]exclusion{}},
