@@ -1,4 +1,4 @@
-"""Tells golaunch how far this rank is, for whoever looks and for --hang-timeout. Copy this file: it needs nothing but Python 3.
+"""Reports this rank's progress to golaunch, for its monitor and --hang-timeout. Copy this file: it needs only Python 3.
 
     from golaunch_heartbeat import beat
 

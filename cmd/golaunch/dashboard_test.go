@@ -156,7 +156,7 @@ func TestTheDashboardOfARealJob(t *testing.T) {
 	job := train("first")
 	p.until(`document.body.innerText.includes('first')`)
 	p.answers("/metrics", readSecret(t, token), 200, `golaunch_job_state{job="first",state="running"} 1`)
-	p.answers("/metrics", "x", 401, "the metrics are for whoever has the token")
+	p.answers("/metrics", "x", 401, "the metrics need the token")
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = '#/job/first'`))
 	p.until(fact("Step") + ` > 3 && (window.first = Number(` + fact("Step") + `))`)
 	p.until(fact("Step") + ` > window.first + 2`)

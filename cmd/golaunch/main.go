@@ -46,7 +46,7 @@ func main() {
 func keepDescriptors() {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return // without /proc nobody knows
+		return // without /proc the descriptors are unknown
 	}
 	for _, f := range files {
 		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {

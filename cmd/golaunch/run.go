@@ -126,7 +126,7 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 		return c.Close()
 	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
 		return err
-	case there: // it may be anybody's
+	case there: // it may be another user's
 		io.Warn(fmt.Errorf("this job runs here, and on no cluster: %w", err))
 	}
 	return nil

@@ -100,7 +100,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job 
 	settling, cancel := context.WithTimeout(ctx, pictureLimit)
 	defer cancel()
 	top.Settled(settling, m)
-	p := top.NewPicture(m.State().Past()) // nobody has watched yet
+	p := top.NewPicture(m.State().Past()) // the model has watched no samples yet
 	wrong := p.Wrong(job)
 	code := 0
 	if wrong {

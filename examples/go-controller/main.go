@@ -1,5 +1,5 @@
 // Go-controller is a program that calls its own ranks: without golaunch around it, it holds nodes
-// of a cluster and has four workers of its own binary there, whom it asks for parts of pi; as a
+// of a cluster and has four workers of its own binary there, and asks them for parts of pi; as a
 // rank, it answers.
 //
 //	GOLAUNCH_COORDINATOR=n0:29400 go run ./examples/go-controller

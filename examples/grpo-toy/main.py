@@ -50,7 +50,7 @@ class Policy:
         if self.rank == 0:
             torch.save({"step": self.step, "logits": self.logits}, self.file + ".new")
             os.replace(self.file + ".new", self.file)
-        self.dist.barrier()  # the checkpoint is there before anybody goes on
+        self.dist.barrier()  # all ranks wait until the checkpoint is written
         return loss.item()
 
 

@@ -143,7 +143,7 @@ func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	s.Close()
 	err = conns.Wait()
 	if ctx.Err() != nil && !met {
-		return 0, fmt.Errorf("nobody has reached %v: %w", s.Addr(), context.Cause(ctx))
+		return 0, fmt.Errorf("no node has reached %v: %w", s.Addr(), context.Cause(ctx))
 	}
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("streams to %v: %w", s.Addr(), context.Cause(ctx))

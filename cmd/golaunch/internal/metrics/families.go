@@ -98,7 +98,7 @@ var (
 	steps          = counter("steps_total", "Steps made since this exporter began to watch; those made again after a restart count again.", "job")
 	stepSeconds    = gauge("step_seconds", "Seconds that a step takes, the median of the ranks.", "job")
 	eta            = gauge("eta_timestamp_seconds", "When the job will be done at this pace, in seconds since 1970.", "job")
-	stragglerRatio = gauge("straggler_ratio", "How many times as long as the median the slowest rank or node takes for its part of a step; 1 when nobody is slow.", "job")
+	stragglerRatio = gauge("straggler_ratio", "How many times as long as the median the slowest rank or node takes for its part of a step; 1 when none is slow.", "job")
 	heartbeatAge   = gauge("heartbeat_age_seconds", "Seconds since the last heartbeat that is known, of the rank that has been silent for longest.", "job")
 	outputAge      = gauge("output_age_seconds", "Seconds since any rank has last written to its output.", "job")
 	logLines       = counter("log_lines_total", "Lines of output of all ranks since this exporter began to watch.", "job")

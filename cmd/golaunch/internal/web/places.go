@@ -34,7 +34,7 @@ func (p *places) Accept() (net.Conn, error) {
 	}
 	p.mu.Unlock()
 	if first != nil {
-		_ = first.Close() // whoever serves it closes it again
+		_ = first.Close() // its server closes it again
 	}
 	return next, nil
 }

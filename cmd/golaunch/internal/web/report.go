@@ -52,7 +52,7 @@ func saved(s *view.State, job string, log Log, version string) any {
 	s = s.Past()
 	p := newParts(query{"job", job, "step_time"}, alert.NewPicture(s))
 	j := s.Job(job)
-	if j.Phase != "running" { // nobody judges it any more
+	if j.Phase != "running" { // the model looks for stragglers only in running jobs
 		p.findings(view.Past(j.JobStatus.Ranks, j.Ranks, s.At), s.At)
 	}
 	f := newFeed(Options{Version: version})

@@ -97,7 +97,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, "the metrics are for whoever has the token: set authorization.credentials_file in the scrape config to a copy of the file of --metrics-token-file\n")
+		_, _ = io.WriteString(w, "the metrics need the token: set authorization.credentials_file in the scrape config to a copy of the file of --metrics-token-file\n")
 		return
 	}
 	welcome(r)

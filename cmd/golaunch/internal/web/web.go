@@ -84,7 +84,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		WriteTimeout: stackPatience + patience, // streams have their own
 		ConnContext:  withPlace,
 	}
-	ended := context.AfterFunc(ctx, func() { _ = h.Close() }) // nobody waits for what is half sent
+	ended := context.AfterFunc(ctx, func() { _ = h.Close() }) // no client waits for a partial response
 	defer ended()
 	defer s.feed.close()
 	if s.opts.Metrics != nil {
