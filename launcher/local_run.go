@@ -72,8 +72,8 @@ func (l *localRun) role() *role.Process {
 	s := j.submission()
 	s.LastCall = max(0, j.Resources.LastCall)
 	p.Coordinator = rendezvous.Config{
-		Job: &s, Facts: j.facts(), Named: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
-		Expect: j.startedTogether(), Whole: j.allNodesKnown(), Nodes: j.started(),
+		Job: &s, Facts: j.facts(), HasID: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
+		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(),
 	}
 	p.Agent = agent.Agent{
 		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,

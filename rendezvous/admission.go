@@ -20,9 +20,9 @@ import (
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
 	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
-	own := old == nil && c.cfg.Own.named(node.Name) && !c.cfg.Own.is(h.GetInstance())
+	own := old == nil && c.cfg.LocalNode.named(node.Name) && !c.cfg.LocalNode.is(h.GetInstance())
 	if own { // the own node is about to join
-		old = &member{addr: c.cfg.Own.node.Addr, machine: c.cfg.Own.node.Labels[placement.MachineLabel]}
+		old = &member{addr: c.cfg.LocalNode.node.Addr, machine: c.cfg.LocalNode.node.Labels[placement.MachineLabel]}
 	}
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
 	case h.GetProtocol() != wire.Protocol:
@@ -61,22 +61,22 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	return nil
 }
 
-// Own is the node of the coordinator's own process. Another node that comes first does not get its
+// LocalNode is the node of the coordinator's own process. Another node that comes first does not get its
 // name: the job could not continue without this one.
-type Own struct {
+type LocalNode struct {
 	node     placement.Node
 	instance atomic.Pointer[string]
 }
 
-// NewOwn returns the Own of a node. Its session calls Began.
-func NewOwn(node placement.Node) *Own { return &Own{node: node} }
+// NewLocalNode returns the LocalNode of a node. Its session calls Began.
+func NewLocalNode(node placement.Node) *LocalNode { return &LocalNode{node: node} }
 
 // Began stores the instance of the session, which distinguishes it from those of other processes.
-func (o *Own) Began(instance string) { o.instance.Store(&instance) }
+func (o *LocalNode) Began(instance string) { o.instance.Store(&instance) }
 
-func (o *Own) named(name string) bool { return o != nil && o.node.Name == name }
+func (o *LocalNode) named(name string) bool { return o != nil && o.node.Name == name }
 
-func (o *Own) is(instance string) bool {
+func (o *LocalNode) is(instance string) bool {
 	its := o.instance.Load()
 	return its != nil && *its == instance
 }

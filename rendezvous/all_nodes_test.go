@@ -14,7 +14,7 @@ func TestNodesThatMayHaveRanks(t *testing.T) {
 	}{"all are here": {time.Second, true}, "one stays away": {lease + killTime, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorldOf(t.Context(), t, Config{Whole: 3}, one(2))
+				w := newWorldOf(t.Context(), t, Config{AllNodes: 3}, one(2))
 				n1, n2 := w.join(1, forever), w.join(2, forever)
 				time.Sleep(test.wait - time.Millisecond)
 				if n := n1.attempts() + n2.attempts(); n > 0 {

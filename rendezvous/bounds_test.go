@@ -140,8 +140,8 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := placement.Node{Name: "a", Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: "m1", wire.RenamesLabel: wire.RenamesAlways}}
-		own := NewOwn(n)
-		w := newWorldOf(t.Context(), t, Config{Own: own}, one(2))
+		own := NewLocalNode(n)
+		w := newWorldOf(t.Context(), t, Config{LocalNode: own}, one(2))
 		join := func(name string, began func(string)) (*session.Session, error) {
 			n.Name = name
 			return session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: n, Began: began})

@@ -47,20 +47,20 @@ type Config struct {
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how
 	// long that takes; 5 s when 0.
 	Lease, KillTime time.Duration
-	// Own is this process's node; nil when it has none.
-	Own *Own
-	// Expect is how many nodes were started together for the only job. A node that starts late is still
-	// told how the job ended.
-	Expect int
+	// LocalNode is this process's node; nil when it has none.
+	LocalNode *LocalNode
+	// StartedTogether is how many nodes were started together for the only job. A node that starts late is
+	// still told how the job ended.
+	StartedTogether int
 	// Nodes is how many nodes are started for the only job, spares included. When so many are refused that
 	// too few remain, the job ends. 0 means that more may always come.
 	Nodes int
-	// Whole is how many nodes the only job has, spares included, if a coordinator before this one was lost
-	// with its state. With fewer nodes the job starts only when ranks of that coordinator must be dead.
-	// 0 says that there was none.
-	Whole int
-	// Named says that the user chose the ID of the only job, so that a job with another ID is another job.
-	Named bool
+	// AllNodes is how many nodes the only job has, spares included, if a coordinator before this one was
+	// lost with its state. With fewer nodes the job starts only when ranks of that coordinator must be
+	// dead. 0 says that there was none.
+	AllNodes int
+	// HasID says that the user chose the ID of the only job, so that a job with another ID is another job.
+	HasID bool
 	// Candidate is this process as a candidate, and Term the term that it was elected for if it continues
 	// a job. Both are nil when no other process can coordinate.
 	Candidate *Candidate
@@ -128,7 +128,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c := &Coordinator{
 		cfg: cfg, started: time.Now(), eventLoop: newEventLoop(),
 		timers: map[replica.TimerID]*time.Timer{}, jobs: map[string]*trackedJob{},
-		roster: newRoster(cfg.Whole == 0), journal: journal.New(cfg.Journal, cfg.Warn),
+		roster: newRoster(cfg.AllNodes == 0), journal: journal.New(cfg.Journal, cfg.Warn),
 	}
 	c.queries = queries{c: c, open: map[string]*query{}}
 	c.succession = newSuccession(c)
@@ -344,7 +344,7 @@ func (c *Coordinator) awaitGoodbyes() {
 	c.log.Release(true) // what waits for the log is done at once
 	late := time.NewTimer(time.Until(c.started.Add(startSkew)))
 	defer late.Stop()
-	expect := c.cfg.Expect
+	expect := c.cfg.StartedTogether
 	if c.tooFewNodes {
 		expect = c.cfg.Nodes
 	}

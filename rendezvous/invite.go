@@ -93,7 +93,7 @@ func (s *succession) invited(i *pb.Invitation) error {
 		return wire.Refused("its job is over")
 	case why != "":
 		return wire.Refused("%s", why)
-	case c.cfg.Named && c.onlyJob.Job.ID != i.GetJob():
+	case c.cfg.HasID && c.onlyJob.Job.ID != i.GetJob():
 		return wire.Refused("its job is %s, and this is %s", c.onlyJob.Job.ID, i.GetJob())
 	case c.restored || s.established:
 		return wire.Refused("it leads a job of its own, that runs")

@@ -199,7 +199,7 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		"an invitation from nowhere": {func(_ *Coordinator, s *pb.Invitation) { s.Voters = nil }, "does not say where from"},
 		"the same coordinator":       {func(c *Coordinator, s *pb.Invitation) { s.Epoch = c.state.Epoch }, ""},
 	} {
-		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Candidate: NewCandidate(CandidateConfig{Node: "n1", Lease: lease})})
+		c0 := NewCoordinator(Config{Facts: same().GetFacts(), HasID: true, Candidate: NewCandidate(CandidateConfig{Node: "n1", Lease: lease})})
 		s0 := one(3)
 		s0.OnlyJob = true
 		c0.state = replica.New()
@@ -211,7 +211,7 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		if err := c0.succession.invited(s); c0.succession.invitation != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %v, %v", name, err, c0.succession.invitation)
 		}
-		c0.cfg.Named, c0.succession.established, c0.restored = false, false, false
+		c0.cfg.HasID, c0.succession.established, c0.restored = false, false, false
 		s = same()
 		s.Job = "j2"
 		if err := c0.succession.invited(s); err != nil || c0.succession.invitation == nil || wire.Elsewhere(status.Convert(c0.cfg.Candidate.election.Elsewhere())) == nil {

@@ -66,11 +66,11 @@ func (r *roster) remove(m *member) {
 func (c *Coordinator) nodeCameIn() {
 	switch n := len(c.members); {
 	case c.allNodesKnown:
-	case n >= c.cfg.Whole:
+	case n >= c.cfg.AllNodes:
 		c.activateAll()
 	case n == c.onlyJob.Job.Request.MinNodes:
 		c.say(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
-			n, c.cfg.Whole, time.Until(c.started.Add(c.patience())).Round(time.Second)))
+			n, c.cfg.AllNodes, time.Until(c.started.Add(c.patience())).Round(time.Second)))
 	}
 }
 

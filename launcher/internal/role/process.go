@@ -71,7 +71,7 @@ type role struct {
 	name      string
 	candidate *rendezvous.Candidate
 	// own is the node of this process, if it begins the job.
-	own *rendezvous.Own
+	own *rendezvous.LocalNode
 	// nodes runs this process's agent, or those that it starts elsewhere, until the job or ctx has
 	// ended. It returns what the coordinator said. An error means that the job cannot go on with
 	// this process.
@@ -81,7 +81,7 @@ type role struct {
 // Begin is the role of the node that begins the job, and takes the others in at a listener.
 func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
-		own := rendezvous.NewOwn(m.Node)
+		own := rendezvous.NewLocalNode(m.Node)
 		m.Began = own.Began
 		r := p.node(m, n)
 		r.listener, r.tls, r.own = l, server, own

@@ -44,13 +44,13 @@ func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 	}
 	t := &term{process: p, roster: p.Nodes.roster(p.Agent.Warn), journal: journal}
 	cfg := p.Coordinator
-	cfg.Candidate, cfg.Own, cfg.Term, cfg.Journal, cfg.Joined = r.candidate, r.own, next, journal, t.roster.joined
+	cfg.Candidate, cfg.LocalNode, cfg.Term, cfg.Journal, cfg.Joined = r.candidate, r.own, next, journal, t.roster.joined
 	cfg.Observe = func(d wire.Decision) {
 		t.roster.decided(d)
 		p.Observe(d)
 	}
 	if next != nil { // the nodes are there already
-		cfg.Expect, cfg.Whole, cfg.Nodes = 0, 0, 0
+		cfg.StartedTogether, cfg.AllNodes, cfg.Nodes = 0, 0, 0
 	}
 	t.coordinator = rendezvous.NewCoordinator(cfg)
 	if p.Nodes.RefuseUnfit {

@@ -118,6 +118,7 @@ func TestVotersGoFirst(t *testing.T) {
 		t.Error("they have taken the slots of agents")
 	}
 }
+
 func TestRefusalsAreBounded(t *testing.T) {
 	a := newRefusals(nil)
 	now := time.Now()
