@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writer is a console whose reader is this function; nil discards.
+// writer is a stream of the console; a nil writer discards.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -32,7 +32,7 @@ func patient(c *Console) *Console {
 	return c
 }
 
-// Each write takes nearly as long as patience lasts; nothing is lost however long it takes.
+// TestSlowConsole has each write take nearly as long as the patience. Nothing is lost.
 func TestSlowConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got bytes.Buffer
@@ -56,7 +56,7 @@ func TestSlowConsole(t *testing.T) {
 	})
 }
 
-// After the first loss nobody waits again until the console moves.
+// TestStuckConsoleLosesAtOnce: after the first loss no rank waits until the reader reads again.
 func TestStuckConsoleLosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
@@ -104,7 +104,7 @@ func TestSayNeverWaits(t *testing.T) {
 	})
 }
 
-// Lines that are lost after the last write are told too.
+// TestLossAtTheEndIsTold: lines lost after the last write are reported too.
 func TestLossAtTheEndIsTold(t *testing.T) {
 	var words bytes.Buffer
 	c := New(writer(nil), &words)
@@ -139,8 +139,8 @@ func TestCloseGivesUp(t *testing.T) {
 	})
 }
 
-// Go ends a program that writes to descriptor 1 when nobody reads it; the console does not let that
-// happen.
+// TestReaderOfStdoutGone: Go ends a program that writes to a descriptor 1 without a reader; the
+// console prevents that.
 func TestReaderOfStdoutGone(t *testing.T) {
 	r, w := pipe(t)
 	r.Close()

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
-// What the tests of a console with real ranks share with those of its parts.
+// Helpers that the external tests share.
 var (
 	Pipe    = pipe
 	Collect = collect
@@ -19,7 +19,7 @@ const Patience = patience
 
 func CountLines(text []byte) int64 { return countLines(text) }
 
-// OpenTerminal returns what programs write to, and a function that waits until the terminal shows
+// OpenTerminal returns the end for programs, and a function that waits until the terminal shows
 // lines.
 func OpenTerminal(t *testing.T, height uint16) (Terminal, func(want ...string)) {
 	s := openTerminal(t, height)

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// folded shows lines of ranks, in turn, as a viewer does, and returns those of both sides of the
-// console, sorted.
+// folded shows lines of ranks in turn, as a viewer does, and returns those of both streams, sorted.
 func folded(t *testing.T, above, ranks int, line func(rank, turn int) string) (stdout, stderr []string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -56,8 +55,7 @@ func TestFolding(t *testing.T) {
 	}
 }
 
-// TestFoldingIsVisible: what is folded is no copy of a file, and has nothing that moves a terminal
-// that it may come to.
+// TestFoldingIsVisible: folded text is no copy of a file, so it must not control a terminal.
 func TestFoldingIsVisible(t *testing.T) {
 	out, _ := folded(t, 1, 3, func(int, int) string { return "a\x1b]0;title\ab\a\u202ec\x1b[31md\n" })
 	if len(out) == 0 || out[0] != "[r0-2] ab^G\uFFFDcd" {
@@ -65,7 +63,7 @@ func TestFoldingIsVisible(t *testing.T) {
 	}
 }
 
-// TestFoldingOfAttempts keeps attempts apart, whose ranks say the same.
+// TestFoldingOfAttempts keeps the same lines of different attempts apart.
 func TestFoldingOfAttempts(t *testing.T) {
 	var out, err bytes.Buffer
 	c := New(&out, &err)
@@ -90,7 +88,7 @@ func TestFoldingOfAttempts(t *testing.T) {
 	}
 }
 
-// TestFoldingWithoutPrefix has nothing to say whose a line is.
+// TestFoldingWithoutPrefix folds nothing: no prefix says which rank a line is from.
 func TestFoldingWithoutPrefix(t *testing.T) {
 	var out bytes.Buffer
 	c := New(&out, io.Discard)
@@ -104,8 +102,7 @@ func TestFoldingWithoutPrefix(t *testing.T) {
 	}
 }
 
-// TestFoldingOfRelayedLines goes by the prefixes that another process has put before them; what has
-// none stays.
+// TestFoldingOfRelayedLines uses the prefixes of another process. Lines without one stay unchanged.
 func TestFoldingOfRelayedLines(t *testing.T) {
 	var out bytes.Buffer
 	c := New(&out, io.Discard)

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a pseudoterminal, and what a person sees there: as much of ECMA-48 as the console
-// uses.
+// terminal is a pseudoterminal that shows as much of ECMA-48 as the console uses.
 type terminal struct {
 	t *testing.T
-	// end is what programs write to.
+	// end is for programs.
 	end *os.File
 
 	mu       sync.Mutex
@@ -65,7 +64,7 @@ func openTerminal(t *testing.T, height uint16) *terminal {
 	return s
 }
 
-// take shows what was written. A sequence is never cut: the console writes each in one go.
+// take shows output. The console never splits an escape sequence between writes.
 func (s *terminal) take(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +108,7 @@ func (s *terminal) control(parameter string, final byte) {
 	}
 }
 
-// shows waits until the terminal has this.
+// shows waits until the terminal shows these lines.
 func (s *terminal) shows(want ...string) {
 	s.t.Helper()
 	for limit := time.After(patienceOfTests); ; {
@@ -129,8 +128,8 @@ func (s *terminal) shows(want ...string) {
 
 const patienceOfTests = 30 * time.Second
 
-// TestViewerTakesItsRowsAway has lines whose ends come in the next chunk leave the bottom of a
-// terminal when they do, and no row stay behind.
+// TestViewerTakesItsRowsAway: a finished line leaves the bottom of the terminal, and no row stays
+// behind.
 func TestViewerTakesItsRowsAway(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	s := openTerminal(t, 8)

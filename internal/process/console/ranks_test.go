@@ -26,8 +26,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
-// Eight ranks write to both streams at once, and both are one pipe: lines are whole, in each rank's
-// order, and none is lost.
+// TestLinesAreWhole has eight ranks write to both streams, which are one pipe. Every line is whole,
+// in its rank's order.
 func TestLinesAreWhole(t *testing.T) {
 	const ranks, lines = 8, 20000
 	r, w := console.Pipe(t)
@@ -69,7 +69,8 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// Nobody reads: the rank goes on after a second, and once somebody reads, the lost lines are told.
+// TestStuckPipe: a rank goes on after a second without a reader, and once there is one, the lost
+// lines are reported.
 func TestStuckPipe(t *testing.T) {
 	r, w := console.Pipe(t)
 	c := console.New(w, w)
@@ -100,8 +101,8 @@ func TestStuckPipe(t *testing.T) {
 	}
 }
 
-// TestEachLineIsShownOrCounted of what a console that nobody reads was given: what the kernel has
-// taken, and what has not been shown.
+// TestEachLineIsShownOrCounted: without a reader, every line is either in the pipe or counted as
+// lost.
 func TestEachLineIsShownOrCounted(t *testing.T) {
 	r, w := console.Pipe(t)
 	c := console.New(w, console.Writer(nil))
@@ -137,7 +138,8 @@ func TestReaderGone(t *testing.T) {
 	}
 }
 
-// TestARankAlone is shown at once and as it is; golaunch's own words begin a line of their own.
+// TestARankAlone: the output of a single rank passes unchanged and at once; messages start on a new
+// line.
 func TestARankAlone(t *testing.T) {
 	r, w := console.Pipe(t)
 	c := console.New(w, w)
@@ -154,7 +156,7 @@ func TestARankAlone(t *testing.T) {
 	}
 	goOn := func() {
 		t.Helper()
-		var status syscall.WaitStatus // it stops by itself when it has written
+		var status syscall.WaitStatus // the script stops itself after it has written
 		if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 			t.Fatal(status, err)
 		}
@@ -182,8 +184,8 @@ func TestARankAlone(t *testing.T) {
 	}
 }
 
-// TestFoldingOfLiveRanks shows what all have said at once, and what one alone has said in a moment,
-// without more to come.
+// TestFoldingOfLiveRanks shows a line of all ranks at once, and a line of one rank soon, without
+// more output.
 func TestFoldingOfLiveRanks(t *testing.T) {
 	dir, err := logs.OpenDir(t.TempDir(), "job")
 	if err != nil {
@@ -227,8 +229,8 @@ func TestFoldingOfLiveRanks(t *testing.T) {
 	}
 }
 
-// What a viewer shows does not depend on how files were cut into chunks, and is what was shown
-// live.
+// TestViewerShowsWhatWasLive: what a viewer shows is what was shown live, however files are cut
+// into pieces.
 func TestViewerShowsWhatWasLive(t *testing.T) {
 	script := `seq -f 'a line of text %g' 1 300; head -c 150000 /dev/zero | tr '\0' x; printf '\n\nafter\ntorn'; echo err >&2`
 	base := t.TempDir()
@@ -293,7 +295,7 @@ func TestViewerShowsWhatWasLive(t *testing.T) {
 	}
 	for i, text := range live {
 		want, lines := slices.Collect(strings.Lines(text)), got[fmt.Sprintf("[r%d]", i)]
-		// stdout and stderr of a rank may be mixed otherwise.
+		// The stdout and stderr of a rank may interleave differently.
 		slices.Sort(want)
 		if slices.Sort(lines); !slices.Equal(lines, want) {
 			t.Errorf("rank %d: %d lines, want %d", i, len(lines), len(want))
@@ -301,8 +303,8 @@ func TestViewerShowsWhatWasLive(t *testing.T) {
 	}
 }
 
-// TestLive has prompts and bars of several ranks at the bottom of a terminal, and whole lines above
-// them.
+// TestLive shows prompts and progress bars of several ranks at the bottom of a terminal, below
+// whole lines.
 func TestLive(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	screen, shows := console.OpenTerminal(t, 5)
@@ -353,7 +355,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestADumbTerminal has no bottom: what partialAfter is shown as elsewhere.
+// TestADumbTerminal has no live area: unfinished lines are shown as on a pipe.
 func TestADumbTerminal(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	screen, shows := console.OpenTerminal(t, 24)
@@ -380,8 +382,8 @@ func TestADumbTerminal(t *testing.T) {
 	}
 }
 
-// TestAStandingLine: a prompt, and a bar that does not move, of one rank among others are shown
-// though their line has no end. What was shown is not repeated.
+// TestAStandingLine: an unfinished line that does not change, such as a prompt, is shown, and not
+// repeated later.
 func TestAStandingLine(t *testing.T) {
 	r, w := console.Pipe(t)
 	c := console.New(w, w)
@@ -419,7 +421,7 @@ func TestAStandingLine(t *testing.T) {
 	}
 }
 
-// Flush is bounded by its context even where the console holds the rank back.
+// TestFlushEndsWithContext: a context bounds Flush even if the console holds the rank back.
 func TestFlushEndsWithContext(t *testing.T) {
 	block := make(chan struct{})
 	var words bytes.Buffer

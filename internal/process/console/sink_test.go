@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reader that takes a few bytes, or a whole page that the writer refills at once, is seen to
-// move.
+// TestTakenSeesSlowReader: a reader counts as moving if it takes a few bytes, or a page that the
+// writer refills at once.
 func TestTakenSeesSlowReader(t *testing.T) {
 	r, w := pipe(t)
 	s := newSink(w)
@@ -30,7 +30,7 @@ func TestTakenSeesSlowReader(t *testing.T) {
 	}
 }
 
-// until waits for what the kernel does in its own time, and tells nobody about.
+// until polls for something that the kernel does without an event.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := soon(t); !is(); runtime.Gosched() {

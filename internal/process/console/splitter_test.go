@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzView holds that what is shown depends on the bytes alone, not on how they were read, that
-// every piece is bounded, and that nothing is lost.
+// FuzzView checks that output depends only on the bytes and not on the reads, that pieces are
+// bounded, and that nothing is lost.
 func FuzzView(f *testing.F) {
 	f.Add([]byte("a\nb\n\nc"), uint16(1), uint8(1))
 	f.Add([]byte("\n"), uint16(3), uint8(255))
@@ -26,7 +26,7 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// shownAs is what a view shows of text that comes in chunks.
+// shownAs is what a splitter shows of a text that is read in chunks.
 func shownAs(t *testing.T, in []byte, chunk int) []byte {
 	var out bytes.Buffer
 	c := New(&out, writer(nil))
@@ -41,7 +41,7 @@ func shownAs(t *testing.T, in []byte, chunk int) []byte {
 	return out.Bytes()
 }
 
-// cutLines is the plain definition of what a view shows.
+// cutLines is the plain definition of what a splitter shows.
 func cutLines(in []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(in) {
@@ -68,8 +68,7 @@ func TestViewCutsLongLines(t *testing.T) {
 	}
 }
 
-// TestAMovingBar never partialAfter still, and has no end: it is shown now and then how far it is,
-// and takes no more memory for that.
+// TestAMovingBar: a progress bar that never stops is shown now and then, in bounded memory.
 func TestAMovingBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -92,7 +91,7 @@ func TestAMovingBar(t *testing.T) {
 	})
 }
 
-// TestBarsInAPipe do not run together: each line has its last text, behind the prefix.
+// TestBarsInAPipe: each line shows its last text behind the prefix.
 func TestBarsInAPipe(t *testing.T) {
 	for in, want := range map[string]string{
 		"\r10%\r20%\n":         "[0] 20%\n",

@@ -35,8 +35,8 @@ func TestViewerStreams(t *testing.T) {
 	}
 }
 
-// Lines without an end of very many ranks are shown when they are too much to hold; nothing is
-// lost.
+// TestViewerMemoryIsBounded: unfinished lines of many ranks are shown once they exceed the bound;
+// nothing is lost.
 func TestViewerMemoryIsBounded(t *testing.T) {
 	const ranks, rounds = 1000, 3
 	r, w := pipe(t)
@@ -68,8 +68,8 @@ func TestViewerMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A console that does not move for long loses nothing of what a viewer shows, and what it had not
-// taken when the viewer's context ended is counted.
+// TestViewerWaits: a viewer loses nothing while the reader does not read. Lines left when its
+// context ends are counted.
 func TestViewerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		move := make(chan struct{})

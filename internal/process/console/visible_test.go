@@ -46,7 +46,7 @@ func FuzzVisible(f *testing.F) {
 	})
 }
 
-// checkPlain holds that text is safe to show.
+// checkPlain checks that text is safe to show.
 func checkPlain(t *testing.T, text, but string) {
 	t.Helper()
 	if !utf8.ValidString(text) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkFold has 8,192 ranks print 20 lines a second each, as training does: alike, with values
-// of their own. An iteration is a line.
+// BenchmarkFold has 8,192 ranks print 20 similar lines a second each, as training does. An
+// iteration is a line.
 func BenchmarkFold(b *testing.B) {
 	const world, kinds = 8192, 4
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -45,7 +45,7 @@ func benchLine(rnd *rand.Rand, kind, step, rank int) []byte {
 	return fmt.Appendf(nil, "\x1b[32mINFO\x1b[0m step %d took %dms, %.1f tokens/s on cuda:%d", step, 400+rnd.IntN(50), 1e4+1e3*rnd.Float64(), rank%8)
 }
 
-// BenchmarkAlone has one rank of many say what no other does.
+// BenchmarkAlone has one rank of many print unique lines.
 func BenchmarkAlone(b *testing.B) {
 	b.ReportAllocs()
 	f := New(0, World(8192))
@@ -58,8 +58,7 @@ func BenchmarkAlone(b *testing.B) {
 	b.ReportMetric(float64(b.N)/(busy(b)-before).Seconds(), "lines/cpu-s")
 }
 
-// busy is how long this process has had a CPU, its garbage collector with it: what others do on the
-// machine does not count.
+// busy is the CPU time of this process with its garbage collector.
 func busy(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// program is what each rank of a job prints: once, and at each step. {..} is a value; the testdata
-// are such programs.
+// program is what each rank of a job prints, once and at each step. {..} is a value. testdata has
+// such programs.
 type program struct{ once, steps []string }
 
 func programs(t testing.TB) map[string]program {
@@ -146,8 +146,7 @@ func (p *plant) change(rnd *rand.Rand, lines []string) []string {
 
 const between = 400 * time.Millisecond
 
-// run is the lines of a job, in the order of their times, and an anomaly at each step but the
-// first.
+// run is the lines of a job in order of time, with an anomaly at each step except the first.
 func (p program) run(rnd *rand.Rand, world, steps int) (lines []Line, plants []plant) {
 	say := func(rank, step int, at time.Time, texts []string) {
 		for i, text := range texts {
@@ -177,7 +176,7 @@ func (p program) run(rnd *rand.Rand, world, steps int) (lines []Line, plants []p
 	return lines, plants
 }
 
-// seen says whether groups show an anomaly, and of whom.
+// seen reports whether groups show an anomaly with its rank.
 func (p plant) seen(groups []Group, world int, steps []string) bool {
 	want := []int{p.rank}
 	shows := p.shows
@@ -211,8 +210,8 @@ func longest(text string) (words string) {
 	return words
 }
 
-// TestAnomalies plants a thousand into the output of jobs. Each must be seen, with its rank, and no
-// line may be lost or told wrongly.
+// TestAnomalies plants a thousand anomalies into the output of jobs. Each must be seen with its
+// rank, and no line may be lost or shown wrongly.
 func TestAnomalies(t *testing.T) {
 	const world, steps = 24, 126
 	all, unseen, rays := 0, 0, 0
@@ -273,8 +272,8 @@ func join(groups []Group) string {
 	return text.String()
 }
 
-// shown is what Ray's rule shows: the first line of a kind at once, and of those that other ranks
-// say within five seconds the last. A kind is the words without digits.
+// shown is what Ray's rule shows: the first line of a kind at once, and the last line that other
+// ranks print within five seconds. A kind is the words without digits.
 type shown []Line
 
 func deduplicated(lines []Line) (out shown) {
@@ -315,7 +314,7 @@ func deduplicated(lines []Line) (out shown) {
 	return out
 }
 
-// seen says whether all of an anomaly is shown as a line of its rank.
+// seen reports whether an anomaly is shown completely as a line of its rank.
 func (s shown) seen(p plant) bool {
 	from := begin.Add(time.Duration(p.step) * between)
 	for _, want := range p.shows {

@@ -12,7 +12,7 @@ var begin = time.Unix(1_700_000_000, 0)
 
 func at(ms float64) time.Time { return begin.Add(time.Duration(ms * float64(time.Millisecond))) }
 
-// told is lines that ranks say at a time, in milliseconds; {r} is the rank.
+// told is lines that ranks print at a time, in milliseconds; {r} is the rank.
 type told struct {
 	at    float64
 	ranks Ranks
@@ -143,8 +143,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestDue holds when groups are given: at once when no other rank is waited for, and else when the
-// window of the first line ends.
+// TestDue: a group is returned at once if no other rank is expected, and otherwise when the window
+// of its first line ends.
 func TestDue(t *testing.T) {
 	f := New(0, World(3))
 	say := func(rank int, text string, ms float64) []Group {
@@ -180,7 +180,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestWho names the ranks, but for too many of them: all that run says more than a count.
+// TestWho names the ranks, but with too many ranges it says all that run.
 func TestWho(t *testing.T) {
 	var odd []int
 	for rank := 1; rank < 100; rank += 2 {

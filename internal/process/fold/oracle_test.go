@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// oracle holds what a folder gives against the lines that it was told, by other means than the
-// folder's.
+// oracle checks a folder's groups against its lines, with an independent method.
 type oracle struct {
 	f      *Folder
 	lines  []Line
@@ -66,7 +65,7 @@ func (o *oracle) fail(format string, args ...any) {
 	}
 }
 
-// end holds that all lines were given, and those of blocks in their order.
+// end checks that all lines were returned, and those of blocks in order.
 func (o *oracle) end() error {
 	type source struct {
 		rank   int
@@ -101,7 +100,7 @@ func plainText(raw []byte) string {
 	return string(escapes.ReplaceAllFunc([]byte(text), func([]byte) []byte { return nil }))
 }
 
-// says holds that a line is one of a group.
+// says checks that a line is in a group.
 func says(g Group, l Line) error {
 	text := plainText(l.Text)
 	if len(text) > maxHead {

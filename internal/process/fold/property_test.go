@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain makes worlds enough to meet what is rare; they are small.
+// TestMain makes enough worlds, which are small, for rare cases.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "2000"); err != nil {
 		panic(err)
@@ -30,7 +30,7 @@ var vocabulary = []string{
 	"\tindent %[1]d.%[2]d.3.4", "x\r%[2]d%%|#|\r", "-1 +%[2]d 1e-0%[2]d", "spread    %[1]d", "a b c", "0x1f0x2", "1.2.%[1]d..4", "size %[2]d.%[1]dGiB", "(%[2]d.)",
 }
 
-// drawn is lines of a few ranks in the order of their times, as anybody might print them.
+// drawn is random lines of a few ranks in order of time.
 func drawn(t *rapid.T) []Line {
 	var lines []Line
 	now := 0
@@ -56,8 +56,8 @@ func drawn(t *rapid.T) []Line {
 // only has a format use both of its arguments.
 func only(format string) string { return format + "%[1]*.0[2]s" }
 
-// TestWorlds holds of any lines that none is lost or told wrongly, that blocks keep their order,
-// and that each is given in its time.
+// TestWorlds checks for random lines that none is lost or shown wrongly, that blocks keep their
+// order, and that each is returned in time.
 func TestWorlds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := drawn(t)
@@ -82,7 +82,7 @@ func TestWorlds(t *testing.T) {
 	})
 }
 
-// given holds that no line waits longer than the window.
+// given checks that no line waits longer than the window.
 func given(t *rapid.T, o *oracle, _ []Group, now time.Time) {
 	for i := len(o.group) - 1; i >= 0 && now.Sub(o.lines[i].At) < 3*Window; i-- {
 		if o.group[i] < 0 && now.Sub(o.lines[i].At) > Window {
@@ -94,7 +94,7 @@ func given(t *rapid.T, o *oracle, _ []Group, now time.Time) {
 	}
 }
 
-// TestAgain holds that the same lines give the same groups.
+// TestAgain checks that the same lines give the same groups.
 func TestAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := drawn(t)
@@ -116,8 +116,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestBestFold holds that a job whose ranks all print the same program, in the same order and
-// within the window, gives one group for each of its lines: no fold can be smaller.
+// TestBestFold checks that ranks that print the same program in order and within the window give
+// one group per line: no fold can be smaller.
 func TestBestFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 40).Draw(t, "world")
@@ -147,8 +147,8 @@ func TestBestFold(t *testing.T) {
 	})
 }
 
-// TestBounds holds that ranks that print ever new lines, very long ones, or one line for ever cost
-// bounded memory, and that all is given.
+// TestBounds checks that endless new lines, very long lines and one repeated line need bounded
+// memory, and that all are returned.
 func TestBounds(t *testing.T) {
 	for name, text := range map[string]func(i int) string{
 		"new words": func(i int) string {
@@ -176,8 +176,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyRanks has 100,000 ranks say for the first time what differs by nature: more lines than
-// may be open.
+// TestManyRanks has 100,000 ranks print lines that differ by nature for the first time: more lines
+// than may be open.
 func TestManyRanks(t *testing.T) {
 	const world = 100_000
 	f := New(0, World(world))
@@ -217,7 +217,7 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// FuzzScan holds that a shape with the values put back in is the line.
+// FuzzScan checks that a shape with its values is the line.
 func FuzzScan(f *testing.F) {
 	for _, text := range vocabulary {
 		f.Add([]byte(text))

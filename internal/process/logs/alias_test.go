@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// TestAlias gives a rank's files a second name, in a second run as in the first.
+// TestAlias gives a rank's files a second name, in a first and a second run.
 func TestAlias(t *testing.T) {
 	base := t.TempDir()
 	for _, want := range []string{"x\n", "x\nx\n"} {
@@ -43,7 +43,7 @@ func TestAlias(t *testing.T) {
 	}
 }
 
-// TestHiddenAndBare shows each set of streams as it is wanted.
+// TestHiddenAndBare shows each set of streams as requested.
 func TestHiddenAndBare(t *testing.T) {
 	for _, c := range []struct {
 		hidden, bare console.Stream

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatsAreInMemory: two jobs have one each, which goes with its rank and is not among the
-// logs.
+// TestHeartbeatsAreInMemory: each of two jobs has its own, outside of the logs, and it is removed
+// with its rank.
 func TestHeartbeatsAreInMemory(t *testing.T) {
 	heartbeatsBase = t.TempDir()
 	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
@@ -44,7 +44,7 @@ func TestHeartbeatsAreInMemory(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsAmongLogs are those of a user who has no place in memory of his own.
+// TestHeartbeatsAmongLogs is for a user without a directory in memory.
 func TestHeartbeatsAmongLogs(t *testing.T) {
 	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
 	for what, prepare := range map[string]func(dir string) error{

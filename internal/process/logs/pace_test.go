@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBarsAreReadNowAndThen writes an update as soon as the one before has reached its file, with
-// and without a look at what it is. All are in the file at a flush.
+// TestBarsAreReadNowAndThen writes an update as soon as the last one is in its file, with and
+// without splicing. A flush puts all of them into the file.
 func TestBarsAreReadNowAndThen(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		d := openDir(t, t.TempDir())
@@ -52,13 +52,13 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 	}
 }
 
-// TestABarIsNotHeldUp while it fills its pipe: nobody else reads that.
+// TestABarIsNotHeldUp: a rank that fills its pipe with progress bars does not wait for the pace.
 func TestABarIsNotHeldUp(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	rank := newRank(t, d, RankOptions{})
 	text := strings.Repeat("\r"+strings.Repeat("#", 80), 100)
 	began := time.Now()
-	const times = 4000 // 32 MB, of which a pipe has an eighth of one
+	const times = 4000 // 32 MB; a pipe has an eighth of one
 	for range times {
 		if _, err := rank.Stdout.WriteString(text); err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// past makes files under base that were written so many hours ago, as were the directories above
-// them.
+// past makes files under base that were written, like the directories above them, so many hours
+// ago.
 func past(t *testing.T, base string, hours int, names ...string) {
 	t.Helper()
 	at := time.Now().Add(-time.Duration(hours) * time.Hour)
@@ -106,7 +106,7 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// Nothing goes but what is wholly golaunch's, and no link is followed.
+// TestPruneLeavesOthersThings: Prune removes only what is entirely golaunch's, and follows no link.
 func TestPruneLeavesOthersThings(t *testing.T) {
 	base, outside := t.TempDir(), t.TempDir()
 	past(t, outside, 9, "job/attempt-0/rank-0.stdout.log", "attempt-0/rank-0.stdout.log")
@@ -139,7 +139,7 @@ func TestPruneLeavesOthersThings(t *testing.T) {
 	}
 }
 
-// A job's directory as Dir makes it is one that Prune knows.
+// TestPruneKnowsDir: Prune recognizes a job's directory as Dir makes it.
 func TestPruneKnowsDir(t *testing.T) {
 	base := t.TempDir()
 	d := openDir(t, base)
@@ -164,8 +164,8 @@ func TestPruneKnowsDir(t *testing.T) {
 	}
 }
 
-// TestPruneOthers removes the directories of other users where only this user can have made them,
-// with their rights.
+// TestPruneOthers removes other users' directories, with their rights, if only this user can have
+// made them.
 func TestPruneOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has directories for others")
@@ -197,8 +197,8 @@ func TestPruneOthers(t *testing.T) {
 	}
 }
 
-// TestOldAttempts leave nothing but what the first and the newest have, and a rank that still runs
-// is left alone.
+// TestOldAttempts keeps only the files of the first and the newest attempts, and those of a running
+// rank.
 func TestOldAttempts(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	for attempt := range 50 {

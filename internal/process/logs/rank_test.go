@@ -37,7 +37,7 @@ func TestRankFiles(t *testing.T) {
 	}
 }
 
-// TestOldFilesOfARankGo holds that a rank is not judged by what an earlier run left.
+// TestOldFilesOfARankGo: the files of an earlier run do not count for a rank.
 func TestOldFilesOfARankGo(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	first := newRank(t, d, RankOptions{})
@@ -71,8 +71,8 @@ func TestChildGetsBlockingPipe(t *testing.T) {
 	}
 }
 
-// A rank has exited but another process holds its pipes, as a grandchild does: there is no end of
-// file.
+// TestFlushWhilePipesAreHeld: a rank has exited, but a grandchild holds its pipes open, so there is
+// no end of file.
 func TestFlushWhilePipesAreHeld(t *testing.T) {
 	r, w := pipe(t)
 	c := console.New(w, w)
@@ -115,8 +115,8 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	}
 }
 
-// TestTailHasTheQuestionOfPDB: how a person left pdb is on stdout alone, from Python 3.14 on, and
-// counts only if nothing follows.
+// TestTailHasTheQuestionOfPDB: from Python 3.14 on only stdout tells how a person left pdb, and
+// only if nothing follows.
 func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	const question = "(Pdb) Quitting pdb will kill the process. Quit anyway? [y/n] "
 	for script, want := range map[string]string{
@@ -140,7 +140,8 @@ func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	}
 }
 
-// A pump that is woken before it has read handles what the pipe holds before it answers.
+// TestFlushHandlesWhatIsThere: a pump that is woken before it has read handles what the pipe holds
+// before it answers.
 func TestFlushHandlesWhatIsThere(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := &Rank{dir: d}
@@ -171,7 +172,7 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 	}
 }
 
-// What a dead rank left in its pipe is not lost, though Close comes at once and another process
+// TestCloseHandlesWhatIsLeft: the last output of a dead rank is not lost, even if another process
 // holds the pipe.
 func TestCloseHandlesWhatIsLeft(t *testing.T) {
 	d := openDir(t, t.TempDir())

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// gather reads to the end, and checks that what is read of each file is in order and without a gap.
+// gather reads to the end, and checks that the chunks of each file are in order and without a gap.
 func gather(t *testing.T, r *Reader, from map[File]int64) (got map[File]string, order []File, err error) {
 	t.Helper()
 	got = map[File]string{}
@@ -43,7 +43,7 @@ func gather(t *testing.T, r *Reader, from map[File]int64) (got map[File]string, 
 	}
 }
 
-// written is what the files have.
+// written is the contents of files.
 func written(t *testing.T, d *Dir, files ...File) map[File]string {
 	t.Helper()
 	all := map[File]string{}
@@ -121,8 +121,8 @@ func TestReadOrder(t *testing.T) {
 	}
 }
 
-// Whatever is there by the name of a log file is not followed anywhere, and the other files are
-// read.
+// TestReadRefusesOddFiles: a log file that is a link or another odd thing is not followed, and the
+// other files are read.
 func TestReadRefusesOddFiles(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
@@ -172,7 +172,8 @@ func TestManyErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// A reader that goes on where another ended gives the same bytes, wherever that was.
+// TestResumeAnywhere: a reader that continues another gives the same bytes, wherever that one
+// ended.
 func TestResumeAnywhere(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	small, big := File{0, 0, console.Stdout}, File{1, 3, console.Stderr}
@@ -196,7 +197,7 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 }
 
-// Each chunk is read by a reader of its own, while the file grows.
+// TestResumeChunkByChunk reads each chunk with a new reader while the file grows.
 func TestResumeChunkByChunk(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := newRank(t, d, RankOptions{})

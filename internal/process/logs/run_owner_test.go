@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takes is a directory taken, or who has it.
+// takes takes a directory, or returns who has it.
 func takes(t *testing.T, base, run string) (*Dir, *TakenError) {
 	t.Helper()
 	d, err := Whose{}.TakeDir(base, "job1", run)
@@ -21,7 +21,7 @@ func takes(t *testing.T, base, run string) (*Dir, *TakenError) {
 	return d, taken
 }
 
-// TestOneRunHasADirectory, with all of its processes, until the last of them has gone.
+// TestOneRunHasADirectory until the last of its processes has ended.
 func TestOneRunHasADirectory(t *testing.T) {
 	base := t.TempDir()
 	first, _ := takes(t, base, "a")
@@ -47,7 +47,7 @@ func TestOneRunHasADirectory(t *testing.T) {
 	}
 }
 
-// TestARunWithoutAChoice gets the first directory that no other has.
+// TestARunWithoutAChoice gets the first free directory.
 func TestARunWithoutAChoice(t *testing.T) {
 	base := t.TempDir()
 	for i, want := range []string{"job1", "job1.2", "job1.3"} {
@@ -62,7 +62,8 @@ func TestARunWithoutAChoice(t *testing.T) {
 	}
 }
 
-// TestTheEndOfOneRunLeavesTheNext what it has made under the same name.
+// TestTheEndOfOneRunLeavesTheNext: Remove leaves the directory that the next run made under the
+// same name.
 func TestTheEndOfOneRunLeavesTheNext(t *testing.T) {
 	base := t.TempDir()
 	first, _ := takes(t, base, "a")
@@ -80,7 +81,7 @@ func TestTheEndOfOneRunLeavesTheNext(t *testing.T) {
 	}
 }
 
-// TestOwnersWithoutLocks are believed if their process lives.
+// TestOwnersWithoutLocks: an owner counts if its process lives.
 func TestOwnersWithoutLocks(t *testing.T) {
 	locks := flock
 	defer func() { flock = locks }()

@@ -32,8 +32,8 @@ func resume() {
 	os.Exit(1)
 }
 
-// carried has another process carry the output until the log is at an offset of at least least, and
-// kills it.
+// carried has another process carry the output until the log has reached an offset of at least
+// least, and kills it.
 func carried(t *testing.T, base string, kept [2]int, least int64) (at int64) {
 	t.Helper()
 	cmd := exec.CommandContext(soon(t), os.Args[0], base)
@@ -65,7 +65,7 @@ func carried(t *testing.T, base string, kept [2]int, least int64) (at int64) {
 	return at
 }
 
-// TestResume kills, again and again, who carries what a rank writes.
+// TestResume repeatedly kills the process that carries a rank's output.
 func TestResume(t *testing.T) {
 	base := t.TempDir()
 	d := openDir(t, base)
@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 	}
 	const lines = 60_000
 	rank := start(t, r, fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; echo error $i >&2; done", lines))
-	if err := r.Close(soon(t)); err != nil { // the first goes in order
+	if err := r.Close(soon(t)); err != nil { // the first one ends in order
 		t.Fatal(err)
 	}
 	at := int64(0)
@@ -114,8 +114,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestExactAtTheLimit and at a disk that takes nothing: what splice does not do is as without
-// Exact.
+// TestExactAtTheLimit: at the limit, and on a full disk, output that cannot be spliced is handled
+// as without Exact.
 func TestExactAtTheLimit(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	run(t, newRank(t, d, RankOptions{Exact: true, Limit: 10}), `echo 12345; echo 6789012345`)

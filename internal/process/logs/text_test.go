@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// checkPlain holds that text is safe to show.
+// checkPlain checks that text is safe to show.
 func checkPlain(t *testing.T, text, but string) {
 	t.Helper()
 	if !utf8.ValidString(text) {

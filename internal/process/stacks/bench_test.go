@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ranks starts processes of Python, and returns them when all wait.
+// ranks starts Python processes and returns them when all wait.
 func ranks(tb testing.TB, n int, argv ...string) []Process {
 	tb.Helper()
 	c := exec.Command(argv[0], append(argv[1:], strconv.Itoa(n))...)
@@ -43,7 +43,7 @@ func ranks(tb testing.TB, n int, argv ...string) []Process {
 	return processes
 }
 
-// BenchmarkTake is the whole way for 512 ranks on one node: take, encode, decode, merge.
+// BenchmarkTake takes, encodes, decodes and merges the stacks of 512 ranks on one node.
 func BenchmarkTake(b *testing.B) {
 	for _, python := range pythons(b) {
 		b.Run(version(python), func(b *testing.B) {

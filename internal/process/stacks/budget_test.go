@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is the memory of a Python 3.10 of many threads, each with as many calls, each of a function
-// of its own. All functions share their name and a table of lines of some length.
+// crowd is the memory of a Python 3.10 with many threads, each with as many calls of functions of
+// their own. All functions share their name and a line table of some length.
 type crowd struct{ threads, calls, table int }
 
-// Where things lie: one of each, or one behind the other, spaced closely enough that few pages have
-// all of them.
+// Addresses of the structures, close enough together that few pages have all of them.
 const (
 	theRuntime, theInterpreter, theClass, theName, theTable = 0x10000, 0x11000, 0x12000, 0x13000, 0x20000
 
@@ -88,7 +87,7 @@ func (c crowd) page(addr uint64, page []byte) error {
 	return nil
 }
 
-// TestCrowd has more threads and calls than are told: of no others are the functions read.
+// TestCrowd has more threads and calls than are reported: the functions of the others are not read.
 func TestCrowd(t *testing.T) {
 	c := crowd{threads: 2 * maxThreads, calls: maxFrames + 33, table: 2}
 	read := map[uint64]bool{}
@@ -117,8 +116,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestSharedTable has functions that share the longest table: what is read and allocated for all of
-// them is bounded.
+// TestSharedTable has functions that share the longest table: reads and allocations for all of them
+// are bounded.
 func TestSharedTable(t *testing.T) {
 	c := crowd{threads: maxThreads, calls: maxFrames, table: maxRead}
 	pages := 0
@@ -136,7 +135,7 @@ func TestSharedTable(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits ends while the memory is read.
+// TestNobodyWaits ends while the memory is being read.
 func TestNobodyWaits(t *testing.T) {
 	c := crowd{threads: maxThreads, calls: maxFrames, table: 2}
 	for _, after := range []int{1, 10, 400} {

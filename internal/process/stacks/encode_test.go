@@ -39,7 +39,7 @@ func TestAnyEncode(t *testing.T) {
 	})
 }
 
-// TestLargest has as much of everything as there may be, and no two texts that are the same.
+// TestLargest has the most of everything, and no two equal texts.
 func TestLargest(t *testing.T) {
 	n := 0
 	text := func() string {

@@ -53,7 +53,7 @@ func record(tb testing.TB) (recordings []recording) {
 	return recordings
 }
 
-// frames are those of the thread that the last of the interpreter's list is, which is the main one.
+// frames are those of the main thread, the last in the interpreter's list.
 func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []byte) error) []Frame {
 	m := borrow(context.Background(), fetch)
 	defer m.release()
@@ -84,9 +84,9 @@ func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []by
 	return last
 }
 
-// patched is the memory of a recording with words of it changed: each patch is 2 bytes for the
-// page, 2 for the place in it, and 8 for what is there then, which points to a page of the
-// recording if its lowest byte is odd.
+// patched is the memory of a recording with changed words. A patch is 2 bytes for the page, 2 for
+// the place in it, and 8 for the new value, which points to a page of the recording if its lowest
+// byte is odd.
 func (r recording) patched(patches []byte) func(addr uint64, page []byte) error {
 	addresses := slices.Sorted(maps.Keys(r.pages))
 	pages := maps.Clone(r.pages)
@@ -109,7 +109,7 @@ func (r recording) patched(patches []byte) func(addr uint64, page []byte) error 
 	}
 }
 
-// FuzzMemory reads the memory of real processes in which something is not as Python leaves it.
+// FuzzMemory reads the memory of real processes after random changes.
 func FuzzMemory(f *testing.F) {
 	recordings := record(f)
 	f.Add(0, []byte{})
@@ -144,7 +144,7 @@ func TestCircle(t *testing.T) {
 	l := layouts[10]
 	page := make([]byte, pageSize)
 	for i := range pageSize / 8 {
-		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // whatever is followed leads here again
+		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // every pointer leads here again
 	}
 	m := borrow(t.Context(), func(addr uint64, b []byte) error {
 		if addr != 0x10000 {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLines compares the lines that this package reads in tables with those that each Python reads
-// in its own.
+// TestLines compares the lines that this package reads in tables with those that each Python
+// reports.
 func TestLines(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// place is where a frame of a version keeps that it is at some byte of a function whose
-// instructions are at 1<<20.
+// place is what a frame of a version stores for a byte of a function whose instructions are at
+// 1<<20.
 func place(at, minor int) uint64 {
 	switch {
 	case minor >= 11:

@@ -18,8 +18,7 @@ import (
 
 const site = "/nfs/env/lib/python3.12/site-packages/"
 
-// job is eight ranks that train, of which rank 3 loads data, 5 spins, 6 has ended and 7 is no
-// Python.
+// job is eight ranks that train. Rank 3 loads data, 5 spins, 6 has ended and 7 is no Python.
 func job() (samples []Sample) {
 	outer := []Frame{{"<module>", "/home/a/run/train.py", 90}, {"train", "/home/a/run/train.py", 40}}
 	watch := Thread{TID: 2, Name: "python3", State: "S", Frames: []Frame{
@@ -71,7 +70,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// sample is any.
+// sample is a random sample.
 func sample() *rapid.Generator[Sample] {
 	return rapid.Custom(func(t *rapid.T) Sample {
 		function := rapid.SampledFrom([]string{"f", "g", "h\x1b]0;x\a", "\u202e", strings.Repeat("長い", 100), "..."})
@@ -94,8 +93,8 @@ func sample() *rapid.Generator[Sample] {
 	})
 }
 
-// TestAnyMerge holds that every thread is counted once on each level of its stack, that the order
-// of samples changes nothing, and that no line is too wide or has what a terminal would act upon.
+// TestAnyMerge checks that every thread is counted once on each level of its stack, that the order
+// of samples does not matter, and that no line is too wide or controls a terminal.
 func TestAnyMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.SliceOfN(sample(), 0, 12).Draw(t, "samples")

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// TestSpy has a py-spy in the PATH, which says what the real one has said of another process.
+// TestSpy has a py-spy in the PATH that prints what the real one printed about another process.
 func TestSpy(t *testing.T) {
 	dir := t.TempDir()
 	said, err := filepath.Abs("testdata/py-spy.json")
@@ -49,8 +49,8 @@ func writeSpy(t *testing.T, dir, script string) {
 	}
 }
 
-// TestOthersSpy has a py-spy where a rank has it, and one in the PATH for a rank of another user:
-// neither is run.
+// TestOthersSpy: neither a py-spy that a rank installed nor one in the PATH is run for another
+// user's rank.
 func TestOthersSpy(t *testing.T) {
 	ran := t.TempDir() + "/ran"
 	ours, theirs := t.TempDir(), t.TempDir()
@@ -74,8 +74,8 @@ func TestOthersSpy(t *testing.T) {
 	}
 }
 
-// TestSpyLeavesNothing has a py-spy that ends, or does not, and leaves a process behind, which has
-// a pipe for as long as it lives.
+// TestSpyLeavesNothing has a py-spy that ends, or hangs, and leaves a process behind that holds a
+// pipe.
 func TestSpyLeavesNothing(t *testing.T) {
 	for _, end := range []string{"exit 0", "wait"} {
 		t.Run(end, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSpyLeavesNothing(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = runSpy(ctx, dir+"/py-spy", os.Getpid()) // what it says is no matter
+				_, _ = runSpy(ctx, dir+"/py-spy", os.Getpid()) // its output does not matter
 			}()
 			lives, err := os.Open(dir + "/lives")
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// versions are the interpreters that this package reads, by their version, such as 3.09.18.
+// versions are the interpreters that this package reads, by version, such as 3.09.18.
 var versions = sync.OnceValue(func() map[string]string {
 	home, _ := os.UserHomeDir()                                                       // none has no interpreters
 	paths, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3")) // the pattern is one
@@ -27,7 +27,7 @@ var versions = sync.OnceValue(func() map[string]string {
 	return found
 })
 
-// pythons are all of them, the oldest first.
+// pythons are all interpreters, the oldest first.
 func pythons(tb testing.TB) (paths []string) {
 	tb.Helper()
 	for _, v := range slices.Sorted(maps.Keys(versions())) {
@@ -48,7 +48,7 @@ func version(python string) string {
 	return ""
 }
 
-// program is a Python that runs one of testdata, and has said that it is ready.
+// program is a Python that runs a program of testdata and has said that it is ready.
 type program struct {
 	*exec.Cmd
 	in io.Closer

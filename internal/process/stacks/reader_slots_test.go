@@ -9,8 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// TestTurns has readers that never come back: no process has two, and each user is left with his
-// own.
+// TestTurns has readers that never return: no process has two, and each user keeps a share.
 func TestTurns(t *testing.T) {
 	d := newReaderSlots()
 	of := func(user uint32, pid int) Process { return Process{PID: pid, Rights: &safefile.Rights{UID: user}} }
@@ -60,8 +59,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestTakeHeld has a process whose memory somebody still waits for: the others are read all the
-// same.
+// TestTakeHeld has a process with a reader that never returns: the others are still read.
 func TestTakeHeld(t *testing.T) {
 	held := Process{PID: os.Getpid()}
 	if _, why := nodeReaders.take(held); why != nil {

@@ -22,7 +22,7 @@ import (
 // root names a variable with the root of a Debian that has a newer Python than the machine.
 const root = "GOLAUNCH_TEST_TORCH"
 
-// lineOf is the number of the line of a program that has a comment.
+// lineOf is the line number of a comment in a program.
 func lineOf(t *testing.T, text, comment string) int {
 	t.Helper()
 	for i, line := range strings.Split(text, "\n") {
@@ -34,9 +34,8 @@ func lineOf(t *testing.T, text, comment string) int {
 	return 0
 }
 
-// until takes a process until what is learnt of it will do, and then once more: the frames of a
-// sample are older than what the kernel says. The test's own limit is the one that there is: what a
-// thread does between saying that it will wait, and waiting, no event tells.
+// until takes a process until a sample satisfies will, and then once more: the frames of a sample
+// are older than the kernel's facts. It polls because no event tells when a thread really waits.
 func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -52,7 +51,7 @@ func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	return Sample{}
 }
 
-// at is a frame of a file, as tests compare it.
+// at is a frame as tests compare it.
 func at(f Frame) string { return fmt.Sprintf("%s %s:%d", f.Function, filepath.Base(f.File), f.Line) }
 
 // rests reports whether the main thread reads, and all others wait for an event.
@@ -101,7 +100,7 @@ func checkWorks(t *testing.T, s Sample, text, file string) {
 	}
 }
 
-// containsCalls reports whether frames have some, one after the other.
+// containsCalls reports whether frames contain calls in a row.
 func containsCalls(frames []Frame, calls []string) bool {
 	for i := range frames {
 		if i+len(calls) > len(frames) {
@@ -136,7 +135,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestRoot is a Python of another root, in which no path of this one leads to it.
+// TestRoot has a Python in another root directory, whose paths do not exist here.
 func TestRoot(t *testing.T) {
 	dir := os.Getenv(root)
 	if dir == "" || os.Geteuid() != 0 {
@@ -155,7 +154,7 @@ func TestRoot(t *testing.T) {
 	checkWorks(t, s, strings.TrimSpace(string(text)), "<string>")
 }
 
-// TestNamespace is a Python that knows its threads by other numbers than this process does.
+// TestNamespace has a Python in a PID namespace with other thread numbers.
 func TestNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -197,7 +196,7 @@ func TestDeep(t *testing.T) {
 }
 
 // TestSpin has a thread that calls functions all the time: its outer frames are right in every
-// sample, and no frame is one that cannot be.
+// sample, and no frame is impossible.
 func TestSpin(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
@@ -261,7 +260,7 @@ func TestChildren(t *testing.T) {
 }
 
 // TestWrapper has the rank be what a shell runs.
-func TestWrapper(t *testing.T) {
+// TestWrapper has a shell as the rank, which runs the Python.
 	p := start(t, "sh", "-c", pythons(t)[0]+" testdata/program.py; exit $?")
 	samples := Take(t.Context(), []Process{{PID: p.Process.Pid}}, Options{Children: true})
 	if len(samples) != 2 || samples[0].Role != "sh" || samples[1].Role != "" || samples[1].Python == "" {
@@ -287,7 +286,7 @@ func TestGone(t *testing.T) {
 	}
 	c.Process.Kill()
 	until := Sample{}
-	for until.Missing == "" { // it is a zombie then, for it is not reaped
+	for until.Missing == "" { // it becomes a zombie, because it is not reaped
 		until = Take(t.Context(), []Process{{PID: c.Process.Pid}}, Options{})[0]
 	}
 	if c.Wait(); until.Missing != errGone.Error() {
@@ -295,8 +294,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestLife takes a process from its first moment to after its last: whatever is told of it must be
-// true.
+// TestLife samples a process from its first moment until after its last: every sample must be true.
 func TestLife(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
@@ -359,9 +357,9 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// protected are processes of a user which he may not look into himself, by what a shell runs as
-// him, with the path of a Python and a program. After the first, which he may, the kernel has a
-// reason of its own for each.
+// protected are processes of a user that he may not trace, as shell commands that he runs with the
+// path of a Python and a program. He may trace the first; the kernel refuses the others, each for a
+// different reason.
 var protected = map[string]string{
 	"may be looked into": `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "$1"`,
 	"protects itself":    `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "import ctypes; ctypes.CDLL(None).prctl(4, 0); $1"`,
@@ -374,7 +372,7 @@ var protected = map[string]string{
 		exec setpriv --reuid=54321 --regid=54321 --clear-groups sh -c 'exec ./python3 -c "$0"' "$1"`,
 }
 
-// TestProtected has processes of the rank's user that the kernel keeps from him.
+// TestProtected has processes of the rank's user that the kernel protects from him.
 func TestProtected(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -404,7 +402,7 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestReplaced has a process that runs another program after its memory was openMemory.
+// TestReplaced has a process that starts another program after its memory was opened.
 func TestReplaced(t *testing.T) {
 	c := exec.Command("sh", "-c", "read line; exec cat")
 	in, err := c.StdinPipe()
@@ -455,7 +453,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestStatic has a program without dynamic symbols, which may only be a Python if that is its name.
+// TestStatic has a program without dynamic symbols, which can be a Python only if it is named so.
 func TestStatic(t *testing.T) {
 	dir := t.TempDir()
 	source := "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"ready\\n\"); os.Stdin.Read(make([]byte, 1)) }\n"
