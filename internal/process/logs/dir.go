@@ -16,12 +16,12 @@ import (
 )
 
 // Dir is the log directory of one job, <base>/<job id>. Nodes may share it over a network file
-// system: ranks are numbered across the job, so no two write the same file. [Whose.TakeDir] keeps
+// system: ranks are numbered across the job, so no two write the same file. [Access.TakeDir] keeps
 // out other runs of a job with the same ID.
 type Dir struct {
 	path         string
 	job          string
-	whose        Whose
+	access       Access
 	parent, root *safefile.Root
 	// lock is held shared by every process that has the directory open; Prune removes only unlocked
 	// ones. made says that this process made the directory.
@@ -46,21 +46,21 @@ func isJobID(s string) bool {
 	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }
 
-// Whose has the rights to make, read and remove things: Base for the job's directory itself, Job
+// Access has the rights to make, read and remove things: Base for the job's directory itself, Job
 // for its contents. The directory belongs to the user of Job.
-type Whose struct{ Base, Job *safefile.Rights }
+type Access struct{ Base, Job *safefile.Rights }
 
 // OpenDir opens a directory with the rights of this process.
-func OpenDir(base, job string) (*Dir, error) { return Whose{}.OpenDir(base, job) }
+func OpenDir(base, job string) (*Dir, error) { return Access{}.OpenDir(base, job) }
 
 // FindDir finds a directory with the rights of this process.
-func FindDir(base, job string) (*Dir, error) { return Whose{}.FindDir(base, job) }
+func FindDir(base, job string) (*Dir, error) { return Access{}.FindDir(base, job) }
 
 // OpenDir makes the log directory of a job, mode 0700, and base if missing. It accepts an existing
 // directory that belongs to its user alone by the rules of package safefile and is no symbolic
 // link. No name inside can lead out of it.
-func (w Whose) OpenDir(base, job string) (*Dir, error) {
-	d, err := w.newDir(base, job, (*Dir).create)
+func (a Access) OpenDir(base, job string) (*Dir, error) {
+	d, err := a.newDir(base, job, (*Dir).create)
 	if err != nil {
 		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
 	}
@@ -71,8 +71,8 @@ func (w Whose) OpenDir(base, job string) (*Dir, error) {
 func NoDir(job string) *Dir { return &Dir{job: job} }
 
 // FindDir opens an existing log directory to read. The error is an fs.ErrNotExist if there is none.
-func (w Whose) FindDir(base, job string) (*Dir, error) {
-	d, err := w.newDir(base, job, (*Dir).find)
+func (a Access) FindDir(base, job string) (*Dir, error) {
+	d, err := a.newDir(base, job, (*Dir).find)
 	if err != nil {
 		return nil, fmt.Errorf("find the logs of job %s in %s: %w", job, base, err)
 	}
@@ -80,7 +80,7 @@ func (w Whose) FindDir(base, job string) (*Dir, error) {
 	return d, nil
 }
 
-func (w Whose) newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
+func (a Access) newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
 	if !isJobID(job) {
 		return nil, fmt.Errorf("job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
 	}
@@ -89,7 +89,7 @@ func (w Whose) newDir(base, job string, open func(d *Dir, base string) error) (*
 		return nil, err
 	}
 	for range maxEntries {
-		d := &Dir{path: filepath.Join(base, job), job: job, whose: w}
+		d := &Dir{path: filepath.Join(base, job), job: job, access: a}
 		err := open(d, base)
 		if err == nil {
 			return d, nil
@@ -108,7 +108,7 @@ var errRemoved = errors.New("it was removed at the same time")
 const maxEntries = 3
 
 func (d *Dir) create(base string) (err error) {
-	err = d.whose.Base.Do(func() error {
+	err = d.access.Base.Do(func() error {
 		if err := safefile.Path(base); err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (d *Dir) create(base string) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.parent, err = safefile.OpenRoot(base, d.whose.Base); err != nil {
+	if d.parent, err = safefile.OpenRoot(base, d.access.Base); err != nil {
 		return err
 	}
 	err = d.parent.Mkdir(d.job, 0o700)
@@ -125,7 +125,7 @@ func (d *Dir) create(base string) (err error) {
 		return err
 	}
 	d.made = err == nil
-	if to := d.whose.Job; d.made && to != d.whose.Base {
+	if to := d.access.Job; d.made && to != d.access.Base {
 		if err := d.parent.Lchown(d.job, int(to.UID), int(to.GID)); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (d *Dir) create(base string) (err error) {
 }
 
 func (d *Dir) find(base string) (err error) {
-	if d.parent, err = safefile.OpenRoot(base, d.whose.Base); err != nil {
+	if d.parent, err = safefile.OpenRoot(base, d.access.Base); err != nil {
 		return err
 	}
 	return d.enter()
@@ -151,7 +151,7 @@ func (d *Dir) enter() error {
 	if err != nil {
 		return err
 	}
-	if d.root, err = d.parent.OpenRoot(d.job, d.whose.Job); err != nil {
+	if d.root, err = d.parent.OpenRoot(d.job, d.access.Job); err != nil {
 		return err
 	}
 	opened, err := d.root.Stat(".")

@@ -53,7 +53,7 @@ func (d *Dir) openHeartbeats() error {
 		return err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	d.beats, d.beatName = openHeartbeats(d.whose.Job), fmt.Sprintf("%x-%x", st.Dev, st.Ino)
+	d.beats, d.beatName = openHeartbeats(d.access.Job), fmt.Sprintf("%x-%x", st.Dev, st.Ino)
 	return nil
 }
 

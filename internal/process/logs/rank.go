@@ -69,7 +69,7 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 		if opts.Warn != nil {
 			opts.Warn(fmt.Errorf("%w: the rank goes on without files", err))
 		}
-		r.dir = &Dir{job: d.job, whose: d.whose, beats: d.beats, beatName: d.beatName}
+		r.dir = &Dir{job: d.job, access: d.access, beats: d.beats, beatName: d.beatName}
 		r.opts.Exact, err = false, nil
 	}
 	if err == nil {
@@ -80,10 +80,10 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.out, r.Stdout, err = newPump(d.whose.Job); err != nil {
+	if r.out, r.Stdout, err = newPump(d.access.Job); err != nil {
 		return nil, fmt.Errorf("carry the stdout of %s: %w", r.where(), err)
 	}
-	if r.err, r.Stderr, err = newPump(d.whose.Job); err != nil {
+	if r.err, r.Stderr, err = newPump(d.access.Job); err != nil {
 		return nil, errors.Join(fmt.Errorf("carry the stderr of %s: %w", r.where(), err), r.out.in.Close(), r.Stdout.Close())
 	}
 	r.run()

@@ -103,8 +103,8 @@ func TakeBase(dir, run string) (io.Closer, error) {
 
 // TakeDir is OpenDir for a run, which has the directory for itself until its last process has
 // closed it or ended. It fails with a [TakenError] while another run has it.
-func (w Whose) TakeDir(base, job, run string) (*Dir, error) {
-	d, err := w.newDir(base, job, func(d *Dir, base string) error {
+func (a Access) TakeDir(base, job, run string) (*Dir, error) {
+	d, err := a.newDir(base, job, func(d *Dir, base string) error {
 		if err := d.create(base); err != nil {
 			return err
 		}
@@ -120,13 +120,13 @@ func (w Whose) TakeDir(base, job, run string) (*Dir, error) {
 }
 
 // TakeFree is TakeDir of the first free directory among <job>, <job>.2, <job>.3 and so on.
-func (w Whose) TakeFree(base, job, run string) (*Dir, error) {
-	d, err := w.TakeDir(base, job, run)
+func (a Access) TakeFree(base, job, run string) (*Dir, error) {
+	d, err := a.TakeDir(base, job, run)
 	for n := 2; n <= maxNamesakes && err != nil; n++ {
 		if _, taken := errors.AsType[*TakenError](err); !taken {
 			break
 		}
-		d, err = w.TakeDir(base, job+"."+strconv.Itoa(n), run)
+		d, err = a.TakeDir(base, job+"."+strconv.Itoa(n), run)
 	}
 	return d, err
 }

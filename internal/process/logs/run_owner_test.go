@@ -13,7 +13,7 @@ import (
 // takes takes a directory, or returns who has it.
 func takes(t *testing.T, base, run string) (*Dir, *TakenError) {
 	t.Helper()
-	d, err := Whose{}.TakeDir(base, "job1", run)
+	d, err := Access{}.TakeDir(base, "job1", run)
 	taken, ok := errors.AsType[*TakenError](err)
 	if err != nil && !ok {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestOneRunHasADirectory(t *testing.T) {
 func TestARunWithoutAChoice(t *testing.T) {
 	base := t.TempDir()
 	for i, want := range []string{"job1", "job1.2", "job1.3"} {
-		d, err := Whose{}.TakeFree(base, "job1", NewRun())
+		d, err := Access{}.TakeFree(base, "job1", NewRun())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -259,8 +259,8 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// TestWrapper has the rank be what a shell runs.
 // TestWrapper has a shell as the rank, which runs the Python.
+func TestWrapper(t *testing.T) {
 	p := start(t, "sh", "-c", pythons(t)[0]+" testdata/program.py; exit $?")
 	samples := Take(t.Context(), []Process{{PID: p.Process.Pid}}, Options{Children: true})
 	if len(samples) != 2 || samples[0].Role != "sh" || samples[1].Role != "" || samples[1].Python == "" {

@@ -30,10 +30,10 @@ type Agent struct {
 	done int
 }
 
-// place is where the directory of a job is, and whose.
+// place is where the directory of a job is, and the rights to it.
 type place struct {
-	base  string
-	whose logs.Whose
+	base   string
+	access logs.Access
 }
 
 // maxNamesakes bounds the agents with one name on a machine that did not choose their directory.
@@ -79,12 +79,12 @@ func (a *Agent) Close() error { return a.owned.Close() }
 // chose, or in the agent's. The cluster names the run.
 func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*logs.Dir, error) {
 	if chosen == "" {
-		return logs.Whose{Job: rights}.OpenDir(a.Base, job)
+		return logs.Access{Job: rights}.OpenDir(a.Base, job)
 	}
-	whose := logs.Whose{Base: rights, Job: rights}
-	dir, err := take(whose, chosen, job, cluster, true)
+	access := logs.Access{Base: rights, Job: rights}
+	dir, err := take(access, chosen, job, cluster, true)
 	if err == nil {
-		a.note(job, place{chosen, whose}) // not before: the directory may have another job's output
+		a.note(job, place{chosen, access}) // not before: the directory may have another job's output
 	}
 	return dir, err
 }
@@ -123,7 +123,7 @@ func (a *Agent) Past(job string) (*logs.Dir, error) {
 		p.base = a.Base
 	}
 	if info, err := os.Lstat(filepath.Join(a.Base, job)); !elsewhere && a.Shared && err == nil {
-		p.whose.Job = safefile.Of(info)
+		p.access.Job = safefile.Of(info)
 	}
-	return p.whose.FindDir(p.base, job)
+	return p.access.FindDir(p.base, job)
 }

@@ -80,7 +80,7 @@ func passable(dir string) error {
 
 // take takes the directory of a job for a run. If the user chose the directory and another run has
 // it, this run cannot begin; otherwise it gets a directory of its own.
-func take(w logs.Whose, base, name, run string, chosen bool) (*logs.Dir, error) {
+func take(w logs.Access, base, name, run string, chosen bool) (*logs.Dir, error) {
 	if !chosen {
 		return w.TakeFree(base, name, run)
 	}

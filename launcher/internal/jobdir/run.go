@@ -41,7 +41,7 @@ func (r *Run) Open(job string) (err error) {
 		if r.Chosen == "" {
 			base = filepath.Join(base, r.Subdir)
 		}
-		r.dir, err = take(logs.Whose{}, base, r.Name(job), r.ID, r.Chosen != "")
+		r.dir, err = take(logs.Access{}, base, r.Name(job), r.ID, r.Chosen != "")
 	}
 	if r.Chosen == "" && (errors.Is(err, errCannotMake) || logs.Full(err)) {
 		if r.Warn != nil {
