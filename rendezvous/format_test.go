@@ -2,9 +2,13 @@ package rendezvous
 
 import (
 	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +46,59 @@ func TestReadFormat2(t *testing.T) {
 	}
 	if !bytes.Equal(read.Snapshot(), s.state.Snapshot()) {
 		t.Error("what is read gives another state")
+	}
+}
+
+var recordFormat = flag.Bool("record-format", false, "write the golden files of the log's format")
+
+// TestFormatKeepsItsBytes compares entries of every kind, and the snapshot of a state with jobs in every
+// phase, with the recorded ones. A change of these bytes needs another format.
+func TestFormatKeepsItsBytes(t *testing.T) {
+	s := tellStory()
+	var golden bytes.Buffer
+	for i, e := range s.entries {
+		fmt.Fprintf(&golden, "entry %d %x\n", i, wire.WriteEntry(e))
+	}
+	fmt.Fprintf(&golden, "snapshot %x\n", s.state.Snapshot())
+	const file = "testdata/format/log-3.golden"
+	if *recordFormat {
+		if err := os.WriteFile(file, golden.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(want), "\n")
+	for i, line := range strings.Split(golden.String(), "\n") {
+		if i >= len(lines) || line != lines[i] {
+			t.Fatalf("line %d is %s: is there a new format? then -record-format", i, line)
+		}
+	}
+	text, _ := strings.CutPrefix(lines[len(s.entries)], "snapshot ")
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := replica.Restore(b)
+	if err != nil || !bytes.Equal(read.Snapshot(), s.state.Snapshot()) {
+		t.Errorf("the recorded snapshot is read as another state: %v", err)
+	}
+}
+
+// TestSnapshotOfFormat2IsRefused has the log of a version whose snapshots followed the names of Go types.
+func TestSnapshotOfFormat2IsRefused(t *testing.T) {
+	text, err := os.ReadFile("testdata/format/log-2.snapshot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := log.Parse(text)
+	if err != nil || past.Snapshot == nil {
+		t.Fatalf("%d bytes, %v", len(past.Snapshot), err)
+	}
+	if _, err := replica.Replay(past.Snapshot, nil, nil); !errors.Is(err, replica.ErrVersion) {
+		t.Errorf("it is read: %v", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func WriteEntry(e replica.Entry) []byte {
 	m := fromEntry(e)
 	m.At = timestamppb.New(e.At)
-	b, err := proto.Marshal(m)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // every text was made UTF-8 where it came in
 	}
@@ -33,9 +33,9 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Founded != nil:
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
-		return &pb.Entry{
-			Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: joined(FromSubmission(*e.Submitted))},
-		}
+		s := joined(FromSubmission(*e.Submitted))
+		s.Protocol, s.Version = 0, "" // which matter to a client's connection alone
+		return &pb.Entry{Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: s}}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
 			Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),

@@ -83,6 +83,14 @@ func story(jobs int) []Entry {
 	return entries
 }
 
+// TestSchemaNamesTheState finds fields that a snapshot has under their Go names, because the schema
+// forgets them.
+func TestSchemaNamesTheState(t *testing.T) {
+	for _, gap := range schema.Gaps(New()) {
+		t.Errorf("%s: see schema.go, and change snapshotFormat with it", gap)
+	}
+}
+
 // TestASnapshotIsTheState, wherever it is made.
 func TestASnapshotIsTheState(t *testing.T) {
 	entries := story(3)

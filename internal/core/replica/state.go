@@ -10,6 +10,7 @@
 package replica
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -126,12 +127,16 @@ func (s *State) OnlyJob() *Record {
 }
 
 // Snapshot is all of the state, for [Restore].
-func (s *State) Snapshot() []byte { return snapshot.Encode(s) }
+func (s *State) Snapshot() []byte { return append([]byte(snapshotFormat), schema.Encode(s)...) }
 
 // Restore reads a Snapshot. The error says so when another version of golaunch wrote it.
 func Restore(b []byte) (*State, error) {
 	s := &State{}
-	if err := snapshot.Decode(b, s); err != nil {
+	b, known := bytes.CutPrefix(b, []byte(snapshotFormat))
+	if !known {
+		return nil, ErrVersion
+	}
+	if err := schema.Decode(b, s); err != nil {
 		if errors.Is(err, snapshot.ErrTypes) {
 			return nil, ErrVersion
 		}

@@ -9,9 +9,10 @@ import (
 )
 
 type reader struct {
-	in   []byte
-	err  error
-	seen map[uint64]reflect.Value
+	schema *Schema
+	in     []byte
+	err    error
+	seen   map[uint64]reflect.Value
 }
 
 func (r *reader) number() uint64 {
@@ -87,7 +88,7 @@ func (r *reader) value(v reflect.Value) {
 }
 
 func (r *reader) fields(v reflect.Value) {
-	l := layoutOf(v.Type())
+	l := r.schema.layoutOf(v.Type())
 	if l.binary {
 		b := r.take(r.number())
 		if r.err == nil {

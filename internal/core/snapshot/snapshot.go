@@ -1,15 +1,16 @@
-// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported fields too, and with each pointer
-// shared as it was. It is for the state of a decision maker, which is plain data that nobody would describe a second time without
-// forgetting a field.
+// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported fields
+// too, with each pointer shared as it was. It is for the state of a decision maker, which is plain data.
 //
-// The bytes begin with a fingerprint of the types. Bytes of other types, as another version of the program would have written them,
-// are refused with [ErrTypes] and not misread. A field with the tag `snapshot:"-"` is left out, and zero after reading. A pointer
-// with the tag `snapshot:"value"` leads to what nobody changes: it is written whole, and not shared after reading.
+// A [Schema] names the types and fields. The bytes follow these names, and the order in which the schema
+// has them, not those of the Go source: to rename, move or reorder a declaration changes no byte. The
+// bytes begin with a fingerprint of the names and kinds; other bytes, such as those of another version
+// of the program, are refused with [ErrTypes]. A field with the tag `snapshot:"-"` is left out, and zero
+// after reading. A pointer with the tag `snapshot:"value"` leads to an immutable value: it is written
+// whole, and not shared after reading.
 package snapshot
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding"
 	"encoding/binary"
 	"errors"
@@ -18,7 +19,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"unsafe"
 )
 
@@ -28,23 +28,27 @@ var ErrTypes = errors.New("the snapshot is of another version")
 // errShort says that bytes end too early, or say so of something in them.
 var errShort = errors.New("the snapshot is damaged")
 
+// Encode and Decode know types by their Go names, for bytes that do not outlive the program.
+func Encode(p any) []byte          { return unnamed.Encode(p) }
+func Decode(b []byte, p any) error { return unnamed.Decode(b, p) }
+
 // Encode returns the bytes of what p points to. The same graph always gives the same bytes. It panics for a type that holds a function,
 // a channel or an interface: a test with the zero value of the type finds that.
-func Encode(p any) []byte {
+func (s *Schema) Encode(p any) []byte {
 	v := reflect.ValueOf(p)
-	w := writer{out: slices.Clone(fingerprint(v.Type())), seen: map[pointer]uint64{}}
+	w := writer{schema: s, out: slices.Clone(s.fingerprint(v.Type())), seen: map[pointer]uint64{}}
 	w.pointer(v)
 	return w.out
 }
 
 // Decode reads what Encode wrote of a value of the same type into what p points to, which is zero.
-func Decode(b []byte, p any) error {
+func (s *Schema) Decode(b []byte, p any) error {
 	v := reflect.ValueOf(p)
-	rest, same := bytes.CutPrefix(b, fingerprint(v.Type()))
+	rest, same := bytes.CutPrefix(b, s.fingerprint(v.Type()))
 	if !same {
 		return ErrTypes
 	}
-	r := reader{in: rest, seen: map[uint64]reflect.Value{1: v}}
+	r := reader{schema: s, in: rest, seen: map[uint64]reflect.Value{1: v}}
 	if first := r.number(); first != 1 {
 		r.err = errShort
 	}
@@ -59,8 +63,8 @@ func Decode(b []byte, p any) error {
 // then there twice. It is for tests, and as slow as Encode.
 func Check(p any) error {
 	v := reflect.ValueOf(p)
-	fingerprint(v.Type()) // it panics for a type that cannot be in one
-	w := writer{seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
+	unnamed.fingerprint(v.Type()) // it panics for a type that cannot be in one
+	w := writer{schema: unnamed, seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
 	w.pointer(v)
 	for p := range w.seen {
 		if w.inside[p] {
@@ -69,77 +73,6 @@ func Check(p any) error {
 	}
 	return nil
 }
-
-// printSize is the size of a fingerprint in bytes.
-const printSize = 16
-
-// prints are the fingerprints of types, and layouts what is kept of structs: a program's types do not change.
-var prints, layouts sync.Map
-
-func fingerprint(t reflect.Type) []byte {
-	if print, known := prints.Load(t); known {
-		return print.([]byte)
-	}
-	var text strings.Builder
-	describe(t, &text, map[reflect.Type]bool{})
-	sum := sha256.Sum256([]byte(text.String()))
-	print, _ := prints.LoadOrStore(t, sum[:printSize:printSize])
-	return print.([]byte)
-}
-
-// layout is a struct's type: it describes its values itself, or has fields that are kept.
-type layout struct {
-	binary bool
-	fields []field
-}
-
-type field struct {
-	index int
-	whole bool
-}
-
-func layoutOf(t reflect.Type) *layout {
-	if l, known := layouts.Load(t); known {
-		return l.(*layout)
-	}
-	l := &layout{binary: binaryType(t)}
-	for i := range t.NumField() {
-		if f := t.Field(i); kept(f) {
-			l.fields = append(l.fields, field{i, whole(f)})
-		}
-	}
-	layouts.Store(t, l)
-	return l
-}
-
-// describe writes all that decides how values of a type are encoded.
-func describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool) {
-	fmt.Fprintf(text, "%v %v;", t, t.Kind())
-	if known[t] || binaryType(t) {
-		return
-	}
-	known[t] = true
-	switch t.Kind() {
-	case reflect.Struct:
-		for f := range t.Fields() {
-			if kept(f) {
-				fmt.Fprintf(text, "%s %s ", f.Name, f.Tag.Get("snapshot"))
-				describe(f.Type, text, known)
-			}
-		}
-	case reflect.Map:
-		describe(t.Key(), text, known)
-		describe(t.Elem(), text, known)
-	case reflect.Slice, reflect.Array, reflect.Pointer:
-		describe(t.Elem(), text, known)
-	case reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer, reflect.Uintptr, reflect.Complex64, reflect.Complex128:
-		panic(fmt.Sprintf("snapshot: a %v cannot be in one", t))
-	}
-}
-
-func whole(f reflect.StructField) bool { return f.Tag.Get("snapshot") == "value" }
-
-func kept(f reflect.StructField) bool { return f.Tag.Get("snapshot") != "-" }
 
 var (
 	marshaler   = reflect.TypeFor[encoding.BinaryMarshaler]()
@@ -163,7 +96,8 @@ type pointer struct {
 }
 
 type writer struct {
-	out []byte
+	schema *Schema
+	out    []byte
 	// seen numbers the pointers that were written, from 1.
 	seen map[pointer]uint64
 	// inside, when it is not nil, has the values that were written as a part of another one.
@@ -219,7 +153,7 @@ func (w *writer) value(v reflect.Value) {
 }
 
 func (w *writer) fields(v reflect.Value) {
-	l := layoutOf(v.Type())
+	l := w.schema.layoutOf(v.Type())
 	if l.binary {
 		b, err := v.Addr().Interface().(encoding.BinaryMarshaler).MarshalBinary()
 		if err != nil {
@@ -266,7 +200,7 @@ func (w *writer) entries(v reflect.Value) {
 		return
 	}
 	w.number(uint64(v.Len()) + 1)
-	for _, e := range sorted(v) {
+	for _, e := range sorted(w.schema, v) {
 		w.out = append(w.out, e.text...)
 		w.value(settable(v.MapIndex(e.key)))
 	}
@@ -279,10 +213,10 @@ type entry struct {
 }
 
 // sorted has the keys of a map in the order of their bytes. A key has no pointer in it that others share.
-func sorted(v reflect.Value) []entry {
+func sorted(schema *Schema, v reflect.Value) []entry {
 	all := make([]entry, 0, v.Len())
 	for _, key := range v.MapKeys() {
-		w := writer{seen: map[pointer]uint64{}}
+		w := writer{schema: schema, seen: map[pointer]uint64{}}
 		w.value(settable(key))
 		all = append(all, entry{key, string(w.out)})
 	}

@@ -1,0 +1,82 @@
+package replica
+
+import "github.com/golaunch/golaunch/internal/core/snapshot"
+
+// snapshotFormat begins a snapshot. It changes when the schema does.
+const snapshotFormat = "golaunch-snapshot-3\n"
+
+// schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a part of
+// the format: a Go identifier that is renamed changes on the right of its name alone.
+var schema = snapshot.NewSchema(`
+replica.State = replica: index epoch cluster members jobs ended avoided timers
+cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty
+cluster.clusterNode = clusterNode: facts free drained holders freeGPUs counts
+placement.Node = placementNode: name addr others gpus cpus memory labels
+placement.GPU = placementGpu: index uuid pci heldBy
+cluster.entry = entry: spec state seq queue inner wait held leaving ended done
+cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob
+job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
+	drainTime exitCodes rules grace fixedPool pool
+placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy order keep
+	sharedAddr
+placement.Order = order: by list
+job.State = job: spec roster plan progress master shortage budget verdicts suspects departures
+	growth timers ending
+job.roster = roster: nodes addrs gpus spares joined lost loss
+job.node = jobNode: node nodeRank ran leaves
+job.departure = departure: node within why loose alarm
+job.plan = jobPlan: slots vacant world roles differing
+job.slot = slot: group vacant role roleFirst
+placement.Group = group: node nodeRank bundles
+placement.Bundle = bundle: rank localRank gpu
+job.World = world: worldSize nodes masterAddr masterPort uniform maxRestarts localSize gpus
+	roleSize roleFirst network
+job.progress = progress: units done pids meeting open live ready
+job.unit = unit: id attempt phase first members left live starting imports stall told cause
+	failing early notice
+job.member = jobMember: live started ready left stalled idle
+job.Stalled = stalled: node unit attempt ranks behind more moving
+job.Still = still: rank for beat step does
+job.Client = client: addr pid key
+job.Imports = imports: waited took forked forking why
+job.stall = stall: members ranks told
+job.fault = fault: failure others told decided departs weighed
+report.Failure = failure: node rank gpu attempt exit at lived step further why tail traceback
+	kernel hung verdict
+report.GPU = reportGpu: index uuid heldBy
+report.Exit = exit: code signal oom spawn
+report.Verdict = verdict: action cause title quote from line victim remedy
+job.early = early: rank more node at
+job.notice = notice: departure ready
+job.master = master: question ported launched asked pending unreached questions missed
+job.Prepare = prepare: node unit attempt fresh peers ranks
+job.shortage = shortage: homeless enough text queued
+job.budget = budget: attempts restarts streak spent failing
+job.verdicts = verdicts: recurrence weighed
+verdict.Recurrence = recurrence: signature count step
+job.suspects = suspects: blamed excluded
+job.exclusion = exclusion: code text
+job.departures = departures: announced end
+report.Result = result: code ending reason cause attempts restarts goodput
+report.Goodput = goodput: unit goodput hours training lost starting stopping backoff waiting
+	importing interruptions costs
+report.Cost = cost: cause node interruptions hours lost
+job.growth = growth: partial due
+job.timers = timers: newest seq
+job.ending = ending: cancels signal fatal why result finished
+cluster.queue = queue: reservation waiting open growing first shadow dirty better
+cluster.wait = wait: queued repair told behind tried nodes gpus skipped
+replica.Member = replicaMember: node instance patience drained
+replica.Record = record: submission since over readmits reason result granted nodes ledger
+	history
+replica.Submission = submission: spec task title detached key submitter placementTimeout
+	lastCall backoffMin backoffMax
+placement.Plan = placementPlan: groups
+goodput.Ledger = ledger: now units used accounts others steps lost back
+goodput.span = span: use ranks since blame
+goodput.account = account: cause node times open cost lost
+goodput.sample = sample: step trained
+replica.Moment = moment: at attempt to cause node reason
+replica.TimerID = timerID: of kind number
+replica.Timer = timer: at seq
+`)
