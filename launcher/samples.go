@@ -9,19 +9,19 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// SampleQuery chooses of what the nodes of a cluster measure.
+// SampleQuery chooses among what the nodes of a cluster measure.
 type SampleQuery struct {
-	// Job has only its nodes and ranks; empty for all nodes and ranks. Nodes are asked; all when
+	// Job is the only job whose nodes and ranks count; empty for all. Nodes are asked; all when
 	// empty.
 	Job   string
 	Nodes []string
-	// Since leaves out samples that are older, but for the newest of each series.
+	// Since leaves out older samples, except the newest of each series.
 	Since time.Duration
-	// Every has newer ones follow until the job is over, or ctx; at most once a second. 0 has one
-	// answer of each node.
+	// Every is how often newer samples follow, until the end of the job or of ctx; at least 1s. 0
+	// is one answer of each node.
 	Every time.Duration
-	// Within bounds the wait for nodes that do not answer, which come with Missing then; 0 does
-	// not, and where answers follow they may come late.
+	// Within bounds the wait for nodes that do not answer, which then have Missing; 0 waits. With
+	// Every, late answers may still follow.
 	Within time.Duration
 }
 
@@ -80,8 +80,8 @@ type Usage struct {
 	Received, Sent, Ranks float64
 }
 
-// Samples asks nodes what their ranks and they themselves do. Nothing of it is sent, or kept by the
-// coordinator, unless somebody asks. An error is the last that comes.
+// Samples asks nodes what they and their ranks do. Nodes send nothing of it, and the coordinator
+// keeps nothing, unless it is asked for. An error comes last.
 func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	inquiry := wire.Inquiry{
 		Job: q.Job, Nodes: q.Nodes, Within: q.Within,
@@ -108,8 +108,8 @@ type Pong struct {
 	Missing string
 }
 
-// Ping asks the nodes of a job, or all when it is empty, for an answer that costs nothing, and
-// waits for them within a limit.
+// Ping asks the nodes of a job, or all when it is empty, for an answer without cost, and waits for
+// them within a limit.
 func (c *Client) Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[Pong, error] {
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()
