@@ -125,36 +125,36 @@ func NodeAddr(ctx context.Context, node string) string {
 	return ""
 }
 
-// End is when Slurm ends the job.
-type End struct {
+// end is when Slurm ends the job.
+type end struct {
 	At time.Time
 	// Cancelled is set if a person or a program ended the job early.
 	Cancelled bool
 }
 
-// near is how soon Slurm must end a job for a signal to be the warning of that (sbatch(1),
+// warningTime is how soon Slurm must end a job for a signal to be the warning of that (sbatch(1),
 // --signal). Even if it is not, ranks that save with so little time left do no harm.
-const near = 10 * time.Minute
+const warningTime = 10 * time.Minute
 
-// Near reports whether a signal that came now is likely to be the warning of the end.
-func (e End) Near() bool { return time.Until(e.At) < near }
+// near reports whether a signal that came now is likely to be the warning of the end.
+func (e end) near() bool { return time.Until(e.At) < warningTime }
 
-func (e End) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
+func (e end) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
 
-// JobEnd asks the controller, since the end may have been changed after the job began. Without an
-// answer it returns [EndFromEnv].
-func JobEnd() (end End, known bool) {
+// jobEnd asks the controller, since the end may have been changed after the job began. Without an
+// answer it returns [endFromEnv].
+func jobEnd() (e end, known bool) {
 	f, err := showJob(context.Background())
 	text := f.value("EndTime")
 	if err != nil || text == "" {
-		return EndFromEnv()
+		return endFromEnv()
 	}
 	at, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
-	return End{at, strings.HasPrefix(f.value("JobState"), "CANCELLED")}, err == nil
+	return end{at, strings.HasPrefix(f.value("JobState"), "CANCELLED")}, err == nil
 }
 
-// EndFromEnv is what Slurm said at the start of the job, from 23.02 on.
-func EndFromEnv() (end End, known bool) {
+// endFromEnv is what Slurm said at the start of the job, from 23.02 on.
+func endFromEnv() (e end, known bool) {
 	s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64)
-	return End{At: time.Unix(s, 0)}, err == nil
+	return end{At: time.Unix(s, 0)}, err == nil
 }

@@ -15,13 +15,13 @@ import (
 // is Slurm's warning of it. It returns at once and calls stop later.
 func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	go func() {
-		end, known := JobEnd()
+		end, known := jobEnd()
 		left := "Slurm does not tell how much time is left"
 		if known {
 			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.At).Round(time.Second))
 		}
 		say(fmt.Sprintf("got %s, which goes to the ranks; %s", signals.Name(s), left))
-		if within := time.Until(end.At).Truncate(time.Second); known && end.Near() && within > 0 {
+		if within := time.Until(end.At).Truncate(time.Second); known && end.near() && within > 0 {
 			stop(rendezvous.Preempted(end.String(), within, true))
 		}
 	}()
@@ -31,12 +31,12 @@ func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 // in ev. Unless the environment tells, the answer comes later, through stop.
 func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
 	within := max(ev.Within, time.Second)
-	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {
+	if end, known := endFromEnv(); known && time.Until(end.At) < time.Minute {
 		ev.Ending, ev.Why = report.EndPreempted, "got SIGTERM, "+end.String()
 		return
 	}
 	go func() {
-		if end, known := JobEnd(); known && end.Near() && !end.Cancelled {
+		if end, known := jobEnd(); known && end.near() && !end.Cancelled {
 			stop(rendezvous.Preempted("got SIGTERM, "+end.String(), within, true))
 		}
 	}()
