@@ -60,6 +60,7 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
+// Close hangs up.
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Text returns NCCL's report for people. The service waits that long for other processes, in whole

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
+// User is a user of this machine.
 type User struct {
 	Name, Home, Shell string
 	safefile.Rights

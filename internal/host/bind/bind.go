@@ -56,6 +56,7 @@ type Rank struct {
 	Node int
 }
 
+// Binding is where a rank runs.
 type Binding struct {
 	// CPUs are those it may run on; empty means all that golaunch may use.
 	CPUs topology.Set

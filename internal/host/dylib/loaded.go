@@ -15,6 +15,7 @@ const (
 // Open loads a library by its path, or by a name that the loader finds.
 func Open(name string, how int) (uintptr, error) { return purego.Dlopen(name, how) }
 
+// Symbol is the address of a symbol in a library.
 func Symbol(library uintptr, name string) (uintptr, error) { return purego.Dlsym(library, name) }
 
 // Bind makes a function, given as a pointer to a variable of its type, call the C function at an

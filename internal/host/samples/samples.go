@@ -65,8 +65,10 @@ const (
 // Unknown is a value that was not measured.
 var Unknown = math.NaN()
 
+// Known reports whether a value was measured.
 func Known(v float64) bool { return !math.IsNaN(v) }
 
+// Values has a value for each column.
 type Values [Columns]float64
 
 // None has only unknown values.
@@ -91,6 +93,7 @@ type Subject struct {
 	Rank int
 }
 
+// Node is the subject for the node itself.
 var Node = Subject{Rank: -1}
 
 // State describes a rank.

@@ -23,8 +23,10 @@ func SetOf(numbers ...int) (s Set) {
 	return s
 }
 
+// Add adds n, from 0 to Limit-1.
 func (s *Set) Add(n int) { s[n/64] |= 1 << (n % 64) }
 
+// Has reports whether n is in the set.
 func (s *Set) Has(n int) bool { return n >= 0 && n < Limit && s[n/64]&(1<<(n%64)) != 0 }
 
 // And is the intersection.
@@ -61,8 +63,10 @@ func (s *Set) Meets(t *Set) bool {
 	return false
 }
 
+// Empty reports whether the set is empty.
 func (s *Set) Empty() bool { return *s == Set{} }
 
+// Len is the number of elements.
 func (s *Set) Len() (n int) {
 	for _, w := range s {
 		n += bits.OnesCount64(w)

@@ -56,6 +56,7 @@ type Use struct {
 	Policed bool
 }
 
+// Node is a NUMA node that has CPUs.
 type Node struct {
 	ID int
 	// CPUs are all that are online. Memory says that the process may use memory of the node.

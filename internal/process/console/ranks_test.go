@@ -2,25 +2,24 @@ package console_test
 
 import (
 	"bufio"
-	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
-
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"

@@ -54,14 +54,15 @@ func (v *Viewer) SetWorldSize(n int) { v.console.folding.expectWorld(n) }
 
 // Close shows all unfinished lines.
 func (v *Viewer) Close(ctx context.Context) {
-	for _, from := range slices.SortedFunc(maps.Keys(v.unfinished), Source.compare) {
+	for _, from := range slices.SortedFunc(maps.Keys(v.unfinished), Source.Compare) {
 		s := v.splitter(ctx, from)
 		s.End()
 		v.keep(from, &s)
 	}
 }
 
-func (s Source) compare(o Source) int {
+// Compare orders sources by attempt, rank and stream.
+func (s Source) Compare(o Source) int {
 	return cmp.Or(cmp.Compare(s.Attempt, o.Attempt), cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.Stream, o.Stream))
 }
 

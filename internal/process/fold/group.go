@@ -31,6 +31,7 @@ type Part struct {
 	Low, High string
 }
 
+// String is the part as shown in the text of its group.
 func (p Part) String() string {
 	switch {
 	case p.Kind == Words:
@@ -120,4 +121,5 @@ func (g Group) Who() string {
 	return "[all " + strconv.Itoa(g.Ranks.Len()) + " that run]"
 }
 
+// String is the group as one line.
 func (g Group) String() string { return g.Who() + " " + g.Text() }

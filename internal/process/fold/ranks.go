@@ -43,6 +43,7 @@ func (r Ranks) with(rank int) Ranks {
 	return append(r, Range{rank, rank})
 }
 
+// Len is the number of ranks.
 func (r Ranks) Len() int {
 	n := 0
 	for _, of := range r {
@@ -51,6 +52,7 @@ func (r Ranks) Len() int {
 	return n
 }
 
+// Has reports whether a rank is in the set.
 func (r Ranks) Has(rank int) bool {
 	_, found := slices.BinarySearchFunc(r, rank, func(of Range, rank int) int {
 		switch {

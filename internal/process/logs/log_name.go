@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,10 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-type File struct {
-	Attempt, Rank int
-	Stream        console.Stream
-}
+// File names a log file of a job.
+type File console.Source
 
 // Chunk is a piece of a log file from Offset on, at most 64 KiB.
 type Chunk struct {
@@ -21,6 +18,7 @@ type Chunk struct {
 	Data   []byte
 }
 
+// Filter selects log files.
 type Filter struct {
 	// Attempt counts from 0, or is AllAttempts.
 	Attempt int
@@ -44,7 +42,7 @@ func (f File) String() string {
 }
 
 func (f File) compare(o File) int {
-	return cmp.Or(cmp.Compare(f.Attempt, o.Attempt), cmp.Compare(f.Rank, o.Rank), cmp.Compare(f.Stream, o.Stream))
+	return console.Source(f).Compare(console.Source(o))
 }
 
 func (f File) dir() string  { return fmt.Sprintf("attempt-%d", f.Attempt) }

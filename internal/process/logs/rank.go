@@ -284,6 +284,7 @@ var errNoFiles = errors.New("it has no files")
 // Files are the names of the log files in the directory. A stream without output has no file.
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
+// Written is the number of bytes that the rank has written.
 func (r *Rank) Written() int64 { return r.out.counts.bytes.Load() + r.err.counts.bytes.Load() }
 
 // Wrote is how many bytes and lines the rank has written, and when it last wrote, or zero. Exact

@@ -94,6 +94,7 @@ func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 	}
 }
 
+// Close ends the reader. Next must not be called after it.
 func (r *Reader) Close() error {
 	if r.follower != nil {
 		r.dir.hub.leave(r.follower)

@@ -28,6 +28,7 @@ import (
 // gone.
 const ownerFile = ".owner"
 
+// Owner is the process that took a directory for its run.
 type Owner struct {
 	// Run is the same for all processes of a run and no others.
 	Run string
@@ -74,6 +75,7 @@ func startTicks(pid int) string {
 	return ""
 }
 
+// TakenError means that another run has a directory.
 type TakenError struct {
 	Path  string
 	Owner Owner

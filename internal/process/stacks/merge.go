@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// MergeOptions are the options of [Merge].
 type MergeOptions struct {
 	// Lines tells calls of a function apart by their line. Otherwise only the innermost calls are
 	// told apart, and other calls have a line if all ranks agree on it.

@@ -26,6 +26,7 @@ func (s Set) add(rank int) Set {
 	return append(s, Range{rank, rank})
 }
 
+// Len is the number of ranks.
 func (s Set) Len() (n int) {
 	for _, r := range s {
 		n += r.Last - r.First + 1

@@ -30,6 +30,7 @@ const (
 	maxName = 256
 )
 
+// Process is a process to examine.
 type Process struct {
 	PID, Rank int
 	// Role is what the process does for the rank; empty for the rank itself, and for one whose
@@ -58,6 +59,7 @@ type Sample struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
+// Thread is a thread of a process.
 type Thread struct {
 	// TID is the kernel's thread number on the node; 0 if unknown.
 	TID  int    `json:"tid,omitempty"`

@@ -16,6 +16,7 @@ import (
 // maxProcesses bounds the processes of one Take.
 const maxProcesses = 8192
 
+// Options are the options of [Take].
 type Options struct {
 	// Children adds the child processes of the given ones, such as data loaders.
 	Children bool
