@@ -44,7 +44,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
 	case h.GetEpoch() != "": // its place may be taken, so its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && !own && (old.link == nil || time.Since(old.lastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
+	case old != nil && !own && (old.stream == nil || time.Since(old.lastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+

@@ -16,13 +16,13 @@ import (
 // receive handles what agents have sent.
 func (c *Coordinator) receive() {
 	for _, s := range c.ready.next() {
-		c.takeAll(s.member, s.link)
+		c.takeAll(s.member, s.stream)
 	}
 }
 
-func (c *Coordinator) takeAll(m *member, l *link) {
-	for _, msg := range l.take() {
-		c.take(m, l, msg)
+func (c *Coordinator) takeAll(m *member, s *agentStream) {
+	for _, msg := range s.take() {
+		c.take(m, s, msg)
 	}
 }
 
@@ -31,8 +31,8 @@ const maxNotice = 24 * time.Hour
 
 // take handles a message of an agent. No report is handled twice: a new stream starts after what was
 // handled when it was welcomed, and what remains in the old one is dropped.
-func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
-	if m.link != l {
+func (c *Coordinator) take(m *member, s *agentStream, msg *pb.FromAgent) {
+	if m.stream != s {
 		return
 	}
 	m.hear()
@@ -154,7 +154,7 @@ func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, 
 // queue sends a message to an agent once it may be seen. An agent that does not read its messages is cut
 // off: waiting for it would delay the job.
 func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
-	if m.link == nil {
+	if m.stream == nil {
 		return
 	}
 	if size := proto.Size(msg); size > wire.MaxReport { // it would break the stream, and the next one
@@ -162,10 +162,10 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 		return
 	}
 	msg.Acked = m.taken.Load()
-	l := m.link
+	s := m.stream
 	once(func() {
-		if !l.push(msg) {
-			c.fence(m, l)
+		if !s.push(msg) {
+			c.fence(m, s)
 		}
 	})
 }

@@ -75,7 +75,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	if !conn.ClaimAgent() {
 		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
 	}
-	l := newLink(conn)
+	l := newAgentStream(conn)
 	defer close(l.over)
 	m, err := s.admit(stream.Context(), h, l)
 	if status.Code(err) == codes.AlreadyExists {
@@ -110,7 +110,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 }
 
 // receive receives an agent's messages until the stream ends, at the latest with Join.
-func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *link) {
+func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *agentStream) {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
@@ -144,7 +144,7 @@ func (c *Coordinator) agentEndError() error {
 }
 
 // admit asks the coordinator to admit an agent.
-func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *link) (*member, error) {
+func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *agentStream) (*member, error) {
 	from, err := server.CertifiedNode(ctx)
 	if err != nil {
 		return nil, err

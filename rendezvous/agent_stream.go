@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// link is one stream to an agent. Its goroutine sends the queued orders when woken, and ends the stream
+// agentStream is one stream to an agent. Its goroutine sends the queued orders when woken, and ends it
 // with the error in cut; over is closed at the end.
-type link struct {
+type agentStream struct {
 	wake chan struct{}
 	cut  chan error
 	over chan struct{}
@@ -33,50 +33,50 @@ const (
 	maxReceivedSize = 256 << 10
 )
 
-func newLink(conn *server.Conn) *link {
-	return &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), room: make(chan struct{}, 1), conn: conn}
+func newAgentStream(conn *server.Conn) *agentStream {
+	return &agentStream{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), room: make(chan struct{}, 1), conn: conn}
 }
 
 // push is false when the queue is full.
-func (l *link) push(msg *pb.ToAgent) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) >= maxOrders {
+func (s *agentStream) push(msg *pb.ToAgent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) >= maxOrders {
 		return false
 	}
-	l.queue = append(l.queue, msg)
+	s.queue = append(s.queue, msg)
 	select {
-	case l.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default: // awake already
 	}
 	return true
 }
 
-func (l *link) drain() []*pb.ToAgent {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	queue := l.queue
-	l.queue = nil
+func (s *agentStream) drain() []*pb.ToAgent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	queue := s.queue
+	s.queue = nil
 	return queue
 }
 
 // receive adds a message. first says that no other waits, and full that no other may be received.
-func (l *link) receive(msg *pb.FromAgent) (first, full bool) {
+func (s *agentStream) receive(msg *pb.FromAgent) (first, full bool) {
 	size := proto.Size(msg)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.received, l.size = append(l.received, msg), l.size+size
-	return len(l.received) == 1, len(l.received) >= maxReceived || l.size >= maxReceivedSize
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.received, s.size = append(s.received, msg), s.size+size
+	return len(s.received) == 1, len(s.received) >= maxReceived || s.size >= maxReceivedSize
 }
 
 // take removes and returns the received messages.
-func (l *link) take() []*pb.FromAgent {
-	l.mu.Lock()
-	received := l.received
-	l.received, l.size = nil, 0
-	l.mu.Unlock()
+func (s *agentStream) take() []*pb.FromAgent {
+	s.mu.Lock()
+	received := s.received
+	s.received, s.size = nil, 0
+	s.mu.Unlock()
 	select {
-	case l.room <- struct{}{}:
+	case s.room <- struct{}{}:
 	default: // it was told already
 	}
 	return received

@@ -6,9 +6,9 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// TestLinkIsBounded in messages and in bytes, and has room again once what came was taken.
-func TestLinkIsBounded(t *testing.T) {
-	l := newLink(nil)
+// TestAgentStreamIsBounded in messages and in bytes, and has room again once what came was taken.
+func TestAgentStreamIsBounded(t *testing.T) {
+	l := newAgentStream(nil)
 	report := func(n int) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{Tail: make([]byte, n)}}}
 	}

@@ -38,10 +38,10 @@ type agent struct {
 	signals  []string
 	stops    []job.Stop
 	notices  []job.Notice
-	// deaf says that its ranks take no notice of a stop, lost that it does not find out whether it reaches the master, and barred why
-	// it does not.
-	deaf, lost bool
-	barred     string
+	// ignoresStop says that its ranks ignore a stop, lost that it never finds out whether it reaches the
+	// master, and barred why it does not.
+	ignoresStop, lost bool
+	barred            string
 	// tail is what its ranks say last.
 	tail string
 	left string
@@ -147,7 +147,7 @@ func (a *agent) do(o wire.Order) string {
 		a.notices = append(a.notices, do)
 	case job.Stop:
 		a.stops = append(a.stops, do)
-		if !a.deaf {
+		if !a.ignoresStop {
 			a.stop(o.Job, do)
 		}
 	case job.Finish:

@@ -154,7 +154,7 @@ func TestStop(t *testing.T) {
 		if got := n1.runs(); got != "a0 c0 d0" {
 			t.Errorf("%s run", got)
 		}
-		n1.deaf = true
+		n1.ignoresStop = true
 		stop("a")
 		synctest.Wait()
 		stop("a")
@@ -163,7 +163,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("ordered to stop b, a and a: %+v", n1.stops)
 		}
 		want(t, a.all(), "job cancelled: enough of it", "cancelled again: killing")
-		n1.deaf = false
+		n1.ignoresStop = false
 		n1.exitJob("a", 0, 137)
 		if r := a.over(t); r.Code != 143 {
 			t.Errorf("a: %+v", r)

@@ -133,7 +133,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c.queries = queries{c: c, open: map[string]*query{}}
 	c.succession = newSuccession(c)
 	c.messages = asyncwriter.New(func(missed int) {
-		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+		cfg.Warn(fmt.Errorf("%d messages are not shown: the reader is too slow", missed))
 	})
 	if cfg.Candidate != nil {
 		cfg.Candidate.coordinator.Store(c)

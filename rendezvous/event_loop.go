@@ -83,7 +83,7 @@ type readyStreams struct {
 
 type readyStream struct {
 	member *member
-	link   *link
+	stream *agentStream
 }
 
 func (r *readyStreams) add(s readyStream) {

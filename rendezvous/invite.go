@@ -51,7 +51,7 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 	}
 	invitations := make(chan *pb.Invitation, 1)
 	s.c.post(func() {
-		if m := s.c.members[voter.Name]; m != nil && m.link != nil {
+		if m := s.c.members[voter.Name]; m != nil && m.stream != nil {
 			s.inviting = false
 			close(invitations)
 			return
@@ -104,7 +104,7 @@ func (s *succession) invited(i *pb.Invitation) error {
 		Why: fmt.Sprintf("node %s leads this job already, at %s", wire.Plain(i.GetNode()), wire.Plain(addrs[0])), Addrs: addrs,
 	}
 	s.candidate().Learn(addrs)
-	if m := c.members[s.candidate().cfg.Node]; m == nil || m.link == nil {
+	if m := c.members[s.candidate().cfg.Node]; m == nil || m.stream == nil {
 		// An agent that is here says so itself. One that is about to come is told where to go, and goes.
 		c.say(s.candidate().cfg.Node + " joins anew: " + s.invitation.Why)
 	}

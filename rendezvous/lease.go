@@ -22,7 +22,7 @@ type leaseMonitor struct {
 	heard time.Time
 	// answered is the stream whose heartbeats are answered, if any. A node that is or may be counted as
 	// lost must not believe that it still has its lease.
-	answered *link
+	answered *agentStream
 }
 
 func (m *leaseMonitor) start(patience time.Duration, silent func()) {
@@ -43,10 +43,10 @@ func (m *leaseMonitor) renew() {
 }
 
 // heartbeat is false if heartbeats on that stream are not answered.
-func (m *leaseMonitor) heartbeat(l *link) bool {
+func (m *leaseMonitor) heartbeat(s *agentStream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.answered != l {
+	if m.answered != s {
 		return false
 	}
 	m.renew()
@@ -54,10 +54,10 @@ func (m *leaseMonitor) heartbeat(l *link) bool {
 }
 
 // answer has heartbeats answered on that stream only; on none when it is nil.
-func (m *leaseMonitor) answer(l *link) {
+func (m *leaseMonitor) answer(s *agentStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.answered = l
+	m.answered = s
 }
 
 // lastHeard is when the agent was last heard.
@@ -79,12 +79,12 @@ func (m *leaseMonitor) overdue(at time.Time) (heard time.Time, by time.Duration)
 }
 
 // answerHeartbeat is called by the goroutine that reads the stream.
-func (c *Coordinator) answerHeartbeat(m *member, l *link, b *pb.Heartbeat) {
-	if !m.heartbeat(l) {
+func (c *Coordinator) answerHeartbeat(m *member, s *agentStream, b *pb.Heartbeat) {
+	if !m.heartbeat(s) {
 		return
 	}
-	if !l.push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
-		c.post(func() { c.fence(m, l) })
+	if !s.push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
+		c.post(func() { c.fence(m, s) })
 	}
 }
 

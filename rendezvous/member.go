@@ -27,8 +27,8 @@ type member struct {
 	addr     netip.Addr
 	// machine is its [placement.MachineLabel].
 	machine string
-	// link is the stream to the agent, nil while there is none.
-	link *link
+	// stream is the connection to the agent, nil while there is none.
+	stream *agentStream
 	leaseMonitor
 	// excused is when the agent was last heard before the coordinator itself was paused. Such an agent
 	// gets a little more time once.
@@ -55,7 +55,7 @@ type attemptOnNode struct {
 }
 
 // admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
-func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) {
+func (c *Coordinator) admit(s *agentStream, h *pb.Hello, from string) (*member, error) {
 	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
 		c.endIfTooFew(h, err)
@@ -74,13 +74,13 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		c.everJoined[node.Name] = true
 		delete(c.refused, node.Name)
 	}
-	if m.link != nil {
-		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
+	if m.stream != nil {
+		m.stream.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
-	m.link = l
-	m.answer(l)
-	l.conn.Node = m.name
-	l.conn.OnDeath(h.GetCommitment(), func(outOfMemory bool) { c.post(func() { c.died(m, outOfMemory) }) })
+	m.stream = s
+	m.answer(s)
+	s.conn.Node = m.name
+	s.conn.OnDeath(h.GetCommitment(), func(outOfMemory bool) { c.post(func() { c.died(m, outOfMemory) }) })
 	m.hear()
 	welcome := &pb.Welcome{Epoch: c.state.Epoch, Lease: durationpb.New(c.cfg.Lease), Heartbeat: heartbeatReply(h.GetHeartbeat())}
 	if c.onlyJob != nil {
@@ -118,15 +118,15 @@ func (c *Coordinator) expect(known replica.Member) *member {
 }
 
 func (m *member) unlink() {
-	m.link = nil
+	m.stream = nil
 	m.answer(nil)
 }
 
 // streamEnded notes that the stream of an agent has ended. The agent may come back within its lease.
-func (c *Coordinator) streamEnded(m *member, l *link) {
-	c.takeAll(m, l) // its last messages among them
-	delete(c.succession.departing, l)
-	if m.link == l {
+func (c *Coordinator) streamEnded(m *member, s *agentStream) {
+	c.takeAll(m, s) // its last messages among them
+	delete(c.succession.departing, s)
+	if m.stream == s {
 		m.unlink()
 	}
 }
@@ -151,7 +151,7 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 	case c.members[m.name] != m || by < 0:
 	case by > wire.Paused && m.excused != heard: // this process was paused too
 		m.excused = heard
-		m.answer(m.link)
+		m.answer(m.stream)
 		m.silence.Reset(wire.Reprieval)
 	default:
 		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", m.patience))
@@ -161,12 +161,12 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 }
 
 // fence cuts off an agent that does not read its orders.
-func (c *Coordinator) fence(m *member, l *link) {
-	if m.link != l {
+func (c *Coordinator) fence(m *member, s *agentStream) {
+	if m.stream != s {
 		return
 	}
 	m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
-	l.conn.Close()
+	s.conn.Close()
 	m.unlink()
 }
 
@@ -177,12 +177,12 @@ func (c *Coordinator) removeMember(m *member, why string, end error) {
 	m.answer(nil)
 	close(m.gone)
 	c.succession.replace(m.name) // before the agent is let go
-	switch l := m.link; {
-	case l == nil:
+	switch s := m.stream; {
+	case s == nil:
 	case end == nil:
-		c.succession.release(m.name, l)
+		c.succession.release(m.name, s)
 	default:
-		c.log.Then(func() { l.cut <- end })
+		c.log.Then(func() { s.cut <- end })
 	}
 	m.unlink()
 	c.queries.nodeLost(m.name)

@@ -36,8 +36,8 @@ func used(b *testing.B, who int) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// teller is a coordinator that welcomes all, has the same order for them, and counts what they report.
-type teller struct {
+// reporterererer is a coordinator that welcomes all, has the same order for them, and counts what they report.
+type reporter struct {
 	pb.UnimplementedRendezvousServer
 	order *pb.ToAgent
 	// agents gets, of each agent, where it takes how often it is to have the order.
@@ -45,7 +45,7 @@ type teller struct {
 	reports chan struct{}
 }
 
-func (t *teller) Join(stream pb.Rendezvous_JoinServer) error {
+func (t *reporter) Join(stream pb.Rendezvous_JoinServer) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func BenchmarkMessage(b *testing.B) {
 	for _, agents := range []int{1024, 128, 32} {
 		for _, size := range []int{20, 8 << 10} {
 			b.Run(fmt.Sprintf("together=%d/bytes=%d", orders/agents, size), func(b *testing.B) {
-				t := &teller{
+				t := &reporter{
 					order:  wire.FromOrder(wire.Order{Job: "j1", Do: wire.Assign{Task: make([]byte, size)}}),
 					agents: make(chan chan int, agents), reports: make(chan struct{}, orders),
 				}
@@ -120,7 +120,7 @@ func BenchmarkMessage(b *testing.B) {
 // BenchmarkConnection is an agent that joins, over loopback and mutual TLS: from TCP to the welcome. The metric is the processor time of one
 // end.
 func BenchmarkConnection(b *testing.B) {
-	t := &teller{agents: make(chan chan int, 1)}
+	t := &reporter{agents: make(chan chan int, 1)}
 	target, end := t.serve(b)
 	defer end()
 	var spent time.Duration
@@ -134,7 +134,7 @@ func BenchmarkConnection(b *testing.B) {
 	b.ReportMetric(float64(spent.Nanoseconds())/float64(2*b.N), "cpu-ns/end")
 }
 
-func (t *teller) serve(b *testing.B) (target string, end func()) {
+func (t *reporter) serve(b *testing.B) (target string, end func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -152,7 +152,7 @@ func (t *teller) serve(b *testing.B) (target string, end func()) {
 }
 
 // agent reports of each order.
-func (t *teller) agent(b *testing.B, target string, i int) *session.Session {
+func (t *reporter) agent(b *testing.B, target string, i int) *session.Session {
 	n := node(i)
 	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
 	if err != nil {
@@ -186,7 +186,7 @@ func BenchmarkReport(b *testing.B) {
 type owner struct {
 	b       *testing.B
 	c       *Coordinator
-	links   []*link
+	streams []*agentStream
 	nodes   []placement.Node
 	members []*member
 	// wake is sent to when a link has orders.
@@ -234,16 +234,16 @@ func (o *owner) life(nodes int) {
 var lastWords = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
 func (o *owner) join(nodes int) {
-	o.links, o.members, o.wake = make([]*link, nodes), make([]*member, nodes), make(chan struct{}, 1)
+	o.streams, o.members, o.wake = make([]*agentStream, nodes), make([]*member, nodes), make(chan struct{}, 1)
 	o.nodes = make([]placement.Node, nodes)
 	for i := range o.nodes {
 		o.nodes[i] = gpus(i+1, o.ranks)
 	}
 	o.do("hello", nodes, func(i int) {
 		var err error
-		o.links[i] = &link{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &server.Conn{}}
+		o.streams[i] = &agentStream{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &server.Conn{}}
 		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(o.nodes[i])}
-		if o.members[i], err = o.c.admit(o.links[i], hello, ""); err != nil {
+		if o.members[i], err = o.c.admit(o.streams[i], hello, ""); err != nil {
 			o.b.Error(err)
 		}
 	})
@@ -263,18 +263,18 @@ func (o *owner) do(name string, n int, f func(i int)) {
 	if err != nil {
 		o.b.Fatal(err)
 	}
-	if n >= len(o.links)-1 { // what few nodes say would not be a mean
+	if n >= len(o.streams)-1 { // what few nodes say would not be a mean
 		o.spent[name], o.count[name] = o.spent[name]+spent, o.count[name]+n
 	}
 }
 
 // obey has all nodes do what they are told, until each was told to start.
 func (o *owner) obey() []job.Start {
-	starts := make([]job.Start, len(o.links))
-	for started := 0; started < len(o.links); {
+	starts := make([]job.Start, len(o.streams))
+	for started := 0; started < len(o.streams); {
 		<-o.wake
-		kind, said := "", make([][]any, len(o.links))
-		for i, l := range o.links {
+		kind, said := "", make([][]any, len(o.streams))
+		for i, l := range o.streams {
 			for _, msg := range l.drain() {
 				o.sent, o.size = o.sent+1, o.size+proto.Size(msg)
 				switch do := wire.ToAction(o.nodes[i], msg).(type) {
@@ -307,5 +307,5 @@ func (o *owner) report(kind string, said [][]any) {
 			from, msgs = append(from, i), append(msgs, msg)
 		}
 	}
-	o.do(kind, len(msgs), func(i int) { o.c.take(o.members[from[i]], o.links[from[i]], msgs[i]) })
+	o.do(kind, len(msgs), func(i int) { o.c.take(o.members[from[i]], o.streams[from[i]], msgs[i]) })
 }

@@ -33,10 +33,10 @@ type peerage struct {
 	ports map[string]*port
 	side  map[string]bool
 	dead  map[string]bool
-	// deaf are nodes whose firewall lets nobody in.
-	deaf    map[string]bool
-	wires   []strand
-	process []*process
+	// firewalled are nodes whose firewall refuses all connections.
+	firewalled map[string]bool
+	wires      []strand
+	process    []*process
 	// epoch is that of the first coordinator.
 	epoch string
 }
@@ -84,7 +84,7 @@ func together(t *testing.T, n int, f func(t *testing.T, p *peerage)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peerage{
 			world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}},
-			want:  one(n), ports: map[string]*port{}, side: map[string]bool{}, dead: map[string]bool{}, deaf: map[string]bool{},
+			want:  one(n), ports: map[string]*port{}, side: map[string]bool{}, dead: map[string]bool{}, firewalled: map[string]bool{},
 		}
 		p.want.BackoffMin, p.want.BackoffMax = 0, 0
 		t.Cleanup(p.endAll)
@@ -106,7 +106,7 @@ func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, err
 		to, _, _ := strings.Cut(addr, ":")
 		p.net.Lock()
 		l, cut := p.ports[addr], p.side[from] != p.side[to]
-		gone := p.dead[from] || p.dead[to] || p.deaf[to]
+		gone := p.dead[from] || p.dead[to] || p.firewalled[to]
 		p.net.Unlock()
 		if cut {
 			<-ctx.Done()

@@ -132,7 +132,7 @@ func (qs *queries) ask(q *query, node string) {
 	switch {
 	case m == nil:
 		q.lacks(node, "is not there any more")
-	case m.link != nil:
+	case m.stream != nil:
 		q.pending[node] = &pendingAnswer{}
 		delete(q.missing, node)
 		qs.c.send(m, wire.FromOrder(wire.Order{Job: q.Job, Do: wire.Ask{Question: q.questionFor(node), ID: q.id}}))

@@ -75,7 +75,7 @@ func (c *Coordinator) statusSnapshot(q wire.Query) (statusSnapshot, error) {
 
 // nodeStatus adds to what the cluster knows of a node what depends on the time.
 func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
-	if m := c.members[n.Name]; m != nil && (m.link == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
+	if m := c.members[n.Name]; m != nil && (m.stream == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
 		n.Silent = time.Since(m.lastHeard())
 	}
 	for i, x := range n.Excluded {

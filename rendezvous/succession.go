@@ -42,7 +42,7 @@ type succession struct {
 	peers  map[string]quorum.Voter
 	silent map[string]bool
 	// departing are the streams of agents that have left, but whose nodes vote until others do instead.
-	departing map[*link]bool
+	departing map[*agentStream]bool
 }
 
 // ErrDeposed is the error of a coordinator that another one may have replaced.
@@ -53,7 +53,7 @@ var ErrDeposed = errors.New("this node does not coordinate the job any more: a m
 const establishAfter = time.Second
 
 func newSuccession(c *Coordinator) succession {
-	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*link]bool{}}
+	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*agentStream]bool{}}
 }
 
 // ousted is closed when another coordinator may be there.
@@ -186,7 +186,7 @@ func (s *succession) replaceMissing() {
 
 // release lets an agent go that has said goodbye. If its node votes, the agent waits until others vote
 // instead, as long as it waits for anything: when most voters left at once, the rest would be no majority.
-func (s *succession) release(node string, l *link) {
+func (s *succession) release(node string, l *agentStream) {
 	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
 		s.c.log.Then(func() { l.cut <- nil })
 		return

@@ -294,7 +294,7 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 func TestAFirewallIsMended(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		for _, name := range []string{"n2", "n3", "n4", "n5"} {
-			p.deaf[name] = true
+			p.firewalled[name] = true
 		}
 		q := p.addAll(5, secondIsLast)
 		time.Sleep(lease)
@@ -302,7 +302,7 @@ func TestAFirewallIsMended(t *testing.T) {
 			t.Fatalf("%v vote", others)
 		}
 		p.net.Lock()
-		clear(p.deaf)
+		clear(p.firewalled)
 		p.net.Unlock()
 		time.Sleep(2 * lease)
 		p.settled(5)
