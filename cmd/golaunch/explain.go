@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 
 	"github.com/golaunch/golaunch/internal/process/console"
@@ -132,7 +133,7 @@ func newExplanation(judged []postmortem.Judged) explanation {
 		ranks[g] = append(ranks[g], j.Rank)
 	}
 	for _, g := range order {
-		e.Ranks = append(e.Ranks, group{g.Cause, g.Victim, rankSet(ranks[g])})
+		e.Ranks = append(e.Ranks, group{g.Cause, g.Victim, units.Ranks("", slices.Compact(slices.Sorted(slices.Values(ranks[g]))))})
 	}
 	return e
 }
@@ -186,21 +187,4 @@ func on(node string) string {
 		return ""
 	}
 	return " on " + node
-}
-
-// rankSet formats ranks as 0,8-15.
-func rankSet(ranks []int) string {
-	ranks = slices.Compact(slices.Sorted(slices.Values(ranks)))
-	var parts []string
-	for i := 0; i < len(ranks); {
-		end := i
-		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
-			end++
-		}
-		if parts = append(parts, fmt.Sprint(ranks[i])); end > i {
-			parts[len(parts)-1] += fmt.Sprintf("-%d", ranks[end])
-		}
-		i = end + 1
-	}
-	return strings.Join(parts, ",")
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,9 +46,6 @@ func ParseLevel(text string) (Level, error) {
 	return "", fmt.Errorf("%q: job, node or rank", text)
 }
 
-// Model has the newest State; a [view.Model] does.
-type Model interface{ State() *view.State }
-
 // Limits of what is shown.
 const (
 	// MaxOver bounds the jobs that are over, the newest, and MaxOpen those that are not, the
@@ -74,19 +70,6 @@ type Collector struct {
 	// told is when each source last answered.
 	told map[string]time.Time
 }
-
-// New returns a Collector of what models have.
-func New(level Level, models ...Model) *Collector {
-	return &Collector{Level: level, States: func() (all []*view.State) {
-		for _, m := range models {
-			all = append(all, m.State())
-		}
-		return all
-	}}
-}
-
-// Handler serves the metrics of a model.
-func Handler(m Model, level Level) http.Handler { return New(level, m).Handler() }
 
 // Write writes the metrics in Prometheus' text format.
 func (c *Collector) Write(w io.Writer) error { return c.collect().write(w) }

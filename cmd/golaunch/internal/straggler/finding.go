@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 )
 
 // Finding is a slow node, or slow ranks of one.
@@ -44,7 +46,7 @@ const Worth = 0.02
 func (f Finding) Sentence(now time.Time) string {
 	who := f.Node
 	if !f.Whole {
-		who += " " + rankSet(f.Ranks)
+		who += " " + units.Ranks("r", f.Ranks)
 	}
 	text := fmt.Sprintf("%s: %.0f %% slower than the median %s", who, 100*f.Slower, f.lasting(now))
 	switch {
@@ -72,22 +74,6 @@ func (f Finding) lasting(now time.Time) string {
 	default:
 		return fmt.Sprintf("for %.0f h", d.Hours())
 	}
-}
-
-// rankSet formats sorted ranks as r0,r8-15.
-func rankSet(ranks []int) string {
-	var parts []string
-	for i := 0; i < len(ranks); {
-		end := i
-		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
-			end++
-		}
-		if parts = append(parts, fmt.Sprintf("r%d", ranks[i])); end > i {
-			parts[len(parts)-1] += fmt.Sprintf("-%d", ranks[end])
-		}
-		i = end + 1
-	}
-	return strings.Join(parts, ",")
 }
 
 // order lists the signals, the most exact first.

@@ -10,25 +10,9 @@ import (
 type sense struct {
 	Signal
 	scheme
-	// ranks are all ranks, homes the ranks by node, and node the node of each rank.
-	ranks []int
-	homes [][]int
-	node  []int
-	// odd are the watch's. What is usual of a rank does not change while it sticks out.
-	odd []episode
-	// sum has the weighted values of the open slot, and next those of the slot after it. last is
-	// the newest value of a rank, which came age slots ago.
-	sum, weight, next, nextWeight, last []float32
-	age                                 []uint16
-	// ring has window values for each rank, and middle those of the median: the newest slots.
-	ring, middle []float32
-	slots        int
-	// usual is a rank's past value as a multiple of the median, learned in seen slots.
-	usual []float32
-	seen  []uint16
-	// level is the past median of all, learned in learned slots.
-	level   float64
-	learned int
+	layout
+	slot
+	memory
 	// full is how much longer than usual each rank takes; excess is the same without its longest
 	// stretch; limit is from where it sticks out.
 	excess, full []float32
@@ -40,6 +24,37 @@ type sense struct {
 	begun    time.Time
 	compared bool
 	scratch  []float32
+}
+
+// layout is where the ranks run.
+type layout struct {
+	// ranks are all ranks, homes the ranks by node, and node the node of each rank.
+	ranks []int
+	homes [][]int
+	node  []int
+	// odd are the watch's. What is usual of a rank does not change while it sticks out.
+	odd []episode
+}
+
+// slot holds the values of the open slot.
+type slot struct {
+	// sum has the weighted values of the open slot, and next those of the slot after it. last is
+	// the newest value of a rank, which came age slots ago.
+	sum, weight, next, nextWeight, last []float32
+	age                                 []uint16
+}
+
+// memory is what was learned from past slots.
+type memory struct {
+	// ring has window values for each rank, and middle those of the median: the newest slots.
+	ring, middle []float32
+	slots        int
+	// usual is a rank's past value as a multiple of the median, learned in seen slots.
+	usual []float32
+	seen  []uint16
+	// level is the past median of all, learned in learned slots.
+	level   float64
+	learned int
 }
 
 // scheme says how a signal is judged.
@@ -58,9 +73,9 @@ type scheme struct {
 	keep uint16
 }
 
-// memory is how many slots determine what is usual of a rank, and levelMemory of the job.
+// rankMemory is how many slots determine what is usual of a rank, and levelMemory of the job.
 const (
-	memory      = 1800
+	rankMemory  = 1800
 	levelMemory = 300
 )
 
@@ -193,7 +208,7 @@ func (s *sense) adapt(r int, m float32) {
 	if !known(v) || !known(m) || m <= 0 || s.odd[r].by != 0 {
 		return
 	}
-	if s.seen[r] < memory {
+	if s.seen[r] < rankMemory {
 		s.seen[r]++
 	}
 	by := v/m - s.usual[r]
@@ -205,7 +220,7 @@ func (s *sense) adapt(r int, m float32) {
 	}
 	// A rank that sticks out by half the limit may be about to be a straggler. While little is
 	// known, its excess would soon be usual.
-	if int(s.seen[r]) > s.learn && s.seen[r] < memory/6 && float64(max(s.full[r], -s.full[r])) > s.limit/2 {
+	if int(s.seen[r]) > s.learn && s.seen[r] < rankMemory/6 && float64(max(s.full[r], -s.full[r])) > s.limit/2 {
 		return
 	}
 	s.usual[r] += by / n

@@ -109,9 +109,9 @@ func New(p Place) (*Watch, error) {
 		w.homes[node], ranks[rank] = append(w.homes[node], rank), rank
 	}
 	for s := range w.sense {
-		w.sense[s] = sense{Signal: Signal(s), scheme: schemes[s], ranks: ranks, homes: w.homes, node: p.Node, odd: w.odd}
+		w.sense[s] = sense{Signal: Signal(s), scheme: schemes[s], layout: layout{ranks, w.homes, p.Node, w.odd}}
 	}
-	w.power.draw = sense{ranks: ranks, scheme: scheme{keep: schemes[Busy].keep}}
+	w.power.draw = sense{layout: layout{ranks: ranks}, scheme: scheme{keep: schemes[Busy].keep}}
 	w.power.use = w.power.draw
 	return w, nil
 }

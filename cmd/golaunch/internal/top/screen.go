@@ -41,30 +41,40 @@ type spot struct {
 type screen struct {
 	picture *Picture
 	// clock is the time now, and fresh when the picture was last up to date.
-	clock, fresh  time.Time
+	clock, fresh time.Time
+	// trail holds the spots from the first to the one that is shown.
+	trail []spot
+	rows  list
+	display
+	selection
+	overlays
+	log *tailing
+	// logTop is the number of the first line that is shown; if negative, the newest lines are
+	// shown.
+	logTop int
+}
+
+// display is how the terminal shows a screen.
+type display struct {
 	width, height int
 	ascii         bool
 	themes        []Theme
 	theme         int
 	zone          *time.Location
+}
 
-	// trail holds the spots from the first to the one that is shown.
-	trail []spot
-	rows  list
+// selection is what the user has chosen by keys.
+type selection struct {
 	// focus is the pane that gets the keys. lower is the pane that the user wants below the table;
 	// tablePane for no choice.
-	focus, lower pane
-	find         string
-	typing       bool
-	measure      int
-	heatTop      int
-	eventsUp     int
+	focus, lower               pane
+	find                       string
+	typing                     bool
+	measure, heatTop, eventsUp int
+}
 
-	log *tailing
-	// logTop is the number of the first line that is shown; if negative, the newest lines are
-	// shown.
-	logTop int
-
+// overlays are the texts over the panes, and which of them is open.
+type overlays struct {
 	over    overlay
 	overTop int
 	probe   probe
@@ -73,7 +83,7 @@ type screen struct {
 
 func newScreen(start place, themes []Theme) *screen {
 	return &screen{
-		trail: []spot{{at: start}}, width: 80, height: 24, themes: themes, zone: time.Local, logTop: -1,
+		trail: []spot{{at: start}}, display: display{width: 80, height: 24, themes: themes, zone: time.Local}, logTop: -1,
 		picture: NewPicture(&view.State{}), log: &tailing{},
 	}
 }

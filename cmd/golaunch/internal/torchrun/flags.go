@@ -15,22 +15,39 @@ import (
 
 // torchFlags are torchrun's flags as they were given.
 type torchFlags struct {
-	nnodes, nproc                    string
-	backend, endpoint, id, rdzvConf  string
-	masterAddr, localAddr            string
-	masterPort, nodeRank             int
-	standalone, virtual              bool
-	module, noPython, runPath        bool
-	role, logDir                     string
-	redirects, tee, filter, template string
-	maxRestarts                      int
-	shutdown                         int
+	nodeFlags
+	workerFlags
+	outputFlags
+	otherFlags
+}
 
-	// These have no effect, but bad values are refused.
-	start, events, signals, specs, numa, shell string
-	filters                                    [2]string
-	useEnv                                     bool
-	monitor                                    float64
+// nodeFlags say which nodes meet, and where.
+type nodeFlags struct {
+	nnodes                          string
+	backend, endpoint, id, rdzvConf string
+	masterAddr, localAddr           string
+	masterPort, nodeRank            int
+	standalone                      bool
+}
+
+// workerFlags say what each rank runs, and how it restarts and stops.
+type workerFlags struct {
+	nproc, role, numa, signals         string
+	module, noPython, runPath, virtual bool
+	maxRestarts, shutdown              int
+}
+
+// outputFlags say where the ranks' output goes.
+type outputFlags struct {
+	logDir, redirects, tee, filter, template string
+	filters                                  [2]string
+}
+
+// otherFlags have no effect on the job, but bad values are refused.
+type otherFlags struct {
+	start, events, specs, shell string
+	useEnv                      bool
+	monitor                     float64
 }
 
 func newTorchFlags(t *torchFlags) *pflag.FlagSet {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -106,4 +107,20 @@ func Plural(n int, thing string) string {
 		return "1 " + thing
 	}
 	return strconv.Itoa(n) + " " + thing + "s"
+}
+
+// Ranks formats sorted ranks with a prefix: r0,r8-15.
+func Ranks(prefix string, ranks []int) string {
+	var parts []string
+	for i := 0; i < len(ranks); {
+		end := i
+		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
+			end++
+		}
+		if parts = append(parts, prefix+strconv.Itoa(ranks[i])); end > i {
+			parts[len(parts)-1] += "-" + strconv.Itoa(ranks[end])
+		}
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
 }
