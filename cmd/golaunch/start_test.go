@@ -54,7 +54,7 @@ func TestStart(t *testing.T) {
 	within(t, "initializers", len(all), maxInitializers)
 	within(t, "bytes of initializers", total, maxInitialized)
 	within(t, "page faults of golaunch --version", faults(t, program, "--version"), maxVersionFaults)
-	within(t, "page faults of a job of one rank", faults(t, program, "--quiet", "--procs-per-node", "1", "--", "true"), maxJobFaults)
+	within(t, "page faults of a job of one rank", faults(t, program, "--procs-per-node", "1", "--", "true"), maxJobFaults)
 }
 
 // TestHelperMemory has a rank look at the guardian, which is its sibling.
