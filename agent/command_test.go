@@ -56,7 +56,7 @@ func TestStdinIsRankZeros(t *testing.T) {
 	}
 }
 
-func TestWhoSpeaks(t *testing.T) {
+func TestSpeaker(t *testing.T) {
 	w := obeying(t, "exit 0")
 	spoke := make(chan Speaker, 2)
 	of := w.work.Output.Of

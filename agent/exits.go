@@ -21,7 +21,7 @@ import (
 // exits has the exits of an attempt reported one by one.
 type exits struct {
 	mu sync.Mutex
-	// twins are the failures of which the coordinator has the evidence.
+	// twins are the failures whose evidence the coordinator has.
 	twins verdict.Twins
 }
 

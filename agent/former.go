@@ -127,7 +127,7 @@ func (a *attempt) resumeRank(b placement.Bundle, r keeper.Rank) (ranks.Rank, err
 	return ranks.Rank{Bundle: b, Process: r.Process, Since: kept.Since, Output: output, RAS: kept.RAS, Env: env}, nil
 }
 
-// forget has the keeper forget an attempt of which nothing lives.
+// forget has the keeper forget an attempt without living processes.
 func (a *attempt) forget() { ranks.Forget(a.scope) }
 
 // forget has the keeper forget a job that is over here.

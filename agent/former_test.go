@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// TestRegain has an agent go on with an attempt of which the one before had started only rank 1, which has ended since.
-func TestRegain(t *testing.T) {
+// TestResume has an agent go on with an attempt of which the one before had started only rank 1, which has ended since.
+func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *keeper.Keeper {
 		k, err := keeper.Open(dir, func(err error) { t.Errorf("warning: %v", err) })

@@ -42,7 +42,7 @@ type jobOnNode struct {
 	closeOver func()
 }
 
-// newJob prepares for a job, of which an earlier agent may have left something.
+// newJob prepares for a job. An earlier agent may have kept a part of it.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, over: make(chan struct{})}
 	j.closeOver = sync.OnceFunc(func() { close(j.over) })

@@ -30,9 +30,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// town is the coordinator of a cluster, a client of it and one agent. The task of a job is its shell script, and one that is "?"
+// clusterAgent is the coordinator of a cluster, a client of it and one agent. The task of a job is its shell script, and one that is "?"
 // cannot be opened.
-type town struct {
+type clusterAgent struct {
 	*membership
 	client *session.Client
 	logs   string
@@ -50,7 +50,7 @@ type town struct {
 
 const asleep = ": its file system does not answer"
 
-func (w *town) check(c proc.Command) *proc.StartError {
+func (w *clusterAgent) check(c proc.Command) *proc.StartError {
 	if slices.Contains(c.Args, asleep) {
 		w.asleep <- struct{}{}
 		<-w.ending.Done()
@@ -58,9 +58,9 @@ func (w *town) check(c proc.Command) *proc.StartError {
 	return proc.Check(c)
 }
 
-func newTown(t testing.TB) *town {
+func newClusterAgent(t testing.TB) *clusterAgent {
 	t.Helper()
-	w := &town{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1), asleep: make(chan struct{}), ending: t.Context()}
+	w := &clusterAgent{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1), asleep: make(chan struct{}), ending: t.Context()}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	head := rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
 	listener, dial := session.Pipe()
@@ -113,7 +113,7 @@ func newTown(t testing.TB) *town {
 	return w
 }
 
-func (w *town) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
+func (w *clusterAgent) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
 	if string(as.Task) == "?" {
 		return Work{}, errors.New("nobody understands this task")
 	}
@@ -140,7 +140,7 @@ func (w *town) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
 	}, nil
 }
 
-func (w *town) submit(t testing.TB, id, script string) *session.Watch {
+func (w *clusterAgent) submit(t testing.TB, id, script string) *session.Watch {
 	t.Helper()
 	watch, err := w.client.Submit(t.Context(), replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
@@ -158,7 +158,7 @@ func (w *town) submit(t testing.TB, id, script string) *session.Watch {
 // TestAFileSystemThatDoesNotAnswer is that of one job's command: other jobs of the node do not wait for it, and nobody does any more once it
 // is stopped.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	dead := w.submit(t, "dead", asleep)
 	<-w.asleep
 	if r := over(t, w.submit(t, "other", "exit 3")); r.Code != 3 {
@@ -172,8 +172,8 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestALookThatTakesLong says what it looks at.
-func TestALookThatTakesLong(t *testing.T) {
+// TestSlowCommandCheck says what it looks at.
+func TestSlowCommandCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var warned []string
 		forever := make(chan struct{})
@@ -229,7 +229,7 @@ type reading struct {
 	done    chan error
 }
 
-func (w *town) read(t *testing.T, id string, follow bool) reading {
+func (w *clusterAgent) read(t *testing.T, id string, follow bool) reading {
 	t.Helper()
 	reader, err := w.client.Logs(t.Context(), id, wire.LogFilter{Attempt: -1, Follow: follow})
 	if err != nil {
@@ -252,7 +252,7 @@ func (w *town) read(t *testing.T, id string, follow bool) reading {
 }
 
 func TestJobsSideBySide(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	forever := `echo up $RANK; while :; do sleep 0.01; done`
 	a, b := w.submit(t, "a", forever), w.submit(t, "b", forever)
 	screenA, screenB := w.read(t, "a", true), w.read(t, "b", true)
@@ -285,7 +285,7 @@ func TestJobsSideBySide(t *testing.T) {
 }
 
 func TestAJobThatCannotBeOpened(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	good := w.submit(t, "good", "exit 0")
 	r := over(t, w.submit(t, "bad", "?"))
 	if r.Code != 125 || !strings.Contains(r.Reason, "nobody understands this task") {
@@ -301,7 +301,7 @@ func TestAJobThatCannotBeOpened(t *testing.T) {
 }
 
 func TestReadLogsLiveAndPast(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	gate := filepath.Join(w.work, "gate")
 	a := w.submit(t, "a", `echo rank $RANK is up; [ $RANK = 1 ] || { until [ -e gate ]; do sleep 0.01; done; echo the end; }`)
 	live := w.read(t, "a", true)
@@ -327,7 +327,7 @@ func TestReadLogsLiveAndPast(t *testing.T) {
 }
 
 func TestADrainedNodeLeaves(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	a := w.submit(t, "a", `echo up; until [ -e gate ]; do sleep 0.01; done`)
 	w.read(t, "a", true).await(t, "up\n")
 	if jobs, err := w.client.Drain(t.Context(), "n1"); err != nil || !slices.Equal(jobs, []string{"a"}) {

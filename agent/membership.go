@@ -28,7 +28,7 @@ type membership struct {
 	session *session.Session
 	starter ranks.Starter
 	jobs    map[string]*jobOnNode
-	// living counts the jobs and attempts of which a process may live.
+	// living counts the jobs and attempts that may have living processes.
 	living  sync.WaitGroup
 	queries queries
 	sampler *sampling.Sampler

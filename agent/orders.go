@@ -17,12 +17,12 @@ import (
 // run follows orders as [Agent.Run] says, for one session, which is closed when it returns.
 func (m *membership) run(ctx context.Context) (report.Result, error) {
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
-	var stopQueries context.CancelFunc
-	m.queries.ctx, stopQueries = context.WithCancel(ctx)
+	queries, stopQueries := context.WithCancel(ctx)
 	defer stopQueries()
+	m.queries.ctx = queries
 	m.sampler = sampling.New(m.Warn)
 	m.queries.running.Go(func() {
-		if err := m.sampler.Run(m.queries.ctx); err != nil {
+		if err := m.sampler.Run(queries); err != nil {
 			m.Warn(err)
 		}
 	})
@@ -199,7 +199,7 @@ func (m *membership) later(ctx context.Context, do func()) {
 	}
 }
 
-// open prepares for a job, of which an earlier agent may have left something. It does so once.
+// open prepares for a job once. An earlier agent may have kept a part of it.
 func (m *membership) open(id string, kept keptJob) *jobOnNode {
 	j := m.jobs[id]
 	if j == nil {

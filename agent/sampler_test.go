@@ -16,7 +16,7 @@ import (
 type table map[samples.Subject]samples.Series
 
 // watch asks for samples until they are as the test wants them.
-func (w *town) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) table {
+func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) table {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -38,7 +38,7 @@ func (w *town) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) tabl
 
 // TestSamples has what a rank does, what it says of itself, and that it has ended.
 func TestSamples(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	// Rank 0 computes, and tells its steps in the past, so that the time of one does not depend on the machine.
 	a := w.submit(t, "a", `
 		[ $RANK = 1 ] && { echo one; echo two; exit 0; }
@@ -89,7 +89,7 @@ func TestSamples(t *testing.T) {
 // TestLooksAreApart holds that who asks often does not have the node looked at more often than once a second: rates need time, and the past
 // room.
 func TestLooksAreApart(t *testing.T) {
-	w := newTown(t)
+	w := newClusterAgent(t)
 	w.submit(t, "a", `while :; do sleep 1000; done`)
 	began := time.Now()
 	for range 30 {
@@ -105,7 +105,7 @@ func TestLooksAreApart(t *testing.T) {
 
 // BenchmarkLook is what eight ranks cost at each look, every five seconds while nobody asks.
 func BenchmarkLook(b *testing.B) {
-	w := newTown(b)
+	w := newClusterAgent(b)
 	w.submit(b, "a", `while :; do sleep 1000; done`)
 	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
 	w.watch(b, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {

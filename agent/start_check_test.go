@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// TestAble has attempts that this node cannot start, each for another reason.
-func TestAble(t *testing.T) {
+// TestUnable has attempts that this node cannot start, each for another reason.
+func TestUnable(t *testing.T) {
 	for name, c := range map[string]struct {
 		command, env []string
 		want         string
@@ -40,7 +40,7 @@ func TestAble(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
+func TestCheckFiles(t *testing.T) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
@@ -54,8 +54,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestAbleWithRanksThatLive needs files only for those that are not there yet: none where all are, and where a coordinator says nothing of them.
-func TestAbleWithRanksThatLive(t *testing.T) {
+// TestUnableWithLivingRanks needs files only for those that are not there yet: none where all are, and where a coordinator says nothing of them.
+func TestUnableWithLivingRanks(t *testing.T) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)

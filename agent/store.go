@@ -142,8 +142,8 @@ func (s *jobStore) serve(l net.Listener, o job.Prepare) (servedStore, error) {
 	})
 }
 
-// connectionsPerRank bounds a rank's connections to the store. torch has one, and another for each of
-// its process groups (ProcessGroupNCCL clones the store), of which Megatron makes some dozens.
+// connectionsPerRank bounds a rank's connections to the store. torch has one, and another for each
+// process group (ProcessGroupNCCL clones the store). Megatron makes some dozens of groups.
 const connectionsPerRank = 512
 
 // resize adapts the number of connections to the number of ranks.
@@ -154,7 +154,7 @@ func (s *jobStore) resize(worldSize int) {
 	}
 }
 
-// admit says who may use the store.
+// admit sets which nodes may use the store.
 func (s *jobStore) admit(addrs []netip.Addr) {
 	own := s.job.node.session.Node.Addr
 	s.peers.Store(tcpstore.NewPeers(addrs, own))
@@ -183,7 +183,8 @@ func (s *jobStore) close() {
 	s.release()
 }
 
-// quietTime is how long a store must not change before the coordinator is told who is there.
+// quietTime is how long a store must not change before the coordinator is told which
+// ranks are there.
 const quietTime = 10 * time.Second
 
 // watch tells the coordinator which ranks have come to an attempt's store, and which wait, once that

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// Server is a fork server, started in a [Scope], of which the keeper forks ranks. It is a [proc.Forker] for
+// Server is a fork server in a [Scope]. The keeper forks ranks from it. It is a [proc.Forker] for
 // [Scope.Start].
 type Server struct {
 	keeper *Keeper

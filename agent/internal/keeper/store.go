@@ -60,7 +60,7 @@ func (k *Keeper) store(id string, at netip.AddrPort, data []byte) *Store {
 	return s
 }
 
-// Admit changes who may use the store.
+// Admit sets which nodes may use the store.
 func (s *Store) Admit(peers []netip.Addr, own netip.Addr) {
 	for ; len(peers) > maxPeers; peers = peers[maxPeers:] {
 		s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers[:maxPeers], Own: own, More: true})

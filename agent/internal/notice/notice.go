@@ -33,7 +33,7 @@ const margin = time.Second
 
 func (n Notice) sooner(than Notice) bool { return n.Deadline.Add(margin).Before(than.Deadline) }
 
-// Notices are those for the ranks of an attempt, of which the earliest deadline counts.
+// Notices are those for the ranks of an attempt. The earliest deadline counts.
 type Notices struct {
 	mu     sync.Mutex
 	newest Notice

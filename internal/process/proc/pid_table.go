@@ -12,8 +12,8 @@ import (
 
 // pidTable has the processes that were started and not yet reaped.
 type pidTable struct {
-	// forks is held for reading during a fork until the new process is in pids, but not during one of a
-	// Forker, of which asked are under way.
+	// forks is held for reading during a fork until the new process is in pids. Forks by a Forker do not
+	// hold it; asked counts them.
 	forks sync.RWMutex
 	mu    sync.Mutex
 	pids  map[int]bool

@@ -116,7 +116,7 @@ func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
 // owners returns the real, effective, saved and file system uids of a process (proc_pid_status(5)).
 func owners(pid int) []int { return procfs.Numbers(strings.Fields(procfs.Status(pid, "Uid"))) }
 
-// serving reports whether a session is that of a process of which a Forker forks.
+// serving reports whether a session is that of a fork server.
 func (s *Supervisor) serving(session int) bool {
 	s.mu.Lock()
 	var servers []*Scope
