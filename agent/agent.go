@@ -1,7 +1,7 @@
 // Package agent runs the ranks of a node.
 //
-// An [Agent] decides nothing. It joins a coordinator, carries out its orders for one job or many, and
-// reports what happened. The coordinator decides which failure matters and what restarts.
+// An [Agent] decides nothing. It joins a coordinator, carries out its orders for one job or many,
+// and reports what happened. The coordinator decides which failure matters and what restarts.
 package agent
 
 import (
@@ -22,8 +22,9 @@ import (
 
 // Task is what every rank of a job runs on this node.
 type Task struct {
-	// Command is the program and its arguments; "${local_rank}" in an argument stands for the rank's
-	// own. With Templates, which are torchrun's, "$local_rank" does too, and "$$" stands for a dollar.
+	// Command is the program and its arguments; "${local_rank}" in an argument stands for the
+	// rank's own. With Templates, which are torchrun's, "$local_rank" does too, and "$$" stands for
+	// a dollar.
 	Command   []string
 	Templates bool
 	// Dir is the working directory; the agent's own when empty.
@@ -41,7 +42,8 @@ type Task struct {
 	Strict bool
 	// MasterPort is fixed by the user, or 0 for a free one per attempt.
 	MasterPort int
-	// Ports are the ports that the job may use on this node, FIRST:LAST; the agent chooses when empty.
+	// Ports are the ports that the job may use on this node, FIRST:LAST; the agent chooses when
+	// empty.
 	Ports string
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string
@@ -59,7 +61,8 @@ type Task struct {
 	PreloadStrict bool
 	// Local is how many ranks this node will run, if that is known before they are placed, or 0.
 	Local int
-	// Endpoint lets a controller on another machine reach the ranks, by the socket GOLAUNCH_ENDPOINT.
+	// Endpoint lets a controller on another machine reach the ranks, by the socket
+	// GOLAUNCH_ENDPOINT.
 	Endpoint bool
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
@@ -67,8 +70,8 @@ type Task struct {
 	NoticeSignal syscall.Signal
 	// StopSignal asks a rank to end; when 0, it is the signal that stops the job, or SIGTERM.
 	StopSignal syscall.Signal
-	// Linger is how long processes that ranks have left running may go on once all ranks have exited
-	// with 0. Grace is how long they may take to end after that.
+	// Linger is how long processes that ranks have left running may go on once all ranks have
+	// exited with 0. Grace is how long they may take to end after that.
 	Linger, Grace time.Duration
 }
 
@@ -104,8 +107,8 @@ type Speaker struct {
 	WorldSize                int
 }
 
-// Assignment is a cluster's job with ranks on this node: what was submitted, and the submitter's uid,
-// nil if unknown.
+// Assignment is a cluster's job with ranks on this node: what was submitted, and the submitter's
+// uid, nil if unknown.
 type Assignment struct {
 	Task      []byte
 	Submitter *uint32
@@ -115,9 +118,9 @@ type Assignment struct {
 
 // Agent is a node's part in a job or a cluster.
 type Agent struct {
-	// Join says what this node is, and how it reaches the coordinator. The agent sets Proof, Former,
-	// Clock and Heard itself. A connection from Dial or DialAt ends with a proof once no rank of this
-	// node lives.
+	// Join says what this node is, and how it reaches the coordinator. The agent sets Proof,
+	// Former, Clock and Heard itself. A connection from Dial or DialAt ends with a proof once no
+	// rank of this node lives.
 	Join session.Options
 	// Keep is a directory for ranks that outlive this process. The agent goes on with those that an
 	// earlier agent has left there. It needs a cluster; when empty, ranks die with this process.
@@ -128,32 +131,33 @@ type Agent struct {
 	Endpoints *tls.Config
 	// Standalone says that all children of this process are the agent's, see [proc.Options].
 	Standalone bool
-	// Open prepares for a job: for the coordinator's only one, or for one that a cluster has assigned.
-	// at is this node's address. The error is why no rank of the job can run here.
+	// Open prepares for a job: for the coordinator's only one, or for one that a cluster has
+	// assigned. at is this node's address. The error is why no rank of the job can run here.
 	Open func(job string, as Assignment, at netip.Addr) (Work, error)
 	// Past finds the output of a job that is over; the agent of a cluster needs it.
 	Past func(job string) (*logs.Dir, error)
-	// Joined is called with this node and its address when the coordinator has accepted it; nil is not.
+	// Joined is called with this node and its address when the coordinator has accepted it; nil is
+	// not.
 	Joined func(placement.Node)
 	// Signals are passed on to every rank of this node (USR1, USR2); nil passes none.
 	Signals <-chan syscall.Signal
-	// Leave asks this node to leave: its ranks are stopped in order before the coordinator hears that
-	// they are gone. Nil never asks.
+	// Leave asks this node to leave: its ranks are stopped in order before the coordinator hears
+	// that they are gone. Nil never asks.
 	Leave <-chan Departure
 	// Grace is how long its ranks may take then.
 	Grace time.Duration
-	// Reached, unless it is nil, waits a moment and reports whether the ranks have had the signal that
-	// has just stopped this process. Then they do not get it twice.
+	// Reached, unless it is nil, waits a moment and reports whether the ranks have had the signal
+	// that has just stopped this process. Then they do not get it twice.
 	Reached func() bool
-	// Say gets messages for people, and Warn what went wrong without ending the agent, such as a full
-	// disk.
+	// Say gets messages for people, and Warn what went wrong without ending the agent, such as a
+	// full disk.
 	Say  func(string)
 	Warn func(error)
 }
 
-// Departure is why a node leaves, and how long its ranks, and those that work with them, have to get
-// ready. With All, the scheduler ends the job on all nodes, and this node stays until then. A Signal
-// is one that every node's process got; the job stops with it.
+// Departure is why a node leaves, and how long its ranks, and those that work with them, have to
+// get ready. With All, the scheduler ends the job on all nodes, and this node stays until then. A
+// Signal is one that every node's process got; the job stops with it.
 type Departure struct {
 	Why    string
 	Within time.Duration
@@ -161,8 +165,8 @@ type Departure struct {
 	Signal syscall.Signal
 }
 
-// ErrLeft says that this node left before its jobs ended, as it was asked to, and ErrDrained that no
-// job needs it any more.
+// ErrLeft says that this node left before its jobs ended, as it was asked to, and ErrDrained that
+// no job needs it any more.
 var (
 	ErrLeft    = errors.New("this node has left")
 	ErrDrained = errors.New("this node is drained")
@@ -172,8 +176,8 @@ var (
 // last run on this node had loaded.
 const AutoPreload = "auto"
 
-// PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows it,
-// to follow "in use": " by pid 4411 (python3)". It is empty when none listens.
+// PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows
+// it, to follow "in use": " by pid 4411 (python3)". It is empty when none listens.
 func PortHolder(port int) string { return masterport.Holder(port) }
 
 // RASAddr returns an address of this machine at which nothing listens, for the RAS service of one

@@ -91,8 +91,9 @@ type world struct {
 	work Work
 }
 
-// newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in each rank. Nothing is left of
-// either at the end of the test, and what the agent warned of fails it.
+// newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in
+// each rank. Nothing is left of either at the end of the test, and what the agent warned of fails
+// it.
 func newWorld(t *testing.T, spec job.Spec, script string) *world {
 	t.Helper()
 	return newWorldOn(t, local, spec, script)
@@ -270,7 +271,8 @@ func TestSignalsReachEveryRank(t *testing.T) {
 	w.screen.await(t, "told 1")
 }
 
-// obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders nothing.
+// obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders
+// nothing.
 func obeying(t *testing.T, script string) *world {
 	t.Helper()
 	return obeyingOn(t, local, script)
@@ -347,8 +349,8 @@ func TestOrdersThatComeLate(t *testing.T) {
 	}
 }
 
-// TestAttemptsNeverOverlap holds the barrier against orders that come too early: each rank must get a lock that all processes of
-// the attempt before hold.
+// TestAttemptsNeverOverlap holds the barrier against orders that come too early: each rank must get
+// a lock that all processes of the attempt before hold.
 func TestAttemptsNeverOverlap(t *testing.T) {
 	w := obeying(t, `exec 9>>lock-$RANK; flock -n 9 || echo $GOLAUNCH_ATTEMPT.$RANK >>overlap
 echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; setsid sleep 1000 & sleep 1000; }`)

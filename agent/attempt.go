@@ -57,8 +57,8 @@ type rankSetup struct {
 	// bindings are by local rank. bindErr is why they cannot be as the job wants them.
 	bindings []bind.Binding
 	bindErr  error
-	// proxy is where the ranks find the store if that is not at the master. proxyErr is why there is
-	// none.
+	// proxy is where the ranks find the store if that is not at the master. proxyErr is why there
+	// is none.
 	proxy    netip.AddrPort
 	proxyErr error
 }
@@ -208,8 +208,8 @@ func (a *attempt) stopSignal(o job.Stop) (sig syscall.Signal, heard bool) {
 	if sig = a.job.work.Task.StopSignal; sig != 0 {
 		return sig, false
 	}
-	// The first SIGTERM may have been sent to golaunch alone, and a second one does no harm. A second
-	// SIGINT interrupts a save.
+	// The first SIGTERM may have been sent to golaunch alone, and a second one does no harm. A
+	// second SIGINT interrupts a save.
 	if sig = syscall.Signal(o.Signal); sig == 0 || sig == syscall.SIGTERM {
 		return syscall.SIGTERM, false
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Bind says where ranks run on this machine. Each has the GPU with a PCI address, or none if that is
-// empty.
+// Bind says where ranks run on this machine. Each has the GPU with a PCI address, or none if that
+// is empty.
 func Bind(policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 	return bindOn(os.DirFS("/sys"), policy, gpus)
 }
@@ -42,8 +42,8 @@ func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 	return ranks
 }
 
-// bind returns where the job's ranks run here, by local rank, with those that are not to start now. If
-// some cannot be bound as they should, it warns once, or fails if the job is strict.
+// bind returns where the job's ranks run here, by local rank, with those that are not to start now.
+// If some cannot be bound as they should, it warns once, or fails if the job is strict.
 func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	task, node := j.work.Task, j.node.session.Node
 	planned := w.GPUs

@@ -13,7 +13,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// The CPUs 0 and 1 of the machine that runs the tests, as two NUMA nodes with a GPU each, and as the threads of one core.
+// The CPUs 0 and 1 of the machine that runs the tests, as two NUMA nodes with a GPU each, and as
+// the threads of one core.
 var (
 	twoNodes = topotest.Machine{Nodes: 2, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 1}}
 	oneCore  = topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 2, NodesPerSocket: 1}
@@ -43,7 +44,8 @@ func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]e
 	return w, warned
 }
 
-// withGPUs is an attempt whose two ranks have the GPUs of these indexes, as the coordinator says it: without their addresses.
+// withGPUs is an attempt whose two ranks have the GPUs of these indexes, as the coordinator says
+// it: without their addresses.
 func withGPUs(n int, indexes ...int) job.Start {
 	o := startOf(n)
 	for i, index := range indexes {
@@ -106,7 +108,8 @@ func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	}
 }
 
-// TestJobsOfAClusterLeaveRoom has ranks with CPUs of their own on one of two GPUs, the other of which another job may get.
+// TestJobsOfAClusterLeaveRoom has ranks with CPUs of their own on one of two GPUs, the other of
+// which another job may get.
 func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 	m := topotest.Machine{Nodes: 1, CoresPerNode: 2, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}
 	for session, want := range map[string]string{"": "0.0 1 1 1", "test": "0.0 0-1 0-1 2"} {
@@ -161,7 +164,8 @@ func TestAGPUThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRanksPreferTheirNodesMemory has a machine whose second node has no memory that may be used: the kernel then decides.
+// TestRanksPreferTheirNodesMemory has a machine whose second node has no memory that may be used:
+// the kernel then decides.
 func TestRanksPreferTheirNodesMemory(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	w.jobs["test"].work.Task.Command = []string{"sh", "-c", `echo $RANK $(cut -d ' ' -f 2 /proc/self/numa_maps | sort -u) >>where`}

@@ -46,8 +46,8 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 	return c
 }
 
-// rasAddress returns an address for the RAS service of a rank's NCCL; "" if it has no GPU, or there is
-// no address.
+// rasAddress returns an address for the RAS service of a rank's NCCL; "" if it has no GPU, or there
+// is no address.
 func (a *attempt) rasAddress(b placement.Bundle) string {
 	if b.GPU == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// openEndpoint is for ranks that a controller on another machine may call. Ranks of an earlier agent
-// connect in that agent's directory; dir is empty without one.
+// openEndpoint is for ranks that a controller on another machine may call. Ranks of an earlier
+// agent connect in that agent's directory; dir is empty without one.
 func (j *jobOnNode) openEndpoint(dir string) {
 	if j.err != nil || !j.work.Task.Endpoint || j.node.Endpoints == nil {
 		return

@@ -70,7 +70,8 @@ func (e *evidence) seal() {
 	e.hurry()
 }
 
-// gather gathers the evidence that exists only while ranks live. Once it returns they may be stopped.
+// gather gathers the evidence that exists only while ranks live. Once it returns they may be
+// stopped.
 func (a *attempt) gather(why job.Evidence) {
 	if why == job.NoEvidence || !a.job.work.Task.Bundle {
 		return
@@ -104,7 +105,8 @@ func (a *attempt) bundleRanks() []bundle.Rank {
 	return found
 }
 
-// writeBundle writes the evidence in the background, once the next attempt runs or does not come soon.
+// writeBundle writes the evidence in the background, once the next attempt runs or does not come
+// soon.
 func (a *attempt) writeBundle() {
 	b, bundles := a.evidence.bundle, &a.job.bundles
 	dir := a.job.work.Output.Dir.Root()

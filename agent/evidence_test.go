@@ -78,7 +78,8 @@ func TestEvidenceOfACrash(t *testing.T) {
 	}
 }
 
-// TestEvidenceBeforeTheEnd holds that ranks that hang are looked at while they live, and a kill does not wait for that.
+// TestEvidenceBeforeTheEnd holds that ranks that hang are looked at while they live, and a kill
+// does not wait for that.
 func TestEvidenceBeforeTheEnd(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		w := obeying(t, `trap 'echo bye $RANK; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
@@ -103,7 +104,8 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatIsKnown is not sent twice: the rank that fails as another one did says so, and no more.
+// TestEvidenceThatIsKnown is not sent twice: the rank that fails as another one did says so, and no
+// more.
 func TestEvidenceThatIsKnown(t *testing.T) {
 	for rules, want := range map[string]int{"": 1, "stop bad-batch /bad batch/ mend it": 0} {
 		w := newWorld(t, job.Spec{Rules: rules, Grace: patience}, `if [ $RANK = 1 ]; then

@@ -25,8 +25,8 @@ type exits struct {
 	twins verdict.Twins
 }
 
-// startFailed reports that a rank could not be started. That is no failure if the attempt was ordered
-// to stop meanwhile.
+// startFailed reports that a rank could not be started. That is no failure if the attempt was
+// ordered to stop meanwhile.
 func (a *attempt) startFailed(b placement.Bundle, err error) {
 	if !a.wasStopped() {
 		a.exited(b, startExit(err), time.Now(), 0, nil)

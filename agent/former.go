@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// keptJob, keptAttempt and keptRank are what the next agent must know to go on with what it finds at
-// the keeper. It may be of another version, so the names of their fields do not change.
+// keptJob, keptAttempt and keptRank are what the next agent must know to go on with what it finds
+// at the keeper. It may be of another version, so the names of their fields do not change.
 type keptJob struct {
 	Assignment
 	// Endpoint is the directory in which the job's ranks connect.

@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// TestResume has an agent go on with an attempt of which the one before had started only rank 1, which has ended since.
+// TestResume has an agent go on with an attempt of which the one before had started only rank 1,
+// which has ended since.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *keeper.Keeper {
@@ -103,7 +104,8 @@ func TestStopOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheRanksStart has no rank fail that was not to start any more: it would be taken for the cause.
+// TestStopBeforeTheRanksStart has no rank fail that was not to start any more: it would be taken
+// for the cause.
 func TestStopBeforeTheRanksStart(t *testing.T) {
 	w := obeying(t, "exit 0")
 	u := newAttempt(w.jobs["test"], startOf(0))

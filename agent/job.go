@@ -107,8 +107,8 @@ func (j *jobOnNode) end(how job.Stop) {
 	j.closeOver()
 }
 
-// start begins an attempt. If it has been here before, its reports are repeated; if a later one has,
-// it counts as stopped.
+// start begins an attempt. If it has been here before, its reports are repeated; if a later one
+// has, it counts as stopped.
 func (j *jobOnNode) start(o job.Start) {
 	switch a := j.attempts[o.Unit]; {
 	case !j.knows(o.Unit, o.Attempt):
@@ -135,7 +135,8 @@ func (j *jobOnNode) environment(w job.World) *rankenv.Base {
 	return task.Env.With(task.Presets(w.Network))
 }
 
-// stop ends an attempt. An attempt that never began here begins stopped, so that it cannot begin late.
+// stop ends an attempt. An attempt that never began here begins stopped, so that it cannot begin
+// late.
 func (j *jobOnNode) stop(o job.Stop) {
 	if !j.knows(o.Unit, o.Attempt) {
 		a := newAttempt(j, job.Start{Unit: o.Unit, Attempt: o.Attempt})

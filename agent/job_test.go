@@ -30,8 +30,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// clusterAgent is the coordinator of a cluster, a client of it and one agent. The task of a job is its shell script, and one that is "?"
-// cannot be opened.
+// clusterAgent is the coordinator of a cluster, a client of it and one agent. The task of a job is
+// its shell script, and one that is "?" cannot be opened.
 type clusterAgent struct {
 	*membership
 	client *session.Client
@@ -40,7 +40,8 @@ type clusterAgent struct {
 	// left has what the agent's Run returned.
 	left chan error
 
-	// asleep hears of each look at the command of a job whose script is asleep, which lasts until the test ends.
+	// asleep hears of each look at the command of a job whose script is asleep, which lasts until
+	// the test ends.
 	asleep chan struct{}
 	ending context.Context
 
@@ -155,8 +156,8 @@ func (w *clusterAgent) submit(t testing.TB, id, script string) *session.Watch {
 	return watch
 }
 
-// TestAFileSystemThatDoesNotAnswer is that of one job's command: other jobs of the node do not wait for it, and nobody does any more once it
-// is stopped.
+// TestAFileSystemThatDoesNotAnswer is that of one job's command: other jobs of the node do not wait
+// for it, and nobody does any more once it is stopped.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	w := newClusterAgent(t)
 	dead := w.submit(t, "dead", asleep)
@@ -382,7 +383,8 @@ func TestRestate(t *testing.T) {
 	w.journal.times(t, `"event":"exited"`, 6)
 }
 
-// TestOrdersForAnOutlivedAttempt are answered when nothing can live of it: then its coordinator, whose journal was torn, goes on.
+// TestOrdersForAnOutlivedAttempt are answered when nothing can live of it: then its coordinator,
+// whose journal was torn, goes on.
 func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w := obeying(t, `echo up $GOLAUNCH_ATTEMPT.$RANK; sleep 1000`)
 	w.order(startOf(2))

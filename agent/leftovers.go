@@ -17,8 +17,9 @@ const maxNamed = 4
 // do, which see the end of their parent only then.
 const childTime = time.Second
 
-// endLeftovers is for processes, such as an upload, that ranks have left running when they succeeded:
-// they may go on for a while, and are then asked to end. The end of the scope kills what is left.
+// endLeftovers is for processes, such as an upload, that ranks have left running when they
+// succeeded: they may go on for a while, and are then asked to end. The end of the scope kills what
+// is left.
 func (a *attempt) endLeftovers(scope ranks.Scope) {
 	if a.wasStopped() || !a.succeeded() {
 		return

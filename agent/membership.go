@@ -60,8 +60,8 @@ type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
-// leasesToJoin is how many leases a node may need to join: one leader after another may have to find
-// that its former agent is lost.
+// leasesToJoin is how many leases a node may need to join: one leader after another may have to
+// find that its former agent is lost.
 const leasesToJoin = 3
 
 // Run joins, and carries out orders until the coordinator's only job has finished. It returns the
@@ -102,7 +102,8 @@ func (a Agent) runOnce(ctx context.Context, limit time.Duration) (report.Result,
 	return m.withSupervisor(ctx, join)
 }
 
-// join begins a session, unless this node is told to leave. It then calls cancel, which must end ctx.
+// join begins a session, unless this node is told to leave. It then calls cancel, which must end
+// ctx.
 func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o session.Options) (*session.Session, error) {
 	over := make(chan struct{})
 	var listening sync.WaitGroup
@@ -143,8 +144,8 @@ func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result 
 	return m.serve(ctx)
 }
 
-// withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If it
-// cannot join, it leaves them to an agent that can.
+// withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If
+// it cannot join, it leaves them to an agent that can.
 func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Result, error) {
 	k, err := keeper.Open(m.Keep, m.Warn)
 	if err != nil {
@@ -167,8 +168,8 @@ func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Resu
 	return result, errors.Join(err, k.End())
 }
 
-// takeOver joins. If the keeper has ranks of an earlier agent, it joins in that agent's place, within
-// their lease.
+// takeOver joins. If the keeper has ranks of an earlier agent, it joins in that agent's place,
+// within their lease.
 func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Session, error) {
 	k := m.starter.Keeper
 	o := m.sessionOptions(k.Proof, k.Dial, k.Renew)
@@ -210,8 +211,8 @@ func (m *membership) serve(ctx context.Context) (report.Result, error) {
 // dialFunc makes a connection.
 type dialFunc = func(context.Context) (net.Conn, error)
 
-// sessionOptions complete Join. Hold makes the end of a connection prove that the ranks are dead, and
-// renew extends their lease.
+// sessionOptions complete Join. Hold makes the end of a connection prove that the ranks are dead,
+// and renew extends their lease.
 func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc, renew func(end time.Duration)) session.Options {
 	o := m.Join
 	dialAt := o.DialAt
@@ -231,8 +232,8 @@ func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc
 	return o
 }
 
-// guarded has the guardian hold the newest connection, so that it ends with the proof that every rank
-// of this node is dead.
+// guarded has the guardian hold the newest connection, so that it ends with the proof that every
+// rank of this node is dead.
 func (m *membership) guarded(dial dialFunc) dialFunc {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

@@ -185,8 +185,8 @@ func (m *membership) execute(order wire.Order) {
 	}
 }
 
-// later runs a task on the goroutine that follows orders, unless ctx ends first. Only that goroutine
-// may end ctx.
+// later runs a task on the goroutine that follows orders, unless ctx ends first. Only that
+// goroutine may end ctx.
 func (m *membership) later(ctx context.Context, do func()) {
 	task := func() {
 		if ctx.Err() == nil {
@@ -232,8 +232,8 @@ func (m *membership) restate() {
 	m.report("", wire.Restated{})
 }
 
-// report tells the coordinator, unless this node is leaving, or its keeper has died and how the ranks
-// ended is unknown.
+// report tells the coordinator, unless this node is leaving, or its keeper has died and how the
+// ranks ended is unknown.
 func (m *membership) report(id string, ev any) {
 	select {
 	case <-m.starter.Keeper.Gone():

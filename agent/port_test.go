@@ -31,7 +31,8 @@ func TestAFreePort(t *testing.T) {
 	}
 }
 
-// TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank 0; a range that is taken is said.
+// TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank
+// 0; a range that is taken is said.
 func TestPortsOfARange(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
 		s := obeying(t, "exit 0").jobs["test"]

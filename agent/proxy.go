@@ -40,8 +40,8 @@ func (p *proxy) addr() netip.AddrPort {
 	return p.Addr()
 }
 
-// proxyFor returns where the ranks of an attempt find their proxy, if they are to have one. Ranks of
-// other attempts keep the proxy that they have: they have no other way to the store.
+// proxyFor returns where the ranks of an attempt find their proxy, if they are to have one. Ranks
+// of other attempts keep the proxy that they have: they have no other way to the store.
 func (s *jobStore) proxyFor(o job.Start) (at netip.AddrPort, err error) {
 	if !s.job.work.Task.ProxyStore || o.Group.NodeRank == 0 {
 		return at, nil

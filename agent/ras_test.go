@@ -10,7 +10,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// ask has each rank write where NCCL's RAS service is to listen, and what the network's presets say.
+// ask has each rank write where NCCL's RAS service is to listen, and what the network's presets
+// say.
 const ask = `echo $RANK ${NCCL_RAS_ADDR-none} ${NCCL_NET-none} >>where`
 
 func TestEveryRankHasItsOwnRAS(t *testing.T) {
@@ -38,7 +39,8 @@ func TestTheUsersRASWins(t *testing.T) {
 	}
 }
 
-// TestPresetsKnowTheNetwork: a start brings what the nodes agreed on, and a CPU rank has no NCCL to ask.
+// TestPresetsKnowTheNetwork: a start brings what the nodes agreed on, and a CPU rank has no NCCL to
+// ask.
 func TestPresetsKnowTheNetwork(t *testing.T) {
 	w := obeying(t, ask)
 	var asked []string

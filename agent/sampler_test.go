@@ -39,7 +39,8 @@ func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bo
 // TestSamples has what a rank does, what it says of itself, and that it has ended.
 func TestSamples(t *testing.T) {
 	w := newClusterAgent(t)
-	// Rank 0 computes, and tells its steps in the past, so that the time of one does not depend on the machine.
+	// Rank 0 computes, and tells its steps in the past, so that the time of one does not depend on
+	// the machine.
 	a := w.submit(t, "a", `
 		[ $RANK = 1 ] && { echo one; echo two; exit 0; }
 		beat() { echo "$1" > new; touch -d "$2" new; mv new $GOLAUNCH_HEARTBEAT_FILE; }
@@ -86,8 +87,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestLooksAreApart holds that who asks often does not have the node looked at more often than once a second: rates need time, and the past
-// room.
+// TestLooksAreApart holds that who asks often does not have the node looked at more often than once
+// a second: rates need time, and the past room.
 func TestLooksAreApart(t *testing.T) {
 	w := newClusterAgent(t)
 	w.submit(t, "a", `while :; do sleep 1000; done`)

@@ -54,7 +54,8 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
-// TestSomeGoOn: ranks that stand still beside one that moves are told of when that one has not said a word for as long, and not before.
+// TestSomeGoOn: ranks that stand still beside one that moves are told of when that one has not said
+// a word for as long, and not before.
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
@@ -113,8 +114,9 @@ func TestHeartbeats(t *testing.T) {
 	w.quiet()
 }
 
-// ras answers as NCCL's RAS service does (rasDumpCommsToJSON in src/ras/client_support.cc) for three ranks, of which the last is one
-// all-reduce behind; all have started as many more as bonus says.
+// ras answers as NCCL's RAS service does (rasDumpCommsToJSON in src/ras/client_support.cc) for
+// three ranks, of which the last is one all-reduce behind; all have started as many more as bonus
+// says.
 func ras(t *testing.T, bonus *atomic.Int64) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -67,8 +67,8 @@ func (j *jobOnNode) reach(o job.Reach) {
 	})
 }
 
-// checkStart calls then with the exit of a rank that this node could not start, or with the zero Exit
-// if it could start that many ranks. It does so on another goroutine, unless ctx ends first.
+// checkStart calls then with the exit of a rank that this node could not start, or with the zero
+// Exit if it could start that many ranks. It does so on another goroutine, unless ctx ends first.
 func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable report.Exit)) {
 	unable := j.unable(count)
 	var check *commandCheck

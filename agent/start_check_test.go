@@ -54,7 +54,8 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestUnableWithLivingRanks needs files only for those that are not there yet: none where all are, and where a coordinator says nothing of them.
+// TestUnableWithLivingRanks needs files only for those that are not there yet: none where all are,
+// and where a coordinator says nothing of them.
 func TestUnableWithLivingRanks(t *testing.T) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -107,7 +107,8 @@ func (a *attempt) startedReport(all []ranks.Rank) job.Started {
 	return s
 }
 
-// watch begins all that goes on while the ranks run. The caller must call stop once they have exited.
+// watch begins all that goes on while the ranks run. The caller must call stop once they have
+// exited.
 func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	node, task := a.job.node, a.job.work.Task
 	name, unit, number := a.node(), a.order.Unit, a.order.Attempt

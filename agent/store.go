@@ -42,8 +42,8 @@ type servedStore interface {
 	Close()
 }
 
-// prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question has
-// the same answer, even if other nodes have replaced some.
+// prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question
+// has the same answer, even if other nodes have replaced some.
 func (j *jobOnNode) prepare(o job.Prepare) {
 	j.store.admit(o.Peers)
 	ctx := renew(&j.checks.endPrepare)
@@ -187,8 +187,8 @@ func (s *jobStore) close() {
 // ranks are there.
 const quietTime = 10 * time.Second
 
-// watch tells the coordinator which ranks have come to an attempt's store, and which wait, once that
-// has not changed for quietTime and ranks are missing or wait. It ends with the store.
+// watch tells the coordinator which ranks have come to an attempt's store, and which wait, once
+// that has not changed for quietTime and ranks are missing or wait. It ends with the store.
 func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
@@ -210,8 +210,8 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	}
 }
 
-// meeting lists the processes at a store. It is zero if none has come, and if all have come and none
-// waits.
+// meeting lists the processes at a store. It is zero if none has come, and if all have come and
+// none waits.
 func meeting(clients []tcpstore.ClientStatus, worldSize int) (m job.Meeting) {
 	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
 	for _, c := range clients {

@@ -23,7 +23,8 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 	return c, err
 }
 
-// TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts that restart on their own.
+// TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts
+// that restart on their own.
 func TestAStoreForEachStart(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
 	first := s.store.answer(job.Prepare{Fresh: true})
@@ -90,7 +91,8 @@ func TestMeeting(t *testing.T) {
 	}
 }
 
-// TestTheSameQuestionForOthers lets those in that came in the place of a node since the question was first asked.
+// TestTheSameQuestionForOthers lets those in that came in the place of a node since the question
+// was first asked.
 func TestTheSameQuestionForOthers(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

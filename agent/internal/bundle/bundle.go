@@ -1,9 +1,10 @@
 // Package bundle gathers evidence of why the ranks of an attempt failed or hang.
 //
-// Each failed attempt gets one archive with an index on each node. [Bundle.Ranks] reads what exists only
-// while the ranks live: for a moment after a crash, because the restart waits for it, and for seconds and
-// with debuggers after a hang. [Bundle.Words] and [Bundle.Node] read the rest while the next attempt runs.
-// Every source has a deadline and a bound. If it yields nothing, the index says why.
+// Each failed attempt gets one archive with an index on each node. [Bundle.Ranks] reads what exists
+// only while the ranks live: for a moment after a crash, because the restart waits for it, and for
+// seconds and with debuggers after a hang. [Bundle.Words] and [Bundle.Node] read the rest while the
+// next attempt runs. Every source has a deadline and a bound. If it yields nothing, the index says
+// why.
 package bundle
 
 import (
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// crashLimit is how long a restart may wait for the evidence of a crash, which mostly takes a few
-	// milliseconds.
+	// crashLimit is how long a restart may wait for the evidence of a crash, which mostly takes a
+	// few milliseconds.
 	crashLimit = 200 * time.Millisecond
 	// hangLimit is the same for a hang, and toolLimit bounds a debugger or a service.
 	hangLimit = 10 * time.Second
@@ -42,15 +43,16 @@ type Title struct {
 // Rank is one of the ranks on this node.
 type Rank struct {
 	Number int
-	// Env is the environment that it was started with. RAS is the address of its NCCL's RAS service; empty
-	// without a GPU.
+	// Env is the environment that it was started with. RAS is the address of its NCCL's RAS
+	// service; empty without a GPU.
 	Env []string
 	RAS string
 	// PIDs are its living processes, the busiest first.
 	PIDs []int
 	// Logs are the names of its log files in the directory of the job.
 	Logs []string
-	// Rights are those of its user. Files that the rank names are read, and debuggers run, with no others.
+	// Rights are those of its user. Files that the rank names are read, and debuggers run, with no
+	// others.
 	Rights *safefile.Rights
 }
 
@@ -64,8 +66,8 @@ type Bundle struct {
 // New begins a bundle.
 func New(t Title) *Bundle { return &Bundle{title: t} }
 
-// Ranks gathers what exists only while the ranks live. It takes at most 0.2 s after a crash and 10 s after a
-// hang.
+// Ranks gathers what exists only while the ranks live. It takes at most 0.2 s after a crash and 10
+// s after a hang.
 func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 	var sources []source
 	limit := crashLimit
@@ -115,8 +117,8 @@ type source struct {
 	read   func(context.Context) ([]byte, error)
 }
 
-// gather reads all sources at once and takes what is there when ctx ends. A read about a process that hangs
-// in the kernel may hang for as long; gather does not wait for it.
+// gather reads all sources at once and takes what is there when ctx ends. A read about a process
+// that hangs in the kernel may hang for as long; gather does not wait for it.
 func (b *Bundle) gather(ctx context.Context, sources []source) {
 	read := make([]chan entry, len(sources))
 	for i, s := range sources {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxDebugged bounds the processes of a rank that gdb looks into, and debuggers how many run at once: gdb
-	// takes seconds and a gigabyte for the symbols of torch.
+	// maxDebugged bounds the processes of a rank that gdb looks into, and debuggers how many run at
+	// once: gdb takes seconds and a gigabyte for the symbols of torch.
 	maxDebugged = 4
 	debuggers   = 4
 	// maxReport bounds NCCL's report, in bytes.
@@ -122,8 +122,8 @@ func stack(ctx context.Context, as *safefile.Rights, pid int) ([]byte, error) {
 		"-p", strconv.Itoa(pid), "-ex", "thread apply all backtrace 64")
 }
 
-// run runs a tool in a process group of its own, which it kills when ctx ends, and returns its output. The
-// tool gets nothing of golaunch's environment but PATH.
+// run runs a tool in a process group of its own, which it kills when ctx ends, and returns its
+// output. The tool gets nothing of golaunch's environment but PATH.
 func run(ctx context.Context, as *safefile.Rights, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// known are patterns of path.Match for the variables whose values may be seen: those that configure ranks,
-// torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has only the names of
-// all others.
+// known are patterns of path.Match for the variables whose values may be seen: those that configure
+// ranks, torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has
+// only the names of all others.
 var known = strings.Fields(`
 	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
 	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
@@ -41,14 +41,15 @@ var login = lazyregexp.New(`://[^/\s:@]+:[^/\s@]+@`)
 
 const masked = "***"
 
-// shortest is the length of the shortest value that is masked everywhere: shorter ones are common words.
+// shortest is the length of the shortest value that is masked everywhere: shorter ones are common
+// words.
 const shortest = 8
 
 // secrets are values that are masked everywhere.
 type secrets []string
 
-// learn adds the values of an environment that must not be seen. It omits harmless ones: paths, and parts of
-// values that may be seen.
+// learn adds the values of an environment that must not be seen. It omits harmless ones: paths, and
+// parts of values that may be seen.
 func (s *secrets) learn(env []string) {
 	var seen []string
 	for _, pair := range env {

@@ -24,8 +24,8 @@ const (
 	maxLog   = 64 << 10
 )
 
-// Words gathers the environment of the ranks, and the end of their logs in the directory of their job, to which
-// nothing must write any more.
+// Words gathers the environment of the ranks, and the end of their logs in the directory of their
+// job, to which nothing must write any more.
 func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	var sources []source
 	for _, r := range ranks {
@@ -40,9 +40,9 @@ func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	b.gather(ctx, sources)
 }
 
-// Node gathers what the driver and the kernel say, and the counters of the network. It takes at most 10 s. If
-// the ranks are another user's, it keeps only the kernel log's lines about GPUs: the rest may be for root alone
-// (kernel.dmesg_restrict).
+// Node gathers what the driver and the kernel say, and the counters of the network. It takes at
+// most 10 s. If the ranks are another user's, it keeps only the kernel log's lines about GPUs: the
+// rest may be for root alone (kernel.dmesg_restrict).
 func (b *Bundle) Node(ctx context.Context, of *safefile.Rights) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
@@ -96,8 +96,8 @@ func kernelLog(read func() (string, error), whole bool) func(context.Context) ([
 	}
 }
 
-// counters are the files with the state of network devices (Documentation/ABI/testing/sysfs-class-net-statistics
-// and sysfs-class-infiniband in the kernel).
+// counters are the files with the state of network devices
+// (Documentation/ABI/testing/sysfs-class-net-statistics and sysfs-class-infiniband in the kernel).
 var counters = []string{
 	"net/*/operstate", "net/*/speed", "net/*/mtu", "net/*/carrier_changes", "net/*/statistics/*",
 	"infiniband/*/fw_ver", "infiniband/*/ports/*/state", "infiniband/*/ports/*/phys_state", "infiniband/*/ports/*/rate",

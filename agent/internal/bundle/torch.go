@@ -21,8 +21,9 @@ const maxDump = 16 << 20
 
 // flightRecorder asks torch for its flight recorder's dump (DumpPipe and HeartbeatMonitor in
 // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, and FlightRecorder.cpp). Any write to the pipe
-// $TORCH_NCCL_DEBUG_INFO_PIPE_FILE<rank>.pipe makes the process write the file $TORCH_FR_DUMP_TEMP_FILE<rank>, a
-// pickle, within about a second. A rank has the pipe if it uses NCCL with $TORCH_NCCL_TRACE_BUFFER_SIZE above 0.
+// $TORCH_NCCL_DEBUG_INFO_PIPE_FILE<rank>.pipe makes the process write the file
+// $TORCH_FR_DUMP_TEMP_FILE<rank>, a pickle, within about a second. A rank has the pipe if it uses
+// NCCL with $TORCH_NCCL_TRACE_BUFFER_SIZE above 0.
 func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		get := func(name string) string { return lookup(r.Env, name) }

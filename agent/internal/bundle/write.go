@@ -17,11 +17,13 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// kept bounds a job's bundles on a node: the first, which most likely has the root cause, and the newest.
+// kept bounds a job's bundles on a node: the first, which most likely has the root cause, and the
+// newest.
 const kept = 5
 
-// Write writes the archive into the directory of the job, and returns its name: bundle-NODE-attempt-N.tar.gz. If
-// this node then has more than five, it removes the oldest but the first.
+// Write writes the archive into the directory of the job, and returns its name:
+// bundle-NODE-attempt-N.tar.gz. If this node then has more than five, it removes the oldest but the
+// first.
 func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	name := Name(b.title.Node, b.title.Unit, b.title.Attempt)
 	err := b.write(dir, name)
@@ -34,8 +36,8 @@ func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	return name, nil
 }
 
-// Name returns the name of an archive. A gang is unit 0, and so are the first ranks of a job whose ranks restart
-// on their own.
+// Name returns the name of an archive. A gang is unit 0, and so are the first ranks of a job whose
+// ranks restart on their own.
 func Name(node string, unit, attempt int) string {
 	if unit == 0 {
 		return fmt.Sprintf("bundle-%s-attempt-%d.tar.gz", node, attempt)

@@ -9,8 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// BenchmarkFork starts a program that does nothing, by a server that has imported the modules of GOLAUNCH_BENCH_MODULES (names with commas
-// between); one operation is one start, without the program's own time.
+// BenchmarkFork starts a program that does nothing, by a server that has imported the modules of
+// GOLAUNCH_BENCH_MODULES (names with commas between); one operation is one start, without the
+// program's own time.
 func BenchmarkFork(b *testing.B) {
 	s, err := proc.New(proc.Options{})
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// between is a Forker that does something after its server has made a process, and before that may run.
+// between is a Forker that does something after its server has made a process, and before that may
+// run.
 type between struct {
 	*Server
 	do func(pid int)
@@ -30,7 +31,8 @@ func (b between) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	return pid, run, err
 }
 
-// A process is found by its environment from the time that it is not found by its server's session any more.
+// A process is found by its environment from the time that it is not found by its server's session
+// any more.
 func TestTheEnvironmentOfAFork(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -74,7 +76,8 @@ func (e elsewhere) Fork(c *proc.Command, env []string, files []uintptr, _ int) (
 	return e.Server.Fork(&moved, env, files, e.cgroup)
 }
 
-// A process that cannot be moved to its cgroup is ended and reaped with its scope, and its command starts without the server.
+// A process that cannot be moved to its cgroup is ended and reaped with its scope, and its command
+// starts without the server.
 func TestAForkThatIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -110,7 +113,8 @@ func TestAForkThatIsNotMoved(t *testing.T) {
 	}
 }
 
-// A process of which golaunch never hears stays in its server's session, ends by itself, and is reaped with the server.
+// A process of which golaunch never hears stays in its server's session, ends by itself, and is
+// reaped with the server.
 func TestAForkThatIsLost(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}

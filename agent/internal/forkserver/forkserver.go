@@ -1,11 +1,11 @@
 // Package forkserver starts Python programs as forks of a process that has imported their modules.
 //
-// It does for whole programs what the forkserver of Python's multiprocessing does for functions: a forked
-// process is, to itself and to others, the one that `python script.py` would have been. docs/preload.md
-// says what all forks of one server nevertheless share, and what a server refuses.
+// It does for whole programs what the forkserver of Python's multiprocessing does for functions: a
+// forked process is, to itself and to others, the one that `python script.py` would have been.
+// docs/preload.md says what all forks of one server nevertheless share, and what a server refuses.
 //
-// A [Server] is a [proc.Forker]. Its forks are children of its own parent (CLONE_PARENT), the process that
-// started it.
+// A [Server] is a [proc.Forker]. Its forks are children of its own parent (CLONE_PARENT), the
+// process that started it.
 package forkserver
 
 import (
@@ -46,16 +46,16 @@ var text = sync.OnceValue(func() string {
 	return all.String()
 })
 
-// stub is the program that the interpreter is given. It reads the server's text, and runs it in a namespace
-// of its own. It reports an unsupported Python, which could not parse the text.
+// stub is the program that the interpreter is given. It reads the server's text, and runs it in a
+// namespace of its own. It reports an unsupported Python, which could not parse the text.
 const stub = `import os,sys,struct;` +
 	`b=("failed\0Python %%d.%%d is not CPython 3.9 to 3.14\0"%%sys.version_info[:2]).encode();` +
 	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
 	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
 
 const (
-	// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps of 100,000
-	// files.
+	// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps
+	// of 100,000 files.
 	maxMessage = 64 << 20
 	// forkLimit bounds one fork: a server that is stopped, or swaps, must not delay an attempt.
 	forkLimit = 5 * time.Second
@@ -73,8 +73,9 @@ type Server struct {
 	mu     sync.Mutex
 	broken error
 
-	// forking counts the calls of Fork that have not returned, and held are the gates of processes that wait
-	// for the last of them: ranks that ran at once would compete with the later forks for CPUs.
+	// forking counts the calls of Fork that have not returned, and held are the gates of processes
+	// that wait for the last of them: ranks that ran at once would compete with the later forks for
+	// CPUs.
 	gates   sync.Mutex
 	forking int
 	held    []int
@@ -91,8 +92,9 @@ func (e *ImportError) Error() string {
 	return lines[len(lines)-1]
 }
 
-// UnsafeError is why a process must not be forked from the server, although it could run by itself. Module is
-// the one whose import was the cause, if it was one, and Files are the files imported by then.
+// UnsafeError is why a process must not be forked from the server, although it could run by itself.
+// Module is the one whose import was the cause, if it was one, and Files are the files imported by
+// then.
 type UnsafeError struct {
 	Why, Module string
 	Files       Stamps
@@ -100,7 +102,8 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv returns the command line of a server for a program. what tells people who list processes what it is for.
+// Argv returns the command line of a server for a program. what tells people who list processes
+// what it is for.
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
 	return append(argv, "-c", fmt.Sprintf(stub, len(text())), what)
@@ -109,14 +112,14 @@ func Argv(p Program, what string) []string {
 // Modules are the modules that a server imports.
 type Modules struct {
 	Names []string
-	// Record, if set, is a file to which a program with LOCAL_RANK=0 writes, when it ends, the names of the
-	// modules that it has loaded from outside its own folder, one a line. Modules that cannot be imported
-	// are then skipped.
+	// Record, if set, is a file to which a program with LOCAL_RANK=0 writes, when it ends, the
+	// names of the modules that it has loaded from outside its own folder, one a line. Modules that
+	// cannot be imported are then skipped.
 	Record string
 }
 
-// Pair returns the two ends of a server's connection: golaunch's, and the server's standard input, which the
-// caller must close once the server has started, so that its end is seen.
+// Pair returns the two ends of a server's connection: golaunch's, and the server's standard input,
+// which the caller must close once the server has started, so that its end is seen.
 func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -131,9 +134,9 @@ func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	return c.(*net.UnixConn), stdin, nil
 }
 
-// Greet sends a server its text and the environment that it was started with, and waits until it has imported
-// its modules. It owns conn. The error may be an [*ImportError] or an [*UnsafeError]; any other says why there
-// is no server.
+// Greet sends a server its text and the environment that it was started with, and waits until it
+// has imported its modules. It owns conn. The error may be an [*ImportError] or an [*UnsafeError];
+// any other says why there is no server.
 func Greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
 	s, err := greet(ctx, conn, p, modules, env)
 	if err != nil {
@@ -169,8 +172,8 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
 }
 
-// Share returns a server that another process has greeted, without its files. It owns conn. Only one of the two
-// processes may fork.
+// Share returns a server that another process has greeted, without its files. It owns conn. Only
+// one of the two processes may fork.
 func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
 
 // Conn is the server's connection, to be shared with the process that is its parent.
@@ -228,7 +231,8 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	s.begun()
 	defer s.returned()
 	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
-	// A server of another user may not make processes in a cgroup of this one, which then moves them there.
+	// A server of another user may not make processes in a cgroup of this one, which then moves
+	// them there.
 	moves := cgroup >= 0 && c.Rights != nil
 	if cgroup >= 0 && !moves {
 		fds = append(fds, cgroup)
@@ -304,7 +308,8 @@ func words(c *proc.Command, p Program, env []string) []string {
 	return append(append(append(out, c.Args...), argv...), env...)
 }
 
-// order has the server make a process. Once the process is known here, it moves to a session of its own.
+// order has the server make a process. Once the process is known here, it moves to a session of its
+// own.
 func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,8 +346,8 @@ func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pi
 	}
 }
 
-// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and above a pid_t's: signals to
-// them would reach other processes, or all.
+// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and above a
+// pid_t's: signals to them would reach other processes, or all.
 func number(answer []string) int {
 	if len(answer) != 2 || answer[0] != "pid" {
 		return 0

@@ -26,7 +26,8 @@ import (
 // patience bounds every wait of a test; nothing that works comes near it.
 const patience = 2 * time.Minute
 
-// TestMain keeps the orphans of what the tests start from the init of the machine: some have none that reaps.
+// TestMain keeps the orphans of what the tests start from the init of the machine: some have none
+// that reaps.
 func TestMain(m *testing.M) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		panic(err)
@@ -210,7 +211,8 @@ func (w *world) run(argv []string, stdin string, s *Server, more ...string) end 
 	return e
 }
 
-// programs are written into the directory of the world; each is a command line behind the interpreter.
+// programs are written into the directory of the world; each is a command line behind the
+// interpreter.
 func (w *world) programs() map[string][]string {
 	w.Helper()
 	self, err := os.ReadFile("testdata/self.py")
@@ -277,7 +279,8 @@ func (w *world) programs() map[string][]string {
 	return argvs
 }
 
-// below are the frames of the server, which faulthandler shows, and those of C, which it shows since CPython 3.14.
+// below are the frames of the server, which faulthandler shows, and those of C, which it shows
+// since CPython 3.14.
 var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1 in <module>\n|  Binary file ".*\n`)
 
 // chance is what differs between two runs of one program.

@@ -19,7 +19,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// liar is a server that answers an order with what it was given, and makes nothing. It fills in its own number and that of a thread of it.
+// liar is a server that answers an order with what it was given, and makes nothing. It fills in its
+// own number and that of a thread of it.
 const liar = `
 import os, socket, struct, sys, threading
 stop = threading.Event()
@@ -50,7 +51,8 @@ type witness struct {
 	cgroup string
 }
 
-// newWitness starts one with golaunch as its parent, or that one's parent, in a process group of its own.
+// newWitness starts one with golaunch as its parent, or that one's parent, in a process group of
+// its own.
 func newWitness(t *testing.T, script string, start func(stdin, stdout *os.File) error) *witness {
 	t.Helper()
 	in, told, err := os.Pipe()
@@ -121,7 +123,8 @@ func (w *witness) place() string {
 	return string(text)
 }
 
-// untouched holds that it was neither moved nor signalled: what is sent SIGKILL runs no instruction after that.
+// untouched holds that it was neither moved nor signalled: what is sent SIGKILL runs no instruction
+// after that.
 func (w *witness) untouched() {
 	w.Helper()
 	if now := w.place(); now != w.cgroup {
@@ -154,8 +157,9 @@ func (w *world) lie(python, pid, then string) *Server {
 	return s
 }
 
-// A server may be another user's process and name any process as the rank that it has made. golaunch, which may be root, does nothing with one that
-// it has not, and the rank is started without it.
+// A server may be another user's process and name any process as the rank that it has made.
+// golaunch, which may be root, does nothing with one that it has not, and the rank is started
+// without it.
 func TestAServerThatLies(t *testing.T) {
 	w := newWorld(t)
 	shim := pythons(t)[0]
@@ -198,7 +202,8 @@ func TestAServerThatLies(t *testing.T) {
 // refusal is what becomes of a lie.
 var refusal = regexp.MustCompile(`^the fork server (does not behave: process -?\d+ is no fork of it: .+|says \["pid" ".*"\])$`)
 
-// startedWithout starts a rank twice, the second time strictly, with a server that cannot be used after the first.
+// startedWithout starts a rank twice, the second time strictly, with a server that cannot be used
+// after the first.
 func (w *world) startedWithout(s *Server) {
 	w.Helper()
 	c := proc.Command{Path: "/bin/true", Args: []string{s.Program().Interpreter, "-c", "pass"}, Dir: "/", Forker: s, Rights: nobody()}

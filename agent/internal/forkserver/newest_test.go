@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// otherRoot names a variable with the root of a Debian that has newer versions of CPython and the C library than the machine:
+// otherRoot names a variable with the root of a Debian that has newer versions of CPython and the C
+// library than the machine:
 //
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const otherRoot = "GOLAUNCH_TEST_TORCH"

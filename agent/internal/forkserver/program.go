@@ -9,10 +9,11 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Program is a command line of CPython, parsed as the interpreter does it (Python/getopt.c and initconfig.c of
-// CPython).
+// Program is a command line of CPython, parsed as the interpreter does it (Python/getopt.c and
+// initconfig.c of CPython).
 type Program struct {
-	// Interpreter is the command's first word, and Flags are its options, which come before the program.
+	// Interpreter is the command's first word, and Flags are its options, which come before the
+	// program.
 	Interpreter string
 	Flags       []string
 	// Kind is what Name is.
@@ -32,8 +33,8 @@ const (
 	Command Kind = "command" // python -c CODE
 )
 
-// interpreters matches the names under which CPython is installed. The interpreter itself says whether it is
-// CPython, and which.
+// interpreters matches the names under which CPython is installed. The interpreter itself says
+// whether it is CPython, and which.
 var interpreters = lazyregexp.New(`^python(3(\.\d+t?)?)?$`)
 
 // Parse parses a command line. The error says why no rank can be forked for it.
@@ -75,8 +76,8 @@ func (p Program) check() error {
 	return nil
 }
 
-// options parses a word of one-letter options without its dash, and returns how many of the following words they
-// use. It is done if one of them names the program.
+// options parses a word of one-letter options without its dash, and returns how many of the
+// following words they use. It is done if one of them names the program.
 func (p *Program) options(letters string, rest []string) (used int, done bool, err error) {
 	for i, letter := range letters {
 		after := letters[i+1:]
@@ -122,7 +123,8 @@ func (p Program) argv() []string {
 	return append([]string{first}, p.Args...)
 }
 
-// Same reports whether two programs have the same interpreter and flags, so that one server can fork both.
+// Same reports whether two programs have the same interpreter and flags, so that one server can
+// fork both.
 func (p Program) Same(q Program) bool {
 	return p.Interpreter == q.Interpreter && strings.Join(p.Flags, "\x00") == strings.Join(q.Flags, "\x00")
 }

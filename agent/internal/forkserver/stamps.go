@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// Stamps are the size, modification time and inode of the files that modules were imported from, by path.
+// Stamps are the size, modification time and inode of the files that modules were imported from, by
+// path.
 type Stamps map[string]string
 
 func stampsOf(words []string) Stamps {
@@ -22,7 +23,8 @@ func stampsOf(words []string) Stamps {
 	return s
 }
 
-// Changed names a file that has changed for a user since it was imported, or "". It waits for slow file systems.
+// Changed names a file that has changed for a user since it was imported, or "". It waits for slow
+// file systems.
 func (s Stamps) Changed(as *safefile.Rights) string {
 	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)

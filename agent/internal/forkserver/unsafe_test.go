@@ -26,7 +26,8 @@ int cuDriverGetVersion(int *version) { *version = 13020; return 0; }
 int cuCtxGetCurrent(void **context) { *context = 0; return initialized ? 0 : 3; }
 `
 
-// A module that only loads the driver is no harm, one that initializes it is; and ranks may do it themselves.
+// A module that only loads the driver is no harm, one that initializes it is; and ranks may do it
+// themselves.
 func TestCUDA(t *testing.T) {
 	w := newWorld(t)
 	log := withDriver(t, w)
@@ -76,8 +77,8 @@ func withDriver(t *testing.T, w *world) (log string) {
 	return log
 }
 
-// TestTorch holds, for the torch that there is, that importing it leaves a process that can be forked, without CUDA. OpenBLAS has a thread for each
-// CPU.
+// TestTorch holds, for the torch that there is, that importing it leaves a process that can be
+// forked, without CUDA. OpenBLAS has a thread for each CPU.
 func TestTorch(t *testing.T) {
 	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
 	if python == "" {

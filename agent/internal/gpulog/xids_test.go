@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
-// kernelLog stands for /dev/kmsg: each write is a record, and each read has one, or none without waiting.
+// kernelLog stands for /dev/kmsg: each write is a record, and each read has one, or none without
+// waiting.
 func kernelLog(t *testing.T) (log *XidCounter, tell func(text string)) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

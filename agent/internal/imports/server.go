@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// Server is a fork server that imports, or has imported, modules. Until imported is closed, only key
-// and env may be read.
+// Server is a fork server that imports, or has imported, modules. Until imported is closed, only
+// key and env may be read.
 type Server struct {
 	key      string
 	env      []string

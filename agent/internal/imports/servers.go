@@ -26,7 +26,8 @@ import (
 type Options struct {
 	Job, Node string
 	// Command and Dir are those of the ranks, and Modules what to import before they start.
-	// FromLastRun imports the modules that rank 0 of the command's last run here had loaded instead.
+	// FromLastRun imports the modules that rank 0 of the command's last run here had loaded
+	// instead.
 	Command     []string
 	Dir         string
 	Modules     []string

@@ -1,11 +1,11 @@
 // Package keeper keeps ranks alive for the next agent of a node.
 //
-// An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"), which owns
-// what would die with the agent: it supervises the ranks (internal/process/proc, with a guardian of its
-// own) and has their pipes, their exits, torch's store and the connections to the coordinator. It also
-// keeps what the agent says about each of them. If the agent is killed, the next agent that opens the
-// same directory finds all that in [Keeper.Left]. If none comes before the lease is over, or if the
-// keeper is killed too, the ranks die.
+// An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"), which
+// owns what would die with the agent: it supervises the ranks (internal/process/proc, with a
+// guardian of its own) and has their pipes, their exits, torch's store and the connections to the
+// coordinator. It also keeps what the agent says about each of them. If the agent is killed, the
+// next agent that opens the same directory finds all that in [Keeper.Left]. If none comes before
+// the lease is over, or if the keeper is killed too, the ranks die.
 //
 // Agent and keeper are the same user's and share a socket in the directory. A lock there, which the
 // kernel releases when the agent dies, admits one agent at a time.
@@ -51,15 +51,15 @@ type Left struct {
 
 // Keeper is the agent's side. Several goroutines may use it.
 type Keeper struct {
-	// Left and Proof do not change. Held connections end with Proof, see [proc.Supervisor.Proof]; an older
-	// keeper has none.
+	// Left and Proof do not change. Held connections end with Proof, see [proc.Supervisor.Proof];
+	// an older keeper has none.
 	Left  Left
 	Proof [32]byte
 
 	link *link
 	lock *os.File
-	// process is a pidfd of the keeper; nil if the keeper is older and does not send its pid, or without
-	// pidfds.
+	// process is a pidfd of the keeper; nil if the keeper is older and does not send its pid, or
+	// without pidfds.
 	process *os.File
 	warn    func(error)
 	gone    chan struct{}
@@ -161,8 +161,9 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	}
 }
 
-// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next keeper
-// starts any. A keeper that was stopped could otherwise go on later, while other ranks run in their place.
+// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next
+// keeper starts any. A keeper that was stopped could otherwise go on later, while other ranks run
+// in their place.
 func (k *Keeper) giveUp() {
 	if k.process != nil {
 		if conn, err := k.process.SyscallConn(); err == nil {
@@ -183,8 +184,8 @@ func (k *Keeper) Gone() <-chan struct{} {
 	return k.gone
 }
 
-// Joined keeps what the next agent needs to go on as the same member of the job or cluster. It ends the
-// connections of earlier agents, so this agent must have been accepted on one of its own.
+// Joined keeps what the next agent needs to go on as the same member of the job or cluster. It ends
+// the connections of earlier agents, so this agent must have been accepted on one of its own.
 func (k *Keeper) Joined(membership []byte) { k.say(message{Do: doJoined, Data: membership}) }
 
 // Put keeps data about a job, until Drop.
@@ -193,15 +194,16 @@ func (k *Keeper) Put(id string, task []byte) { k.say(message{Do: doPut, Job: id,
 // Drop forgets a job that is over.
 func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }
 
-// hungLimit is how long after the end of an unrenewed lease a keeper is killed: its guardian has killed the
-// ranks by then.
+// hungLimit is how long after the end of an unrenewed lease a keeper is killed: its guardian has
+// killed the ranks by then.
 const hungLimit = time.Second
 
 // Renew sets when the ranks die unless it is called again, by [proc.BootTime].
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
-// Dial has the keeper hold each connection that dial makes, until it is closed here. So the peer does not
-// see when this process dies. Once the keeper and the ranks are dead, the connection ends with the Proof.
+// Dial has the keeper hold each connection that dial makes, until it is closed here. So the peer
+// does not see when this process dies. Once the keeper and the ranks are dead, the connection ends
+// with the Proof.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)
@@ -252,8 +254,8 @@ func (k *Keeper) End() error {
 	return errors.Join(err, k.Leave())
 }
 
-// awaitEnd waits until the keeper's process has ended: the next keeper does not end what a living one has
-// started.
+// awaitEnd waits until the keeper's process has ended: the next keeper does not end what a living
+// one has started.
 func (k *Keeper) awaitEnd() {
 	if k.process == nil {
 		return

@@ -26,7 +26,8 @@ import (
 // long is a lease that no test waits for.
 const long = time.Minute
 
-// TestLeft has an agent find all that was left by one that was killed, and by another that found it before.
+// TestLeft has an agent find all that was left by one that was killed, and by another that found it
+// before.
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
 	die(agent(t, plan{Dir: dir, Lease: long, Store: true, Scripts: []string{
@@ -179,7 +180,8 @@ func TestTheKeeperIsKilled(t *testing.T) {
 	}
 }
 
-// TestAStoppedKeeperIsGivenUp with its guardian: neither would ever end the ranks, and the next keeper does so before it keeps others.
+// TestAStoppedKeeperIsGivenUp with its guardian: neither would ever end the ranks, and the next
+// keeper does so before it keeps others.
 func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	k, err := Open(dir, func(error) {})
@@ -204,13 +206,15 @@ func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	<-k.Gone()
 	must(t, k.End())
 	open(t, dir)
-	// The kernel may close what a dead process had open a moment after its death; what lives does so for 1,000 s.
+	// The kernel may close what a dead process had open a moment after its death; what lives does
+	// so for 1,000 s.
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}}, 20_000); n != 1 {
 		t.Errorf("a process of a keeper that was given up lives when there is another: poll gives %d, %v", n, err)
 	}
 }
 
-// child is the process of a name that another has started, or is about to: no event tells that it has its name.
+// child is the process of a name that another has started, or is about to: no event tells that it
+// has its name.
 func child(t *testing.T, of int, name string) int {
 	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
@@ -231,8 +235,8 @@ func child(t *testing.T, of int, name string) int {
 	return 0
 }
 
-// TestConnections has the other end of a connection see its end neither when the agent dies nor when another comes, but when that has
-// joined; and a connection that is closed end at once.
+// TestConnections has the other end of a connection see its end neither when the agent dies nor
+// when another comes, but when that has joined; and a connection that is closed end at once.
 func TestConnections(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t)

@@ -21,7 +21,8 @@ import (
 // patience bounds every wait for a process in these tests.
 const patience = time.Minute
 
-// agentVar, in the environment, makes the test program an agent that leaves something behind, see plan.
+// agentVar, in the environment, makes the test program an agent that leaves something behind, see
+// plan.
 const agentVar = "KEEP_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -122,7 +123,8 @@ func die(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// open is the next agent; what it has found dies with the test. It may warn of what has one of words in it.
+// open is the next agent; what it has found dies with the test. It may warn of what has one of
+// words in it.
 func open(t *testing.T, dir string, words ...string) *Keeper {
 	t.Helper()
 	k, err := Open(dir, func(err error) {

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// protocol changes if an older keeper could misunderstand a newer agent, or the other way round. An
-	// addition does not change it: each side ignores unknown fields and news, and a keeper answers an
-	// unknown order with an error.
+	// protocol changes if an older keeper could misunderstand a newer agent, or the other way
+	// round. An addition does not change it: each side ignores unknown fields and news, and a
+	// keeper answers an unknown order with an error.
 	protocol = 2
 	// maxMessage is larger than the arguments and the environment of a process in base64 (6 MiB,
 	// execve(2)), and than the clients of a store for 100,000 ranks (28 MB, with keys of maxKey).
@@ -35,8 +35,8 @@ const (
 	sendLimit = 5 * time.Second
 )
 
-// The agent's orders. Each has an answer unless it says otherwise. When an agent comes, the keeper uses the
-// same words for what it keeps.
+// The agent's orders. Each has an answer unless it says otherwise. When an agent comes, the keeper
+// uses the same words for what it keeps.
 const (
 	doReady   = "ready"   // the last word to an agent that has come
 	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID

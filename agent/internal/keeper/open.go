@@ -23,8 +23,9 @@ const (
 	logName    = ".keeper.log"
 )
 
-// Open connects to the keeper of a directory, which must be on a local file system, or starts one there.
-// Warn is called with the keeper's warnings. Open fails with [ErrBusy] while another agent has the keeper.
+// Open connects to the keeper of a directory, which must be on a local file system, or starts one
+// there. Warn is called with the keeper's warnings. Open fails with [ErrBusy] while another agent
+// has the keeper.
 func Open(dir string, warn func(error)) (*Keeper, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep ranks: %w", err)
@@ -131,8 +132,8 @@ func start(dir string, addr *net.UnixAddr) error {
 	return err
 }
 
-// arriveLimit bounds the wait for a keeper to say what it keeps. It may first wait for processes that are
-// being started.
+// arriveLimit bounds the wait for a keeper to say what it keeps. It may first wait for processes
+// that are being started.
 const arriveLimit = time.Minute
 
 // arrive receives what an earlier agent has left.

@@ -154,8 +154,8 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	return false
 }
 
-// start starts a process with the first three files, by a fork server if there is one. It keeps the other
-// files, and reports the process's exit.
+// start starts a process with the first three files, by a fork server if there is one. It keeps the
+// other files, and reports the process's exit.
 func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds []int) {
 	var std [3]*os.File
 	for i := range std {

@@ -51,8 +51,8 @@ type keeper struct {
 	servers map[int]*forkserver.Server
 	made    int
 	conns   []keptConn
-	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without one. limit ends the keeper
-	// if no agent has come by then.
+	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without one. limit ends the
+	// keeper if no agent has come by then.
 	lease time.Duration
 	limit *time.Timer
 	// starts are the processes that are being started for the agent.
@@ -78,8 +78,8 @@ type keptRank struct {
 	files   []int
 }
 
-// keptConn is an agent's connection, which must not end before the ranks are dead. It is former if that
-// agent has died.
+// keptConn is an agent's connection, which must not end before the ranks are dead. It is former if
+// that agent has died.
 type keptConn struct {
 	id     int
 	file   *os.File
@@ -164,8 +164,8 @@ func (k *keeper) attend(l *link) {
 	k.post(k.depart)
 }
 
-// welcome tells an agent all that is kept. The guardian holds this connection too, which must not end
-// before the ranks are dead.
+// welcome tells an agent all that is kept. The guardian holds this connection too, which must not
+// end before the ranks are dead.
 func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()
@@ -226,8 +226,8 @@ func (k *keeper) expire() {
 	}
 }
 
-// tell ends the keeper if the agent does not read: such an agent cannot keep its lease either, and no
-// other agent could know what it has been told.
+// tell ends the keeper if the agent does not read: such an agent cannot keep its lease either, and
+// no other agent could know what it has been told.
 func (k *keeper) tell(m message, fds ...int) {
 	if k.link == nil {
 		return

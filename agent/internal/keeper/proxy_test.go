@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// TestAProxyOutlivesItsAgent has an agent find the proxy that one before it has left, serving the same store, and hear of its end: then, or
-// when the agent comes only later.
+// TestAProxyOutlivesItsAgent has an agent find the proxy that one before it has left, serving the
+// same store, and hear of its end: then, or when the agent comes only later.
 func TestAProxyOutlivesItsAgent(t *testing.T) {
 	dir, own := t.TempDir(), netip.MustParseAddr("127.0.0.1")
 	listen := func() *net.TCPListener {
@@ -60,7 +60,8 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	left.Close()
 }
 
-// TestPeersInPieces has a store of more nodes than one message has, for which all of them count, the first and the last.
+// TestPeersInPieces has a store of more nodes than one message has, for which all of them count,
+// the first and the last.
 func TestPeersInPieces(t *testing.T) {
 	own := netip.MustParseAddr("10.0.0.2")
 	peers := make([]netip.Addr, 2*maxPeers+1)

@@ -26,8 +26,8 @@ type Scope struct {
 	id     int
 	// since is older than all its processes; zero if an older keeper does not say.
 	since proc.Epoch
-	// alive are the processes whose exit is not known, and fresh those that Start has not returned yet. The
-	// keeper's mutex guards both.
+	// alive are the processes whose exit is not known, and fresh those that Start has not returned
+	// yet. The keeper's mutex guards both.
 	alive map[int]func(report.Exit, time.Time)
 	fresh map[int]*proc.Process
 }

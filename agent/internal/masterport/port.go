@@ -34,8 +34,8 @@ func Listen(host string, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// SaysTaken reports whether a line of text says that a port is taken, in the words of the C library,
-// torch or gRPC (JAX).
+// SaysTaken reports whether a line of text says that a port is taken, in the words of the C
+// library, torch or gRPC (JAX).
 func SaysTaken(text string, port int) bool {
 	for line := range strings.Lines(text) {
 		low := strings.ToLower(line)
@@ -47,8 +47,8 @@ func SaysTaken(text string, port int) bool {
 	return false
 }
 
-// Holder names the process that listens on a TCP port, to follow "in use": " by pid 4411 (python3)".
-// It is empty when none listens.
+// Holder names the process that listens on a TCP port, to follow "in use": " by pid 4411
+// (python3)". It is empty when none listens.
 func Holder(port int) string {
 	inode := listener(port)
 	if inode == "" {
@@ -65,7 +65,8 @@ func Holder(port int) string {
 	return " by a process of another user"
 }
 
-// listener returns the inode of the socket that listens on a port (proc_net_tcp(5): state 0A), or "".
+// listener returns the inode of the socket that listens on a port (proc_net_tcp(5): state 0A), or
+// "".
 func listener(port int) string {
 	local := fmt.Sprintf(":%04X", port)
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

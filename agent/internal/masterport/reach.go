@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// reachLimit bounds the attempt to reach a port. Linux repeats a connection's first packet after
-	// 1, 3 and 7 s (tcp(7), tcp_syn_retries).
+	// reachLimit bounds the attempt to reach a port. Linux repeats a connection's first packet
+	// after 1, 3 and 7 s (tcp(7), tcp_syn_retries).
 	reachLimit = 10 * time.Second
-	// retryMin and retryMax bound the pause after a connection that was refused, was reset or had no
-	// route.
+	// retryMin and retryMax bound the pause after a connection that was refused, was reset or had
+	// no route.
 	retryMin = 20 * time.Millisecond
 	retryMax = time.Second
 )

@@ -18,7 +18,8 @@ func Reserve(l net.Listener) *Reserved {
 	return r
 }
 
-// Release frees the port: rank 0 can bind it, even without SO_REUSEADDR. It does nothing to a nil Reserved.
+// Release frees the port: rank 0 can bind it, even without SO_REUSEADDR. It does nothing to a nil
+// Reserved.
 func (r *Reserved) Release() {
 	if r != nil {
 		r.Close()

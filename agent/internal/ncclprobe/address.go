@@ -24,11 +24,11 @@ const (
 )
 
 // Address returns an address of this machine at which nothing listens, for the RAS service of one
-// rank. By default the ranks of all jobs on a node share localhost:28028, so that no single rank can
-// be asked. All of 127.0.0.0/8 is this machine: two jobs pick the same random address so rarely that
-// nothing reserves it, not even for containers that share the host's network. NCCL survives if the
-// address is taken. Without IPv4, or if a program listens at that port on all addresses, Address
-// returns a free port of localhost.
+// rank. By default the ranks of all jobs on a node share localhost:28028, so that no single rank
+// can be asked. All of 127.0.0.0/8 is this machine: two jobs pick the same random address so rarely
+// that nothing reserves it, not even for containers that share the host's network. NCCL survives if
+// the address is taken. Without IPv4, or if a program listens at that port on all addresses,
+// Address returns a free port of localhost.
 func Address() (string, error) { return address(defaultPort) }
 
 func address(port int) (string, error) {

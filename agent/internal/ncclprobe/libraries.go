@@ -17,8 +17,8 @@ import (
 const loadTime = 2 * time.Minute
 
 // CompareLibraries warns if the ranks have loaded different versions of libnccl: a job with
-// different ones may hang without any error. It looks once, after loadTime or when loaded ticks. The
-// caller must call stop once the ranks have exited.
+// different ones may hang without any error. It looks once, after loadTime or when loaded ticks.
+// The caller must call stop once the ranks have exited.
 func CompareLibraries(all []ranks.Rank, loaded <-chan time.Time, warn func(differing string)) (stop func()) {
 	if all[0].Bundle.GPU == nil {
 		return func() {}

@@ -27,8 +27,8 @@ type Notice struct {
 	Why      string    `json:"why"`
 }
 
-// margin is how much sooner a deadline must be to be news: the same end, announced twice, differs by
-// the time that messages take.
+// margin is how much sooner a deadline must be to be news: the same end, announced twice, differs
+// by the time that messages take.
 const margin = time.Second
 
 func (n Notice) sooner(than Notice) bool { return n.Deadline.Add(margin).Before(than.Deadline) }

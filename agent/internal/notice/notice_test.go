@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestNoticesThatAreNews are of an end that comes sooner than the one in the file, which may be anything.
+// TestNoticesThatAreNews are of an end that comes sooner than the one in the file, which may be
+// anything.
 func TestNoticesThatAreNews(t *testing.T) {
 	old := Notice{Deadline: time.Now().Add(time.Hour).UTC(), Why: "maintenance"}
 	for _, c := range []struct {

@@ -14,8 +14,8 @@ import (
 // hostMeter measures this machine as this process's namespaces show it.
 type hostMeter struct {
 	proc string
-	// received and sent are the counters of InfiniBand, RoCE and EFA ports in sysfs. The standard ones
-	// count words of four bytes.
+	// received and sent are the counters of InfiniBand, RoCE and EFA ports in sysfs. The standard
+	// ones count words of four bytes.
 	received, sent []portCounter
 	at             time.Time
 	busy           float64

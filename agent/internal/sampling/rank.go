@@ -21,15 +21,15 @@ type rank struct {
 	// pci is the address of its GPU; empty without one.
 	pci  string
 	last usage
-	// beat is the heartbeat with the newest step, and stepTime the seconds that a step has taken since
-	// the step before.
+	// beat is the heartbeat with the newest step, and stepTime the seconds that a step has taken
+	// since the step before.
 	beat     ranks.Heartbeat
 	stepTime float64
 	ended    bool
 }
 
-// usage is what the processes of a rank had used at a time. It is zero before the first look: a rank
-// that was adopted may have run for days.
+// usage is what the processes of a rank had used at a time. It is zero before the first look: a
+// rank that was adopted may have run for days.
 type usage struct {
 	at     time.Time
 	cpu    time.Duration

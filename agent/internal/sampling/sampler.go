@@ -42,8 +42,8 @@ type Sampler struct {
 	// todo are further tasks for the sampler's goroutine, in order. A rank's exit must not wait for
 	// them: they may read slow files.
 	todo []func(now time.Time)
-	// last is when the sampler looked. wake has it look again, at the earliest BusyEvery after that.
-	// looked is closed, and replaced, after each look.
+	// last is when the sampler looked. wake has it look again, at the earliest BusyEvery after
+	// that. looked is closed, and replaced, after each look.
 	last   time.Time
 	wake   chan struct{}
 	looked chan struct{}
@@ -122,8 +122,8 @@ type Gang struct {
 	Ranks   []ranks.Rank
 }
 
-// Measure measures ranks. GPUs are those of the node, with their PCI addresses. The caller must call
-// stop once the ranks have exited.
+// Measure measures ranks. GPUs are those of the node, with their PCI addresses. The caller must
+// call stop once the ranks have exited.
 func (s *Sampler) Measure(g Gang, gpus []placement.GPU) (stop func()) {
 	measured := &gang{Gang: g}
 	for _, r := range g.Ranks {
@@ -197,9 +197,9 @@ func (s *Sampler) wait() (fresh <-chan struct{}, done func()) {
 	}
 }
 
-// Stream returns a function that returns the next samples of a job, or of all if the job is "": first
-// the past that the filter asks for, then new samples as often as it says, or else [io.EOF]. The
-// caller must call done.
+// Stream returns a function that returns the next samples of a job, or of all if the job is "":
+// first the past that the filter asks for, then new samples as often as it says, or else [io.EOF].
+// The caller must call done.
 func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(context.Context) (wire.Answer, error), done func()) {
 	fresh, done := s.wait()
 	after, last := time.Now().Add(-filter.Since), time.Time{}

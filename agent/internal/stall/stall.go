@@ -17,8 +17,8 @@ import (
 // not hang because their node was paused.
 const (
 	Looks = 4
-	// halfway is how many looks a rank must stand still to be listed, so that steps can be compared,
-	// and after how many looks a stall that goes on is reported again.
+	// halfway is how many looks a rank must stand still to be listed, so that steps can be
+	// compared, and after how many looks a stall that goes on is reported again.
 	halfway = Looks / 2
 )
 
@@ -28,7 +28,8 @@ type Options struct {
 	Base job.Stalled
 	// AsksNCCL says that this node asks NCCL, which knows about the whole job: one node does.
 	AsksNCCL bool
-	// Limit is how long ranks may stand still; 0 watches nothing. Ticks replaces its looks unless it is nil.
+	// Limit is how long ranks may stand still; 0 watches nothing. Ticks replaces its looks unless
+	// it is nil.
 	Limit  time.Duration
 	Ticks  <-chan time.Time
 	Scope  ranks.Scope
@@ -37,8 +38,8 @@ type Options struct {
 	Warn   func(error)
 }
 
-// Watch reports when ranks stop moving, and when they move again. The caller must call stop once the
-// ranks have exited.
+// Watch reports when ranks stop moving, and when they move again. The caller must call stop once
+// the ranks have exited.
 func Watch(o Options) (stop func()) {
 	if o.Limit <= 0 {
 		return func() {}
@@ -61,8 +62,8 @@ type watch struct {
 	Options
 	every time.Duration
 	ranks []*movement
-	// reported is the number of looks since a stall was reported; 0 while there is none. partial says
-	// that only some ranks had stalled then.
+	// reported is the number of looks since a stall was reported; 0 while there is none. partial
+	// says that only some ranks had stalled then.
 	reported int
 	partial  bool
 	nccl     ncclprobe.Progress
@@ -120,7 +121,8 @@ func allStill(live []*movement, n int) bool {
 	return !slices.ContainsFunc(live, func(m *movement) bool { return m.still < n })
 }
 
-// askNCCL asks about a job in trouble. If the job goes on elsewhere, the ranks here count as moving.
+// askNCCL asks about a job in trouble. If the job goes on elsewhere, the ranks here count as
+// moving.
 func (w *watch) askNCCL(ctx context.Context, live []*movement) []job.Client {
 	if !w.AsksNCCL || len(live) == 0 || live[0].RAS == "" || !allStill(live, halfway) {
 		return nil

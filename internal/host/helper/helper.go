@@ -2,10 +2,10 @@
 // guardian of ranks, their keeper, a simulated node or a GPU probe.
 //
 // Two things together identify a helper: its argv[0], which says what it is for, and the inherited
-// descriptor [Proof], a sealed file in memory with a text that nothing else has there. The caller of
-// a program chooses its arguments, its name and its environment, often without knowing what the
-// program imports, but never passes that descriptor by chance. So importing golaunch changes nothing
-// in a program.
+// descriptor [Proof], a sealed file in memory with a text that nothing else has there. The caller
+// of a program chooses its arguments, its name and its environment, often without knowing what the
+// program imports, but never passes that descriptor by chance. So importing golaunch changes
+// nothing in a program.
 package helper
 
 import (
@@ -33,8 +33,8 @@ const (
 	seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 )
 
-// Command returns a command that starts the helper of a name. Files become its descriptors from First
-// on. Its environment has none of golaunch's secrets.
+// Command returns a command that starts the helper of a name. Files become its descriptors from
+// First on. Its environment has none of golaunch's secrets.
 func Command(ctx context.Context, name string, files ...*os.File) (*exec.Cmd, error) {
 	proof, err := File()
 	if err != nil {
@@ -45,8 +45,8 @@ func Command(ctx context.Context, name string, files ...*os.File) (*exec.Cmd, er
 	return cmd, nil
 }
 
-// File returns the file that a helper needs as its descriptor Proof. Every call returns the same file,
-// which stays open.
+// File returns the file that a helper needs as its descriptor Proof. Every call returns the same
+// file, which stays open.
 func File() (*os.File, error) { return proof() }
 
 var proof = sync.OnceValues(func() (*os.File, error) {
@@ -102,7 +102,8 @@ func Signals() []os.Signal {
 	}
 }
 
-// Enlistment is the variable with the order of an agent that Slurm starts. It has the secret of its job.
+// Enlistment is the variable with the order of an agent that Slurm starts. It has the secret of its
+// job.
 const Enlistment = "GOLAUNCH_ENLISTMENT"
 
 // Env returns this process's environment without golaunch's secrets: a rank's user may read the

@@ -1,7 +1,8 @@
 // Package filetimer is the launcher's side of torch's file timers
 // (torch/distributed/elastic/timer/file_based_local_timer.py).
 //
-// A process writes to a FIFO by when it will have left a piece of work, and is killed if it has not.
+// A process writes to a FIFO by when it will have left a piece of work, and is killed if it has
+// not.
 package filetimer
 
 import (
@@ -47,8 +48,8 @@ func (e Expired) String() string {
 	return fmt.Sprintf("pid %d did not leave %q in time: its torch timer is over; it gets %s", e.PID, e.Scope, unix.SignalName(e.Signal))
 }
 
-// request is what torch's FileTimerClient writes: one JSON object on a line. A negative expiration releases
-// the timer.
+// request is what torch's FileTimerClient writes: one JSON object on a line. A negative expiration
+// releases the timer.
 type request struct {
 	PID        int     `json:"pid"`
 	Scope      string  `json:"scope_id"`
@@ -61,10 +62,10 @@ type key struct {
 	scope string
 }
 
-// Serve makes a FIFO and, until ctx ends, sends processes that miss a deadline the signal that they have chosen;
-// none if that is 0 or less. It never touches a process that was not given this FIFO. It calls told for each
-// such process, and warn once for bad requests. When Serve returns, processes may use the FIFO; gone is closed
-// when it is removed again.
+// Serve makes a FIFO and, until ctx ends, sends processes that miss a deadline the signal that they
+// have chosen; none if that is 0 or less. It never touches a process that was not given this FIFO.
+// It calls told for each such process, and warn once for bad requests. When Serve returns,
+// processes may use the FIFO; gone is closed when it is removed again.
 func Serve(ctx context.Context, path string, told func(Expired), warn func(error)) (gone <-chan struct{}, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
@@ -99,8 +100,8 @@ type timers struct {
 	told    func(Expired)
 	warn    func(error)
 	running map[key]request
-	// late is when a deadline was found to have passed, or zero. unread is how many bytes of the FIFO's contents
-	// at that time are still to be read.
+	// late is when a deadline was found to have passed, or zero. unread is how many bytes of the
+	// FIFO's contents at that time are still to be read.
 	late   time.Time
 	unread int
 	// bad and full say that warn was called for a bad request, and for too many timers.
@@ -164,8 +165,8 @@ func (t *timers) take(line []byte) {
 	}
 }
 
-// Read reads requests, and kills processes at their deadlines. It first reads all that was written before a
-// deadline: on a busy machine, the release of a timer may wait here.
+// Read reads requests, and kills processes at their deadlines. It first reads all that was written
+// before a deadline: on a busy machine, the release of a timer may wait here.
 func (t *timers) Read(p []byte) (int, error) {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {

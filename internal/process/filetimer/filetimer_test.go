@@ -104,11 +104,13 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSpared has timers that were released, that have no signal, that are extended, or whose process was not given the FIFO.
+// TestSpared has timers that were released, that have no signal, that are extended, or whose
+// process was not given the FIFO.
 func TestSpared(t *testing.T) {
 	s := serve(t)
 	p, stranger, last := s.process(s.path), s.process("/elsewhere"), s.process(s.path)
-	// What spares a process may come when its deadline is over, if it has been written by then: here all is written at once.
+	// What spares a process may come when its deadline is over, if it has been written by then:
+	// here all is written at once.
 	pid := p.Process.Pid
 	s.write(strings.Join([]string{
 		timer(pid, "released", 0, syscall.SIGKILL), released(pid, "released"),
@@ -156,7 +158,8 @@ func TestALongRequest(t *testing.T) {
 	<-s.expired
 }
 
-// TestBehind has a timer file that nobody could read for a while: a process is not killed that was in time.
+// TestBehind has a timer file that nobody could read for a while: a process is not killed that was
+// in time.
 func TestBehind(t *testing.T) {
 	s := serve(t)
 	p, last := s.process(s.path), s.process(s.path)

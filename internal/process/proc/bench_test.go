@@ -33,7 +33,8 @@ func noop(b *testing.B) string {
 	return file
 }
 
-// BenchmarkSpawn starts processes, a hundred in a scope, and waits for each; one operation is one process.
+// BenchmarkSpawn starts processes, a hundred in a scope, and waits for each; one operation is one
+// process.
 func BenchmarkSpawn(b *testing.B) {
 	for _, mib := range []int{0, 512} {
 		for _, noCgroup := range []bool{false, true} {
@@ -78,8 +79,8 @@ func benchmarkSpawn(b *testing.B, noCgroup bool) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ranks/s")
 }
 
-// BenchmarkTeardown300 stops 300 processes that ignore SIGTERM, a third of them in sessions of their own. The grace period of
-// 50 ms is not in "over-grace-ms".
+// BenchmarkTeardown300 stops 300 processes that ignore SIGTERM, a third of them in sessions of
+// their own. The grace period of 50 ms is not in "over-grace-ms".
 func BenchmarkTeardown300(b *testing.B) {
 	const ranks, grace = 100, 50 * time.Millisecond
 	for _, noCgroup := range []bool{false, true} {
@@ -117,7 +118,8 @@ func BenchmarkTeardown300(b *testing.B) {
 	}
 }
 
-// BenchmarkRun is all that supervision adds to a short run: a supervisor, a scope, one rank, and the end.
+// BenchmarkRun is all that supervision adds to a short run: a supervisor, a scope, one rank, and
+// the end.
 func BenchmarkRun(b *testing.B) {
 	path := noop(b)
 	for _, noCgroup := range []bool{false, true} {

@@ -24,8 +24,8 @@ const (
 
 // Command is what to start.
 type Command struct {
-	// Path is the program. Without a slash it is looked up in the PATH of Env, as execvp(3) does. Relative
-	// paths start at Dir.
+	// Path is the program. Without a slash it is looked up in the PATH of Env, as execvp(3) does.
+	// Relative paths start at Dir.
 	Path string
 	// Args are all arguments, with the program's name as Args[0].
 	Args []string
@@ -37,20 +37,22 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// CPUs are those that the process may run on; all of this process's when empty.
 	CPUs []int
-	// Rights are those of the process's user; this process's own when nil. The program is looked up with
-	// them too.
+	// Rights are those of the process's user; this process's own when nil. The program is looked up
+	// with them too.
 	Rights *safefile.Rights
-	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil
-	// keeps this process's policy.
+	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2));
+	// nil keeps this process's policy.
 	Memory *int
-	// Forker makes the process, if it can. If it is nil or fails, fork and exec do, see [Process.Forked].
+	// Forker makes the process, if it can. If it is nil or fails, fork and exec do, see
+	// [Process.Forked].
 	Forker Forker
 	// ForkOnly makes the failure of the Forker a failure to start.
 	ForkOnly bool
-	// Serves says that a Forker forks of this process. Its scope may then live as long as the supervisor,
-	// and nothing waits for its end.
+	// Serves says that a Forker forks of this process. Its scope may then live as long as the
+	// supervisor, and nothing waits for its end.
 	Serves bool
-	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not answer.
+	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not
+	// answer.
 	Looking func(path string)
 
 	// born and apart are for Born and Apart.
@@ -60,16 +62,17 @@ type Command struct {
 
 // Forker makes a process that has already done the first part of a program, such as its imports.
 type Forker interface {
-	// Fork makes a child of this process that is what c would have become with an environment, three open
-	// files and, if cgroup is not negative, the cgroup that this refers to. The child has the environment,
-	// and calls setsid once [Command.Born] has returned. Until then it stays in the session of its server,
-	// which has [Command.Serves], so that a lost one is found there. The child does nothing more before run
-	// is called, and ends if it never is. Fork fails if Born or [Command.Apart] fails.
+	// Fork makes a child of this process that is what c would have become with an environment,
+	// three open files and, if cgroup is not negative, the cgroup that this refers to. The child
+	// has the environment, and calls setsid once [Command.Born] has returned. Until then it stays
+	// in the session of its server, which has [Command.Serves], so that a lost one is found there.
+	// The child does nothing more before run is called, and ends if it never is. Fork fails if Born
+	// or [Command.Apart] fails.
 	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
 }
 
-// Born is called by a Forker when there is a child, even if it then fails. The error says why the process
-// cannot be such a fork. Then nothing may be done with it.
+// Born is called by a Forker when there is a child, even if it then fails. The error says why the
+// process cannot be such a fork. Then nothing may be done with it.
 func (c *Command) Born(pid int) error { return c.born(pid) }
 
 // Apart is called by a Forker when the child has called setsid. The error says why that is not so.
@@ -77,7 +80,8 @@ func (c *Command) Apart() error { return c.apart() }
 
 // StartError says why a command did not start.
 type StartError struct {
-	// Exit has the code 127 (not found), 126 (not executable) or 125 (anything else), and the reason in words.
+	// Exit has the code 127 (not found), 126 (not executable) or 125 (anything else), and the
+	// reason in words.
 	Exit report.Exit
 }
 
@@ -168,8 +172,9 @@ func checkStrings(c *Command) error {
 	return nil
 }
 
-// lookPath does what execvp does, without a fork for each directory. It returns the first executable file.
-// It fails with 126 if it found only a file that is not executable, and else with 127.
+// lookPath does what execvp does, without a fork for each directory. It returns the first
+// executable file. It fails with 126 if it found only a file that is not executable, and else with
+// 127.
 func lookPath(c *Command) (string, *StartError) {
 	if strings.Contains(c.Path, "/") {
 		return c.Path, nil
@@ -218,7 +223,8 @@ func searchPath(env []string) string {
 	return "/bin:/usr/bin"
 }
 
-// diagnose finds out why the kernel did not start a program: fork, chdir and execve share one error number.
+// diagnose finds out why the kernel did not start a program: fork, chdir and execve share one error
+// number.
 func diagnose(c *Command, path string, err error) *StartError {
 	if c.Dir != "" {
 		if info, dirErr := os.Stat(c.Dir); dirErr != nil {

@@ -49,7 +49,8 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// answer returns when the guardian has read all that it was told: it was given the write end of a pipe and has let go of it.
+// answer returns when the guardian has read all that it was told: it was given the write end of a
+// pipe and has let go of it.
 func answer(t *testing.T, s *Supervisor) {
 	t.Helper()
 	must(t, s.guard.Ready())

@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 )
 
-// Linger waits until nothing of the scope runs, for at most the given time, and names what still runs.
-// The processes that were started must have exited: this is for what they have left. It returns at once
-// if the scope is stopped or killed.
+// Linger waits until nothing of the scope runs, for at most the given time, and names what still
+// runs. The processes that were started must have exited: this is for what they have left. It
+// returns at once if the scope is stopped or killed.
 func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	found := sc.trail()
 	deadline := time.Now().Add(limit)
@@ -32,8 +32,8 @@ func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	}
 }
 
-// Rest sends SIGTERM to all that is left of the scope, and waits until it has ended, for at most the
-// grace period.
+// Rest sends SIGTERM to all that is left of the scope, and waits until it has ended, for at most
+// the grace period.
 func (sc *Scope) Rest(grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	found := sc.trail()

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// reapDelay gathers the exits of orphans: a zombie does no harm for a second, and a look at /proc takes
-// milliseconds.
+// reapDelay gathers the exits of orphans: a zombie does no harm for a second, and a look at /proc
+// takes milliseconds.
 const reapDelay = time.Second
 
 // orphanReaper reaps the orphans that a subreaper has adopted.
@@ -58,16 +58,16 @@ func (s *Supervisor) reapOrphans() {
 	}
 }
 
-// disownOrphans ends what adoptOrphans began. The orphans are dead by now, and whatever adopts the last
-// zombies reaps them.
+// disownOrphans ends what adoptOrphans began. The orphans are dead by now, and whatever adopts the
+// last zombies reaps them.
 func (s *Supervisor) disownOrphans() error {
 	close(s.orphans.stop)
 	s.orphans.running.Wait()
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
 
-// isOrphan reports whether this process has adopted a process. Ranks and the guardian are known, and this
-// program's other children are in its session.
+// isOrphan reports whether this process has adopted a process. Ranks and the guardian are known,
+// and this program's other children are in its session.
 func (s *Supervisor) isOrphan(st procfs.Stat) bool {
 	return st.PPID == os.Getpid() && st.Session != s.orphans.session && !s.table.knows(st)
 }
@@ -77,9 +77,9 @@ func (s *Supervisor) unmarked(match func(procfs.Stat) bool) *sweep.Unmarked {
 	return &sweep.Unmarked{Match: match, Since: s.since, Known: s.table.all()}
 }
 
-// orphansOf finds the orphans without a mark when a scope ends; nil if there are none, as with cgroups.
-// They may be another scope's, so the last scope takes them. Scopes of fork servers live on, and keep
-// what is marked as theirs.
+// orphansOf finds the orphans without a mark when a scope ends; nil if there are none, as with
+// cgroups. They may be another scope's, so the last scope takes them. Scopes of fork servers live
+// on, and keep what is marked as theirs.
 func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil
@@ -93,7 +93,8 @@ func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	})
 }
 
-// others returns the scopes of fork servers that live beside one that ends, and whether other scopes do.
+// others returns the scopes of fork servers that live beside one that ends, and whether other
+// scopes do.
 func (s *Supervisor) others(ending *Scope) (servers []*Scope, others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

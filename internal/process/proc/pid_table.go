@@ -12,8 +12,8 @@ import (
 
 // pidTable has the processes that were started and not yet reaped.
 type pidTable struct {
-	// forks is held for reading during a fork until the new process is in pids. Forks by a Forker do not
-	// hold it; asked counts them.
+	// forks is held for reading during a fork until the new process is in pids. Forks by a Forker
+	// do not hold it; asked counts them.
 	forks sync.RWMutex
 	mu    sync.Mutex
 	pids  map[int]bool
@@ -40,7 +40,8 @@ func (t *pidTable) claim(pid int) bool {
 	return !known
 }
 
-// reap reaps a child that has exited. The table forgets it first, while the number is still its own.
+// reap reaps a child that has exited. The table forgets it first, while the number is still its
+// own.
 func (t *pidTable) reap(pid int) {
 	t.mu.Lock()
 	delete(t.pids, pid)
@@ -60,9 +61,10 @@ func (t *pidTable) asking(n int) {
 	t.asked += n
 }
 
-// knows reports whether this supervisor has started a process that the caller has seen. So the fork, if
-// it is one, has begun, and the process is in the table once no fork is in flight. A Forker may take
-// long, and knows does not wait for it: while one is at work, all processes in a known session count.
+// knows reports whether this supervisor has started a process that the caller has seen. So the
+// fork, if it is one, has begun, and the process is in the table once no fork is in flight. A
+// Forker may take long, and knows does not wait for it: while one is at work, all processes in a
+// known session count.
 func (t *pidTable) knows(st procfs.Stat) bool {
 	t.forks.Lock()
 	defer t.forks.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// codeUnknown is the exit code of a process that another part of the program has reaped: an unknown end
-// is never a success.
+// codeUnknown is the exit code of a process that another part of the program has reaped: an unknown
+// end is never a success.
 const codeUnknown = 255
 
 // Process is one process that was started, without its descendants.
@@ -24,8 +24,8 @@ type Process struct {
 	unforked error
 }
 
-// Kept returns a process that the keeper supervises, and whether a Forker made it, or why not. The caller
-// must call end once, with how and when the process ended.
+// Kept returns a process that the keeper supervises, and whether a Forker made it, or why not. The
+// caller must call end once, with how and when the process ended.
 func Kept(pid int, forked bool, unforked error) (p *Process, end func(report.Exit, time.Time)) {
 	p = &Process{pid: pid, forked: forked, unforked: unforked, done: make(chan struct{})}
 	return p, func(exit report.Exit, at time.Time) {
@@ -34,11 +34,12 @@ func Kept(pid int, forked bool, unforked error) (p *Process, end func(report.Exi
 	}
 }
 
-// Pid is the number of the process, its session and its group. It is not reused before the scope has
-// ended.
+// Pid is the number of the process, its session and its group. It is not reused before the scope
+// has ended.
 func (p *Process) Pid() int { return p.pid }
 
-// Forked reports whether the command's Forker made the process, and why it did not. Both are zero without one.
+// Forked reports whether the command's Forker made the process, and why it did not. Both are zero
+// without one.
 func (p *Process) Forked() (bool, error) { return p.forked, p.unforked }
 
 // Done is closed when the process has exited. Descendants may live on.
@@ -56,8 +57,8 @@ func (p *Process) At() time.Time {
 	return p.at
 }
 
-// wait waits until the process exits, and leaves it a zombie. It occupies a thread only where the kernel
-// has no pidfds.
+// wait waits until the process exits, and leaves it a zombie. It occupies a thread only where the
+// kernel has no pidfds.
 func (p *Process) wait(explain func(*Process)) {
 	if !p.handle.Pinned() {
 		p.handle = procfs.Open(p.pid)

@@ -78,7 +78,8 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// TestProofBehindAQueue comes after all that was written, which the peer reads late, and says things itself meanwhile.
+// TestProofBehindAQueue comes after all that was written, which the peer reads late, and says
+// things itself meanwhile.
 func TestProofBehindAQueue(t *testing.T) {
 	ours, peer := connection(t)
 	must(t, ours.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))

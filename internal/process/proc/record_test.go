@@ -30,7 +30,8 @@ func recordsLeft(t *testing.T) []string {
 	return names
 }
 
-// Of a supervisor and a guardian that were killed at once, the next supervisor ends what they left before it starts anything.
+// Of a supervisor and a guardian that were killed at once, the next supervisor ends what they left
+// before it starts anything.
 func TestNextSupervisorEndsWhatIsLeft(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		p.Script = left
@@ -70,7 +71,8 @@ func TestNextSupervisorActsForAStoppedGuardian(t *testing.T) {
 func endedByNext(t *testing.T, h *killable, out *output) {
 	t.Helper()
 	newSupervisor(t, Options{})
-	// The kernel may close what a dead process had open a moment after its death; what lives does so for 1,000 s.
+	// The kernel may close what a dead process had open a moment after its death; what lives does
+	// so for 1,000 s.
 	if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, int(patience.Milliseconds())); err != nil || n != 1 {
 		t.Errorf("a process of an earlier supervisor lives when there is a new one: poll gives %d, %v", n, err)
 	}
@@ -80,7 +82,8 @@ func endedByNext(t *testing.T, h *killable, out *output) {
 	}
 }
 
-// The processes of a container that is gone cannot be seen, but its cgroup can, where it was not one of its own.
+// The processes of a container that is gone cannot be seen, but its cgroup can, where it was not
+// one of its own.
 func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
 	needCgroup(t)
 	home := cgroup.MakeHome()
@@ -115,7 +118,8 @@ func TestNextSupervisorSparesTheLiving(t *testing.T) {
 	})
 }
 
-// Supervisors that come and go at the same time take no record of a living one for that of a dead one.
+// Supervisors that come and go at the same time take no record of a living one for that of a dead
+// one.
 func TestRecordsOfSupervisorsThatStartTogether(t *testing.T) {
 	before := len(recordsLeft(t))
 	var wg sync.WaitGroup

@@ -79,9 +79,9 @@ func plain(name string) string {
 // Env returns the variable, NAME=value, that marks every process of the scope. Start adds it.
 func (sc *Scope) Env() string { return sc.marker }
 
-// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as long
-// as the kernel takes to fork and exec. Several goroutines may call it; two per CPU use the machine
-// fully.
+// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as
+// long as the kernel takes to fork and exec. Several goroutines may call it; two per CPU use the
+// machine fully.
 func (sc *Scope) Start(c Command) (*Process, error) {
 	files, path, fail := prepare(&c, sc.sup.null)
 	if fail != nil {
@@ -194,9 +194,9 @@ type Member struct {
 	Name   string
 	// State is the kernel's letter: R, S, D, T, t (proc_pid_stat(5)). A zombie is no member.
 	State byte
-	// CPU is the processor time of the process and of its children that have ended. Faults are the pages
-	// that they have touched first: a process that computes touches some all the time, and one that spins
-	// in a wait does not.
+	// CPU is the processor time of the process and of its children that have ended. Faults are the
+	// pages that they have touched first: a process that computes touches some all the time, and
+	// one that spins in a wait does not.
 	CPU    time.Duration
 	Faults uint64
 	// IO counts bytes of read(2), write(2) and the like, on files and pipes; 0 if unknown.
@@ -208,8 +208,8 @@ type Member struct {
 // Members returns the living processes in the sessions of those that were started, in no order.
 func (sc *Scope) Members() ([]Member, error) { return members(sc.trail()) }
 
-// Members returns the living processes in the sessions of leaders, which another process has started
-// since an epoch.
+// Members returns the living processes in the sessions of leaders, which another process has
+// started since an epoch.
 func Members(leaders []int, since Epoch) ([]Member, error) {
 	return members(sweep.Trail{Sessions: leaders, Since: since})
 }

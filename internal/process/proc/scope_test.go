@@ -165,7 +165,8 @@ func TestNoStrayOutlivesStop(t *testing.T) {
 	})
 }
 
-// endFD closes the write end and returns the read end, which is readable once no other writer lives.
+// endFD closes the write end and returns the read end, which is readable once no other writer
+// lives.
 func endFD(o *output) int32 {
 	o.w.Close()
 	var number int32
@@ -310,7 +311,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	must(t, in.w.Close())
-	// A pidfd says POLLIN when the process is a zombie, and POLLHUP when it is reaped (Linux 6.9 and later).
+	// A pidfd says POLLIN when the process is a zombie, and POLLHUP when it is reaped (Linux 6.9
+	// and later).
 	fds := []unix.PollFd{{Fd: int32(fd)}}
 	if n, err := unix.Poll(fds, int(patience.Milliseconds())); n != 1 || fds[0].Revents&unix.POLLHUP == 0 {
 		t.Errorf("orphan %d is not reaped: poll gives %d, %v, events %#x", orphan, n, err, fds[0].Revents)

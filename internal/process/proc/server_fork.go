@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// forkByServer has the command's Forker make the process. Only signals and stops of this scope wait for
-// that.
+// forkByServer has the command's Forker make the process. Only signals and stops of this scope wait
+// for that.
 func (sc *Scope) forkByServer(c *Command, files []uintptr) (p *Process, err error) {
 	sc.asking.RLock()
 	defer sc.asking.RUnlock()
@@ -50,13 +50,13 @@ func (p *Process) discard() {
 	go p.wait(func(*Process) {})
 }
 
-// admit adds a process that a Forker says is a fork of its server, if it can be one. A server may be
-// another user's process and claim anything, but this process, which may be root's, signals, moves and
-// kills what it admits.
+// admit adds a process that a Forker says is a fork of its server, if it can be one. A server may
+// be another user's process and claim anything, but this process, which may be root's, signals,
+// moves and kills what it admits.
 //
 // Until it is reaped, a child of this process keeps its number. No process is reaped that is in the
-// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So what is found
-// out about the number holds for as long as the process is in the scope.
+// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So what is
+// found out about the number holds for as long as the process is in the scope.
 func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
 	h := procfs.Open(pid)
 	err := sc.sup.checkFork(h, as)
@@ -129,8 +129,8 @@ func (s *Supervisor) serving(session int) bool {
 	return slices.ContainsFunc(servers, func(sc *Scope) bool { return slices.Contains(sc.trail().Sessions, session) })
 }
 
-// collect ends and reaps forks of the scope's servers that no Forker has admitted: they are still in the
-// servers' sessions. A subreaper reaps them anyway.
+// collect ends and reaps forks of the scope's servers that no Forker has admitted: they are still
+// in the servers' sessions. A subreaper reaps them anyway.
 func (sc *Scope) collect(deadline time.Time) error {
 	if !sc.serves.Load() || sc.sup.opts.Subreaper {
 		return nil

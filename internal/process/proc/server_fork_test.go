@@ -65,7 +65,8 @@ func TestSlowForker(t *testing.T) {
 	})
 }
 
-// parent is a server that makes a child of its own parent, which reads its input, and says the numbers of that and of a thread.
+// parent is a server that makes a child of its own parent, which reads its input, and says the
+// numbers of that and of a thread.
 func parent() {
 	child, err := syscall.ForkExec("/bin/cat", []string{"cat"}, &syscall.ProcAttr{
 		Files: []uintptr{0, 2, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT},
@@ -99,7 +100,8 @@ func (n *namer) Fork(c *Command, _ []string, _ []uintptr, _ int) (pid int, run f
 	return 0, nil, errors.New("it cannot")
 }
 
-// A scope has no process that its Forker cannot have made, whatever the Forker is told by its server.
+// A scope has no process that its Forker cannot have made, whatever the Forker is told by its
+// server.
 func TestForksThatAreNone(t *testing.T) {
 	s := newSupervisor(t, Options{Subreaper: true})
 	in, words := newOutput(t), newOutput(t)
@@ -184,7 +186,8 @@ func waitKilled(cmd *exec.Cmd) error {
 	return nil
 }
 
-// A process of which others are forked may outlive all scopes, and what it has marked stays with it; an orphan without a mark does not.
+// A process of which others are forked may outlive all scopes, and what it has marked stays with
+// it; an orphan without a mark does not.
 func TestOrphansBesideAServer(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		s := newSupervisor(t, opts)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that
-// forked ends, so these threads end only with the supervisor, when no rank is left.
+// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread
+// that forked ends, so these threads end only with the supervisor, when no rank is left.
 type thread struct {
 	// all is the thread's set of CPUs before it bound a rank; err is why that is unknown.
 	all   unix.CPUSet
@@ -31,8 +31,8 @@ func spawn(work <-chan func(*thread)) {
 	}
 }
 
-// fork starts c as path. From its first instant the child has the death signal, a new session and the
-// cgroup.
+// fork starts c as path. From its first instant the child has the death signal, a new session and
+// the cgroup.
 func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir:   c.Dir,
@@ -67,7 +67,8 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	return r.pid, r.fail
 }
 
-// bind gives the thread the CPUs that its next child inherits: all that it may use if cpus is empty.
+// bind gives the thread the CPUs that its next child inherits: all that it may use if cpus is
+// empty.
 func (t *thread) bind(cpus []int) error {
 	if len(cpus) == 0 && !t.bound {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// Signal sends a signal to those processes of each process group that catch it, or to the whole group if
-// none does. That includes processes whose Start has not returned yet.
+// Signal sends a signal to those processes of each process group that catch it, or to the whole
+// group if none does. That includes processes whose Start has not returned yet.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -57,11 +57,11 @@ func (sc *Scope) living(f func(*Process)) {
 	}
 }
 
-// Stop sends SIGCONT, and unless they have had it already a signal, to the processes of each rank that
-// can act on it, see [Process.ask]. When these have ended, the rest of the rank gets SIGTERM. Stop waits
-// until all processes in these groups have exited or the grace period is over, and kills what is left.
-// It returns when the scope is empty; the error names processes that outlive SIGKILL for two minutes. No
-// process can be started any more.
+// Stop sends SIGCONT, and unless they have had it already a signal, to the processes of each rank
+// that can act on it, see [Process.ask]. When these have ended, the rest of the rank gets SIGTERM.
+// Stop waits until all processes in these groups have exited or the grace period is over, and kills
+// what is left. It returns when the scope is empty; the error names processes that outlive SIGKILL
+// for two minutes. No process can be started any more.
 func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()
@@ -91,8 +91,8 @@ func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error
 	return sc.end()
 }
 
-// Kill kills everything at once, and ends the grace period of a Stop that is under way. It returns as
-// Stop does.
+// Kill kills everything at once, and ends the grace period of a Stop that is under way. It returns
+// as Stop does.
 func (sc *Scope) Kill() error {
 	sc.bar()
 	sc.hurry()
@@ -131,8 +131,8 @@ func (sc *Scope) bar() {
 	sc.barred = true
 }
 
-// awaitLeaders waits for all processes that were started, and returns false if the deadline or rush came
-// first.
+// awaitLeaders waits for all processes that were started, and returns false if the deadline or rush
+// came first.
 func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -148,8 +148,8 @@ func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	return true
 }
 
-// awaitGroups waits for the rest of the groups that got SIGTERM: a shell dies of it at once, while the
-// training program that it started still writes its checkpoint.
+// awaitGroups waits for the rest of the groups that got SIGTERM: a shell dies of it at once, while
+// the training program that it started still writes its checkpoint.
 func (sc *Scope) awaitGroups(deadline time.Time) {
 	found := sc.trail()
 	for {
@@ -171,8 +171,8 @@ func (sc *Scope) end() error {
 	deadline := time.Now().Add(procfs.KillLimit)
 	found := sc.trail()
 	err := found.Kill()
-	// When the leaders are dead, the cgroup is often empty too, but the kernel delays the event that says
-	// so by up to 10 ms.
+	// When the leaders are dead, the cgroup is often empty too, but the kernel delays the event
+	// that says so by up to 10 ms.
 	if !sc.awaitLeaders(deadline, nil) {
 		err = procfs.Survivors(nil)
 	}

@@ -12,14 +12,15 @@ import (
 )
 
 // A signal to a whole process group harms a rank whose processes depend on each other: data loader
-// workers die of SIGTERM at once, and the trainer dies of their death instead of saving. So a signal
-// goes to the process that can act on it: the leader, or if the leader does not catch the signal (a
-// shell, conda run, numactl), the topmost descendants that do. The rest gets SIGTERM once these have
-// ended. If no process catches the signal, the whole group gets it.
+// workers die of SIGTERM at once, and the trainer dies of their death instead of saving. So a
+// signal goes to the process that can act on it: the leader, or if the leader does not catch the
+// signal (a shell, conda run, numactl), the topmost descendants that do. The rest gets SIGTERM once
+// these have ended. If no process catches the signal, the whole group gets it.
 //
-// A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start others (bash, uv, a launcher
-// in Python) rely on that: they catch these two, wait for the other program, and do not pass them on. So
-// the whole group gets them, and the rest gets SIGTERM once the processes that catch them have ended.
+// A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start others (bash, uv, a
+// launcher in Python) rely on that: they catch these two, wait for the other program, and do not
+// pass them on. So the whole group gets them, and the rest gets SIGTERM once the processes that
+// catch them have ended.
 
 // fromTerminal reports whether programs expect a signal to reach the whole process group.
 func fromTerminal(sig unix.Signal) bool { return sig == unix.SIGINT || sig == unix.SIGQUIT }
@@ -73,8 +74,8 @@ func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
 }
 
 // ask sends a signal to those processes of a rank that can act on it, unless they have had it, and
-// returns them. It returns nil if no process can act on the signal: then the whole group gets SIGTERM,
-// which ends programs without a handler, even if they ignore the other signal.
+// returns them. It returns nil if no process can act on the signal: then the whole group gets
+// SIGTERM, which ends programs without a handler, even if they ignore the other signal.
 func (p *Process) ask(sig unix.Signal, heard bool, f func() family) []procfs.Handle {
 	found := p.recipients(sig, f)
 	switch {
@@ -110,7 +111,8 @@ func (p *Process) recipients(sig unix.Signal, f func() family) []procfs.Stat {
 	return f().topmost(p.pid, sig)
 }
 
-// signalGroup ignores groups that have ended, and those that the kernel does not let this process signal.
+// signalGroup ignores groups that have ended, and those that the kernel does not let this process
+// signal.
 func (p *Process) signalGroup(sig unix.Signal) { _ = unix.Kill(-p.pid, sig) }
 
 // open opens a handle on each process that still lives.

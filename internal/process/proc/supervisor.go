@@ -9,13 +9,14 @@
 //     supervisor adopts as their subreaper. A process then escapes only if it has left its session,
 //     cleared its environment and lost its parent, and if the supervisor is no subreaper or was killed.
 //
-// If the supervisor's process dies, even by SIGKILL, PR_SET_PDEATHSIG kills the ranks, and the guardian,
-// a small helper process ("rankguard"), kills all scopes. If both die at once, the next supervisor of
-// the user on the machine does so before it starts anything. The guardian also keeps a lease, see
-// [Supervisor.Renew], and proves the death of all ranks to peers, see [Supervisor.Hold].
+// If the supervisor's process dies, even by SIGKILL, PR_SET_PDEATHSIG kills the ranks, and the
+// guardian, a small helper process ("rankguard"), kills all scopes. If both die at once, the next
+// supervisor of the user on the machine does so before it starts anything. The guardian also keeps
+// a lease, see [Supervisor.Renew], and proves the death of all ranks to peers, see
+// [Supervisor.Hold].
 //
-// A rank that has exited stays a zombie until its scope ends: its number also names its session and its
-// process group, and must not be reused.
+// A rank that has exited stays a zombie until its scope ends: its number also names its session and
+// its process group, and must not be reused.
 package proc
 
 import (
@@ -44,23 +45,23 @@ type Epoch = procfs.Epoch
 // NewEpoch returns the epoch that begins now.
 func NewEpoch() Epoch { return procfs.NewEpoch() }
 
-// BootTime returns the time by CLOCK_BOOTTIME, which advances while the machine sleeps and while this
-// process is stopped.
+// BootTime returns the time by CLOCK_BOOTTIME, which advances while the machine sleeps and while
+// this process is stopped.
 func BootTime() time.Duration { return procfs.BootTime() }
 
-// Holds reports whether cgroups hold the descendants of ranks together here. Without them, a process
-// that leaves its session and clears its environment is found as an orphan while this process lives, but
-// not after a kill -9 of it.
+// Holds reports whether cgroups hold the descendants of ranks together here. Without them, a
+// process that leaves its session and clears its environment is found as an orphan while this
+// process lives, but not after a kill -9 of it.
 func Holds() bool { return cgroup.Usable() }
 
 // Options are a supervisor's choices.
 type Options struct {
-	// Subreaper says that all children of the calling process are the supervisor's. It then adopts the
-	// orphans of its ranks (PR_SET_CHILD_SUBREAPER), and reaps every child in another session than its
-	// own. Leave it false in a program that starts other processes with Setsid.
+	// Subreaper says that all children of the calling process are the supervisor's. It then adopts
+	// the orphans of its ranks (PR_SET_CHILD_SUBREAPER), and reaps every child in another session
+	// than its own. Leave it false in a program that starts other processes with Setsid.
 	Subreaper bool
-	// Warn is called, on any goroutine, when something went wrong that fails no call, such as the death
-	// of the guardian. Nil discards.
+	// Warn is called, on any goroutine, when something went wrong that fails no call, such as the
+	// death of the guardian. Nil discards.
 	Warn func(error)
 
 	// noCgroup makes the supervisor behave as on a machine where no cgroup is writable.
@@ -88,13 +89,15 @@ type Supervisor struct {
 	closed bool
 	// scopes are those that are not closed; true for those that have not ended.
 	scopes map[*Scope]bool
-	// unswept says that a scope ended while others lived, so that unmarked orphans of it may be left.
+	// unswept says that a scope ended while others lived, so that unmarked orphans of it may be
+	// left.
 	unswept bool
 }
 
-// New returns a supervisor without scopes. Its guardian starts in the background. New first ends what
-// earlier supervisors of this user have left on this machine, if they were killed together with their
-// guardians. It fails if that outlives SIGKILL, or if the kernel refuses what supervision needs.
+// New returns a supervisor without scopes. Its guardian starts in the background. New first ends
+// what earlier supervisors of this user have left on this machine, if they were killed together
+// with their guardians. It fails if that outlives SIGKILL, or if the kernel refuses what
+// supervision needs.
 func New(opts Options) (*Supervisor, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(error) {}
@@ -138,8 +141,8 @@ func New(opts Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Scope returns a new scope without processes; name is for people. It fails if the cgroup of the scope
-// cannot be made.
+// Scope returns a new scope without processes; name is for people. It fails if the cgroup of the
+// scope cannot be made.
 func (s *Supervisor) Scope(name string) (*Scope, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,9 +159,9 @@ func (s *Supervisor) Scope(name string) (*Scope, error) {
 	return sc, nil
 }
 
-// Renew gives all ranks a lease from now on: the guardian kills every scope unless Renew is called again
-// in time. 0 ends the lease. The time counts while the machine sleeps or is paused (CLOCK_BOOTTIME), and
-// while this process is stopped.
+// Renew gives all ranks a lease from now on: the guardian kills every scope unless Renew is called
+// again in time. 0 ends the lease. The time counts while the machine sleeps or is paused
+// (CLOCK_BOOTTIME), and while this process is stopped.
 func (s *Supervisor) Renew(lease time.Duration) {
 	if lease <= 0 {
 		s.guard.Renew(0)
@@ -167,9 +170,9 @@ func (s *Supervisor) Renew(lease time.Duration) {
 	s.guard.Renew(BootTime() + lease)
 }
 
-// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. Once this
-// process has died, or closed the supervisor, and no rank lives, each of them ends with the proof of
-// that. Until then this process may use them freely.
+// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. Once
+// this process has died, or closed the supervisor, and no rank lives, each of them ends with the
+// proof of that. Until then this process may use them freely.
 func (s *Supervisor) Hold(files ...*os.File) error {
 	if len(files) > guardian.MaxHeld {
 		return fmt.Errorf("hold %d files: %d at most", len(files), guardian.MaxHeld)
@@ -187,13 +190,13 @@ func (s *Supervisor) Hold(files ...*os.File) error {
 	return nil
 }
 
-// Proof is what held sockets end with. If the kernel killed this process for want of memory, they end
-// with a text whose SHA-256 is the proof. A peer that knows the proof believes no other end: a firewall
-// or a proxy may end a connection too.
+// Proof is what held sockets end with. If the kernel killed this process for want of memory, they
+// end with a text whose SHA-256 is the proof. A peer that knows the proof believes no other end: a
+// firewall or a proxy may end a connection too.
 func (s *Supervisor) Proof() [32]byte { return s.guard.Proof() }
 
-// Duplicate returns another descriptor of an open file, and leaves the file non-blocking, which File.Fd
-// would not.
+// Duplicate returns another descriptor of an open file, and leaves the file non-blocking, which
+// File.Fd would not.
 func Duplicate(f syscall.Conn) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -205,8 +208,8 @@ func Duplicate(f syscall.Conn) (fd int, err error) {
 }
 
 // Close kills what is left, waits until nothing lives, ends the guardian and the held sockets, and
-// removes the cgroups. If processes outlive SIGKILL for two minutes, it names them, and the guardian
-// stays with them.
+// removes the cgroups. If processes outlive SIGKILL for two minutes, it names them, and the
+// guardian stays with them.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	closed := s.closed

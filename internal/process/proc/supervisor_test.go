@@ -61,7 +61,8 @@ func withRecords(m *testing.M) int {
 	return code
 }
 
-// plan is what a helper process, a supervisor that a test can kill, shall do. Its ranks write to its descriptor 3.
+// plan is what a helper process, a supervisor that a test can kill, shall do. Its ranks write to
+// its descriptor 3.
 type plan struct {
 	Script   string
 	NoCgroup bool
@@ -74,7 +75,8 @@ type plan struct {
 	Eat bool
 }
 
-// superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it is killed.
+// superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it
+// is killed.
 func superviseHelper(text string) {
 	check := func(err error) {
 		if err != nil {
@@ -140,7 +142,8 @@ func shell(script string, out *os.File) Command {
 	}
 }
 
-// output is a pipe whose end all descendants of a rank hold: its end of file says that all are dead.
+// output is a pipe whose end all descendants of a rank hold: its end of file says that all are
+// dead.
 type output struct {
 	t *testing.T
 	r *bufio.Reader
@@ -166,7 +169,8 @@ func (o *output) line() string {
 	return strings.TrimSpace(line)
 }
 
-// end closes this process's copy of the write end, waits until the last holder is dead, and returns what there was to read.
+// end closes this process's copy of the write end, waits until the last holder is dead, and returns
+// what there was to read.
 func (o *output) end() string {
 	o.t.Helper()
 	o.w.Close()

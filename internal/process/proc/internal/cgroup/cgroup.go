@@ -27,7 +27,8 @@ const homePrefix = "golaunch-"
 
 // Mount is where a hierarchy of cgroups is mounted.
 type Mount struct {
-	// Point is the directory of the mount, Own the directory of this process's cgroup in or below it.
+	// Point is the directory of the mount, Own the directory of this process's cgroup in or below
+	// it.
 	Point, Own string
 }
 
@@ -90,8 +91,8 @@ func parseMount(cgroups, mounts, controller string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// outside reports whether a path leads out of this process's cgroup namespace, and so out of the limits
-// of its container.
+// outside reports whether a path leads out of this process's cgroup namespace, and so out of the
+// limits of its container.
 func outside(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
 // ownPath reads /proc/self/cgroup: "0::/path" for v2, "4:memory:/path" for v1.
@@ -115,8 +116,8 @@ func isHierarchy(fstype, options, controller string) bool {
 // Home is the cgroup of a supervisor.
 type Home struct{ Dir string }
 
-// MakeHome makes a cgroup below this process's own. It returns nil where that is impossible or useless:
-// without permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
+// MakeHome makes a cgroup below this process's own. It returns nil where that is impossible or
+// useless: without permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
 func MakeHome() *Home {
 	m, ok := FindMount("")
 	if !ok || unix.Access(filepath.Join(m.Own, "cgroup.procs"), unix.W_OK) != nil {
@@ -155,14 +156,15 @@ func (h *Home) Make(n int, name string) (dir string, fd int, err error) {
 	return dir, fd, nil
 }
 
-// Kill sends SIGKILL to everything in a cgroup and below it, even to processes that are being forked. A
-// removed cgroup is empty.
+// Kill sends SIGKILL to everything in a cgroup and below it, even to processes that are being
+// forked. A removed cgroup is empty.
 func Kill(dir string) error {
 	err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 	return Gone(err)
 }
 
-// SetFrozen stops everything in a cgroup and below it, or lets it go on (cgroup v2, since Linux 5.2).
+// SetFrozen stops everything in a cgroup and below it, or lets it go on (cgroup v2, since Linux
+// 5.2).
 func SetFrozen(dir string, frozen bool) error {
 	state := "0"
 	if frozen {
@@ -239,8 +241,8 @@ func Gone(err error) error {
 	return err
 }
 
-// ProcessRoom returns how many more processes this cgroup and those above it allow, and which limit says
-// so.
+// ProcessRoom returns how many more processes this cgroup and those above it allow, and which limit
+// says so.
 func ProcessRoom() (room int, why string) {
 	room = math.MaxInt
 	for _, controller := range []string{"", "pids"} {

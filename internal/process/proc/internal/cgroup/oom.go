@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// OOMCounter counts the processes of a memory cgroup that the kernel killed for want of memory. It does
-// not know which they were.
+// OOMCounter counts the processes of a memory cgroup that the kernel killed for want of memory. It
+// does not know which they were.
 type OOMCounter struct {
 	file string
 	mu   sync.Mutex
@@ -17,8 +17,8 @@ type OOMCounter struct {
 }
 
 // NewOOMCounter counts from now on. It reads memory.events of the nearest cgroup with the memory
-// controller at or above dir (this process's own if that is empty), or memory.oom_control of cgroup v1,
-// or nothing.
+// controller at or above dir (this process's own if that is empty), or memory.oom_control of cgroup
+// v1, or nothing.
 func NewOOMCounter(dir string) *OOMCounter {
 	c := &OOMCounter{file: oomFile(dir)}
 	c.Reset()
@@ -66,8 +66,8 @@ func (c *OOMCounter) read() uint64 {
 	return 0
 }
 
-// Claim reports whether there is an OOM kill that no other call has claimed. The kernel counts before
-// it kills.
+// Claim reports whether there is an OOM kill that no other call has claimed. The kernel counts
+// before it kills.
 func (c *OOMCounter) Claim() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// sendLimit is how long a message may wait for a guardian that does not read. That one is replaced.
+	// sendLimit is how long a message may wait for a guardian that does not read. That one is
+	// replaced.
 	sendLimit = 5 * time.Second
 	// stoppedLimit is how long a guardian may be stopped while its owner runs.
 	stoppedLimit = time.Second
@@ -48,8 +49,8 @@ type Options struct {
 // Guard is the owner's side: what a guardian must know, and the process that now knows it.
 type Guard struct {
 	opts Options
-	// starved is the proof that all are dead and that the kernel killed the owner for want of memory.
-	// proof, its hash, is the proof for any other death.
+	// starved is the proof that all are dead and that the kernel killed the owner for want of
+	// memory. proof, its hash, is the proof for any other death.
 	starved, proof [32]byte
 	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
 	lease atomic.Int64
@@ -128,8 +129,8 @@ func (g *Guard) run() {
 	}
 }
 
-// awaitEnd returns why a guardian guards no more. One that stays stopped would never kill the ranks;
-// it is killed.
+// awaitEnd returns why a guardian guards no more. One that stays stopped would never kill the
+// ranks; it is killed.
 func (g *Guard) awaitEnd(pid int) error {
 	for {
 		state, err := procfs.Wait(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
@@ -151,8 +152,8 @@ func (g *Guard) awaitEnd(pid int) error {
 // codeUnknown is the exit code if another part of the program has reaped the guardian.
 const codeUnknown = 255
 
-// staysStopped gives a guardian a second to go on while its owner runs: a scheduler that suspends a job
-// stops one process after the other, and another guardian would not be stopped.
+// staysStopped gives a guardian a second to go on while its owner runs: a scheduler that suspends a
+// job stops one process after the other, and another guardian would not be stopped.
 func (g *Guard) staysStopped(pid int) bool {
 	for {
 		begin := procfs.BootTime()
@@ -231,8 +232,8 @@ func (g *Guard) start() (sock, pid int, err error) {
 	return pair[0], pid, nil
 }
 
-// Close ends the guardian, which has nothing left to guard, and ends the held sockets with the proof of
-// that.
+// Close ends the guardian, which has nothing left to guard, and ends the held sockets with the
+// proof of that.
 func (g *Guard) Close() {
 	<-g.first
 	g.mu.Lock()

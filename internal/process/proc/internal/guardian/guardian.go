@@ -36,9 +36,9 @@ const (
 	maxMessage = 32 << 10
 )
 
-// A program that contains this package is its own guardian when it is started as one. init runs before
-// main, and before the packages that import this one are initialized, so that a guardian starts fast
-// and stays small.
+// A program that contains this package is its own guardian when it is started as one. init runs
+// before main, and before the packages that import this one are initialized, so that a guardian
+// starts fast and stays small.
 func init() {
 	if helper.Is(Name) {
 		newGuardian().run()
@@ -54,10 +54,11 @@ type guardian struct {
 	held []int
 	// starved proves that all are dead and that the kernel killed the owner for want of memory.
 	starved []byte
-	// oom knows the kills for want of memory until the last renewal of the lease. If the owner is dead
-	// and there is a later one, that was the owner.
+	// oom knows the kills for want of memory until the last renewal of the lease. If the owner is
+	// dead and there is a later one, that was the owner.
 	oom *cgroup.OOMCounter
-	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or empty.
+	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or
+	// empty.
 	home, record string
 	// since is older than all ranks.
 	since  procfs.Epoch
@@ -110,8 +111,8 @@ func (g *guardian) run() {
 }
 
 const (
-	// oversleep is how long after the end of the lease a guardian wakes that was paused, perhaps with
-	// its machine.
+	// oversleep is how long after the end of the lease a guardian wakes that was paused, perhaps
+	// with its machine.
 	oversleep = 250 * time.Millisecond
 	// reprieveTime is how long its owner then has to renew the lease.
 	reprieveTime = 2 * time.Second
@@ -119,9 +120,9 @@ const (
 
 func (g *guardian) overslept() bool { return g.end != 0 && procfs.BootTime()-g.end > oversleep }
 
-// reprieve freezes the ranks and waits for the lease to be renewed: a coordinator that was paused too
-// has given no rank away. It returns false without a cgroup, where ranks cannot be frozen: they might
-// run beside those that have replaced them.
+// reprieve freezes the ranks and waits for the lease to be renewed: a coordinator that was paused
+// too has given no rank away. It returns false without a cgroup, where ranks cannot be frozen: they
+// might run beside those that have replaced them.
 func (g *guardian) reprieve() bool {
 	if g.home == "" || cgroup.SetFrozen(g.home, true) != nil {
 		return false
@@ -181,8 +182,8 @@ func (g *guardian) obey(words []string, files []int) {
 	}
 }
 
-// lease sets the end of the lease, by CLOCK_BOOTTIME; 0 is never. The timer fires at once if the end
-// has passed.
+// lease sets the end of the lease, by CLOCK_BOOTTIME; 0 is never. The timer fires at once if the
+// end has passed.
 func (g *guardian) lease(end time.Duration) {
 	g.end = end
 	g.oom.Reset()
@@ -192,8 +193,8 @@ func (g *guardian) lease(end time.Duration) {
 	}
 }
 
-// expire kills the ranks of an owner that did not renew its lease. The guardian stays for ranks that
-// the owner may start when it goes on.
+// expire kills the ranks of an owner that did not renew its lease. The guardian stays for ranks
+// that the owner may start when it goes on.
 func (g *guardian) expire() {
 	var ticks [8]byte
 	if _, err := unix.Read(g.timer, ticks[:]); err != nil {

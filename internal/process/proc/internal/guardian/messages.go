@@ -13,8 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// send sends a message to the guardian, with files. A guardian that cannot take it is dead or is killed
-// here. Its successor is told everything: so the state that a message is about changes first.
+// send sends a message to the guardian, with files. A guardian that cannot take it is dead or is
+// killed here. Its successor is told everything: so the state that a message is about changes
+// first.
 func (g *Guard) send(fds []int, words ...string) {
 	if g.sock < 0 {
 		return
@@ -72,7 +73,8 @@ func (g *Guard) Drop(marker string) {
 	g.send(nil, "drop", marker)
 }
 
-// Renew sets the end of the lease, by CLOCK_BOOTTIME: the guardian kills all ranks then. 0 is never.
+// Renew sets the end of the lease, by CLOCK_BOOTTIME: the guardian kills all ranks then. 0 is
+// never.
 func (g *Guard) Renew(end time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,7 +88,8 @@ func (g *Guard) Expired(now time.Duration) bool {
 	return end != 0 && int64(now) > end
 }
 
-// Hold replaces the sockets that end with the proof once no rank lives: MaxHeld at most. It owns them.
+// Hold replaces the sockets that end with the proof once no rank lives: MaxHeld at most. It owns
+// them.
 func (g *Guard) Hold(fds []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

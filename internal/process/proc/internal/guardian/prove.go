@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProofLimit bounds the wait for peers to take the proof. The kernel delivers the rest. It is a variable
-// for tests.
+// ProofLimit bounds the wait for peers to take the proof. The kernel delivers the rest. It is a
+// variable for tests.
 var ProofLimit = time.Second
 
-// prove ends sockets with a proof, and waits until their peers have ended them too. A socket that is
-// closed earlier, and then receives data, resets the connection, and the proof may be lost.
+// prove ends sockets with a proof, and waits until their peers have ended them too. A socket that
+// is closed earlier, and then receives data, resets the connection, and the proof may be lost.
 func prove(sockets []int, proof []byte) {
 	fds := make([]unix.PollFd, len(sockets))
 	for i, fd := range sockets {

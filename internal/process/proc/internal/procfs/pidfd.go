@@ -16,8 +16,8 @@ var PidfdOpen = unix.PidfdOpen
 // recheck is how long AwaitAll waits for processes where the kernel has no pidfds.
 const recheck = 5 * time.Millisecond
 
-// Handle refers to one process, even if its number is reused. It is a pidfd in the network poller, so
-// that a wait occupies no thread; without pidfds it is the bare number.
+// Handle refers to one process, even if its number is reused. It is a pidfd in the network poller,
+// so that a wait occupies no thread; without pidfds it is the bare number.
 type Handle struct {
 	PID  int
 	file *os.File
@@ -71,14 +71,14 @@ func (h Handle) Exists() error {
 	return errors.Join(err, gone)
 }
 
-// Await waits until the process has exited, and returns false if the deadline of its file came first.
-// Without a pidfd it returns true at once.
+// Await waits until the process has exited, and returns false if the deadline of its file came
+// first. Without a pidfd it returns true at once.
 func (h Handle) Await() bool {
 	return h.file == nil || AwaitFile(h.file, readable) == nil
 }
 
-// AwaitFile waits on a non-blocking file until done returns true, which it asks at each event, or until
-// the file's deadline.
+// AwaitFile waits on a non-blocking file until done returns true, which it asks at each event, or
+// until the file's deadline.
 func AwaitFile(f *os.File, done func(fd uintptr) bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

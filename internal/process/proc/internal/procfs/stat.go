@@ -17,8 +17,8 @@ type Stat struct {
 	PID, PPID, Group, Session int
 	Comm                      string
 	State                     byte
-	// Ticks are processor time in units of Tick, and Faults page faults without a disk. Both include
-	// children that were reaped.
+	// Ticks are processor time in units of Tick, and Faults page faults without a disk. Both
+	// include children that were reaped.
 	Ticks, Faults uint64
 	// Pages are in memory, shared pages included.
 	Pages uint64
@@ -67,8 +67,8 @@ func parseStat(pid int, line []byte) (Stat, bool) {
 			return Stat{}, false
 		}
 	}
-	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14 to
-	// 17, starttime is 22, rss is 24.
+	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14
+	// to 17, starttime is 22, rss is 24.
 	st.Faults, st.Ticks, st.Start, st.Pages = sum(fields, 10, 11), sum(fields, 14, 17), sum(fields, 22, 22), sum(fields, 24, 24)
 	return st, true
 }
@@ -108,8 +108,8 @@ func Status(pid int, name string) string {
 	return ""
 }
 
-// Transferred returns the bytes that a process has read and written (rchar and wchar of /proc/PID/io);
-// 0 if this user may not know.
+// Transferred returns the bytes that a process has read and written (rchar and wchar of
+// /proc/PID/io); 0 if this user may not know.
 func Transferred(pid int) (total uint64) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
 	if err != nil {
@@ -129,8 +129,8 @@ func Transferred(pid int) (total uint64) {
 	return total
 }
 
-// Processes returns the numbers of all processes that may be younger than an epoch, as the given ones
-// are.
+// Processes returns the numbers of all processes that may be younger than an epoch, as the given
+// ones are.
 func Processes(since Epoch, younger []int) ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {

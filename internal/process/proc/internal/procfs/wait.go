@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChildState is how a child of this process has changed: the part of siginfo_t that waitid(2) fills in.
+// ChildState is how a child of this process has changed: the part of siginfo_t that waitid(2) fills
+// in.
 type ChildState struct {
 	signo, errno, Code, _ int32
 	pid, uid, Status      int32
 	_                     [100]byte
 }
 
-// Exited and Stopped are CLD_EXITED and CLD_STOPPED of <signal.h>. The other ways to end are CLD_KILLED
-// and CLD_DUMPED.
+// Exited and Stopped are CLD_EXITED and CLD_STOPPED of <signal.h>. The other ways to end are
+// CLD_KILLED and CLD_DUMPED.
 const (
 	Exited  = 1
 	Stopped = 5

@@ -42,12 +42,12 @@ type Record struct {
 	PIDs string
 }
 
-// Base is where the users' directories with records are. It is the same for all commands of a user on
-// a machine or in a container, whatever their environment.
+// Base is where the users' directories with records are. It is the same for all commands of a user
+// on a machine or in a container, whatever their environment.
 var Base = "/tmp"
 
-// StaleLimit bounds the wait for the end of what an earlier supervisor has left. An agent waits longer
-// for its keeper to start.
+// StaleLimit bounds the wait for the end of what an earlier supervisor has left. An agent waits
+// longer for its keeper to start.
 const StaleLimit = 30 * time.Second
 
 // OpenDir opens the directory of this user's records.
@@ -89,8 +89,8 @@ func New(r Record) *File {
 	if err != nil {
 		return nil
 	}
-	// A supervisor that comes before the lock takes the file for a dead one's and removes it. So the
-	// file must be empty until it is locked.
+	// A supervisor that comes before the lock takes the file for a dead one's and removes it. So
+	// the file must be empty until it is locked.
 	for range 100 {
 		name := strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:8]
 		f, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -152,8 +152,8 @@ func EndStale(deadline time.Time) error {
 	return err
 }
 
-// endStaleOne shares the lock with other supervisors that do the same, so that each waits until nothing
-// lives.
+// endStaleOne shares the lock with other supervisors that do the same, so that each waits until
+// nothing lives.
 func endStaleOne(dir *os.Root, name string, deadline time.Time) error {
 	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -200,7 +200,8 @@ func (r Record) end(deadline time.Time) error {
 	pids, sessions := lineage()
 	left := sweep.Trail{Marker: r.Marker, Since: r.Since}
 	marked := func(st procfs.Stat) bool { return !slices.Contains(pids, st.PID) && left.Owns(st) }
-	// A process that has cleared its environment is found by its session, if a marked one is in it too.
+	// A process that has cleared its environment is found by its session, if a marked one is in it
+	// too.
 	all, err := left.Candidates()
 	if err != nil {
 		return fmt.Errorf("look for what an earlier golaunch has left: %w", err)

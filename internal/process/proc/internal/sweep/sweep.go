@@ -73,7 +73,8 @@ func (t Trail) Kill() error {
 	return cgroup.Kill(t.Cgroup)
 }
 
-// Unmarked are processes that no trail leads to. They are younger than Since, as the known ones are.
+// Unmarked are processes that no trail leads to. They are younger than Since, as the known ones
+// are.
 type Unmarked struct {
 	Match func(procfs.Stat) bool
 	Since procfs.Epoch
