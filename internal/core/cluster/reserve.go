@@ -57,7 +57,8 @@ func (s *State) end(e *entry) {
 		return
 	}
 	result, _ := e.state.Result()
-	s.cancelWithin(e, job.Cancel{Code: result.Code, Why: fmt.Sprintf("reservation %s has ended: %s", e.Job.ID, result.Reason)})
+	why := fmt.Sprintf("reservation %s has ended: %s", e.Job.ID, result.Reason)
+	s.cancelWithin(e, job.Cancel{Code: result.Code, Why: why})
 }
 
 func (s *State) cancelWithin(e *entry, ev job.Cancel) {
@@ -78,7 +79,8 @@ func (s *State) close(e *entry) {
 	res.inner.open = remove(res.inner.open, e, bySubmission)
 	if res.ended && len(res.inner.open) == 0 {
 		result, _ := res.state.Result()
-		s.out.Steps = append(s.out.Steps, Step{Job: res.Job.ID, Actions: []job.Action{job.Finish{Result: result}}, Reason: result.Reason})
+		finish := []job.Action{job.Finish{Result: result}}
+		s.out.Steps = append(s.out.Steps, Step{Job: res.Job.ID, Actions: finish, Reason: result.Reason})
 		s.close(res)
 	}
 }

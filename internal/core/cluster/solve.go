@@ -86,7 +86,9 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 // only leaves the GPUs that a job may have.
 func (e *entry) only(n placement.Node) placement.Node {
 	if e.GPUs != nil {
-		n.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g placement.GPU) bool { return !slices.Contains(e.GPUs, g.Index) })
+		n.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g placement.GPU) bool {
+			return !slices.Contains(e.GPUs, g.Index)
+		})
 	}
 	return n
 }

@@ -30,7 +30,8 @@ func (s *State) Step(ev Event) Outcome {
 	}
 	s.serve()
 	_, told := ev.(Happened)
-	s.out.Stale = told && len(s.out.Leave) == 0 && !slices.ContainsFunc(s.out.Steps, func(st Step) bool { return !st.Stale })
+	counts := func(st Step) bool { return !st.Stale }
+	s.out.Stale = told && len(s.out.Leave) == 0 && !slices.ContainsFunc(s.out.Steps, counts)
 	return s.out
 }
 
@@ -131,7 +132,8 @@ func (s *State) drain(ev Drain) {
 func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
-		if e.state.Has(name) || n != nil && slices.ContainsFunc(n.holders, func(o *entry) bool { return o.queue.reservation == e }) {
+		within := func(o *entry) bool { return o.queue.reservation == e }
+		if e.state.Has(name) || n != nil && slices.ContainsFunc(n.holders, within) {
 			continue
 		}
 		delete(e.leaving, name)

@@ -28,7 +28,9 @@ func (s *State) prepare(u *unit) string {
 		return s.starting(u)
 	}
 	if sl := s.plan.slots[0]; s.master.question == nil && !sl.vacant {
-		s.master.ask(Prepare{Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(sl.Bundles)})
+		s.master.ask(Prepare{
+			Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(sl.Bundles),
+		})
 		s.step.do(*s.master.question)
 	}
 	return s.label(u) + ": " + s.portWait()
@@ -71,7 +73,8 @@ func (s *State) start(u *unit) {
 func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	g := s.share(u, nodeRank)
 	s.step.do(Start{
-		Unit: u.id, Attempt: u.attempt, Group: g, World: s.plan.worldAt(nodeRank, s.spec.Request.GPU), OwnRules: s.spec.Rules != "",
+		Unit: u.id, Attempt: u.attempt, Group: g, World: s.plan.worldAt(nodeRank, s.spec.Request.GPU),
+		OwnRules: s.spec.Rules != "",
 	})
 	return g
 }

@@ -197,7 +197,8 @@ func (s *State) vacateAll(d departure) (text string, stopped bool) {
 
 // vacate stops a unit for a departure, which is no failure.
 func (s *State) vacate(u *unit, d departure) string {
-	u.stopFor(&fault{Failure: report.Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}, departs: true, decided: true})
+	f := report.Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}
+	u.stopFor(&fault{Failure: f, departs: true, decided: true})
 	s.pass(u, Stopping)
 	s.stop(u)
 	return s.settle(u)

@@ -159,7 +159,8 @@ func oddest(all []Still, by func(does string) string) (late map[int]bool, why st
 	for _, r := range all {
 		doing[by(r.Does)]++
 	}
-	usual := slices.MaxFunc(slices.Sorted(maps.Keys(doing)), func(a, b string) int { return cmp.Compare(doing[a], doing[b]) })
+	byCount := func(a, b string) int { return cmp.Compare(doing[a], doing[b]) }
+	usual := slices.MaxFunc(slices.Sorted(maps.Keys(doing)), byCount)
 	if len(doing) == 1 || 2*doing[usual] <= len(all) {
 		return nil, ""
 	}

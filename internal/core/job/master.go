@@ -115,7 +115,8 @@ func (s *State) prepared(ev Prepared) string {
 		return s.unable(0, Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
 	}
 	if ev.Err != "" {
-		f := report.Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
+		why := ev.Node + " has no port for the master: " + ev.Err
+		f := report.Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: why}
 		return s.end(report.Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
 	}
 	s.master.openPort()
@@ -137,7 +138,8 @@ func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
 	f := s.fault(failure(first, sl.Bundles[0])).Failure
-	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
+	why := "job failed: " + also(f.Why, "a restart would not help")
+	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: why, Cause: &f})
 }
 
 // reach asks the nodes of a unit whether they reach the master's port, each once for each port. A

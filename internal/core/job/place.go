@@ -40,7 +40,9 @@ func (p *plan) adopt(chosen placement.Plan, maxRestarts int) {
 		p.slots[i] = slot{Group: g, role: role, roleFirst: p.roles[role]}
 		p.roles[role] += len(g.Bundles)
 	}
-	p.world = World{WorldSize: chosen.WorldSize(), Nodes: len(chosen.Groups), Uniform: uniform(chosen), MaxRestarts: maxRestarts}
+	p.world = World{
+		WorldSize: chosen.WorldSize(), Nodes: len(chosen.Groups), Uniform: uniform(chosen), MaxRestarts: maxRestarts,
+	}
 }
 
 // uniform is the number of ranks on each node, or 0 if nodes have different numbers.

@@ -11,7 +11,8 @@ import (
 // exchange has a spare take the place of an excluded node on which nothing lives.
 func (s *State) exchange(nodeRank int) string {
 	old := s.plan.slots[nodeRank]
-	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) || s.rehome(nodeRank, s.suspects.fit(s.roster.list())) != nil {
+	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) ||
+		s.rehome(nodeRank, s.suspects.fit(s.roster.list())) != nil {
 		return ""
 	}
 	return fmt.Sprintf("%s takes the place of %s", s.plan.slots[nodeRank].Node.Name, old.Node.Name)
