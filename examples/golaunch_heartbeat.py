@@ -1,4 +1,6 @@
-"""Reports this rank's progress to golaunch, for its monitor and --hang-timeout. Copy this file: it needs only Python 3.
+"""Reports this rank's progress to golaunch, for its monitor and --hang-timeout.
+
+Copy this file: it needs only Python 3.
 
     from golaunch_heartbeat import beat
 
@@ -6,9 +8,10 @@
         train(batch)
         beat(step, len(batches))
 
-A rank that has called beat once must go on calling it, at least every --hang-timeout: nothing else counts for it any more. Call it at
-every step, so that the steps of ranks can be compared; it costs a system call. Where golaunch did not start the program, or the file
-cannot be written, beat does nothing. The protocol is in docs/failures.md.
+A rank that has called beat once must go on calling it, at least every --hang-timeout: its output no
+longer counts as progress. Call it at every step, so that golaunch can compare the steps of ranks; it
+costs a system call. If golaunch did not start the program, or the file cannot be written, beat does
+nothing. docs/failures.md has the protocol.
 """
 
 import os

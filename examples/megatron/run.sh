@@ -1,5 +1,6 @@
 #!/bin/bash
-# Megatron-LM's pretrain_gpt.py under golaunch: a small GPT, as it stands, wherever golaunch finds nodes.
+# Megatron-LM's pretrain_gpt.py under golaunch: a small GPT, as it stands, wherever golaunch finds
+# nodes.
 #
 #   examples/megatron/run.sh [FLAG OF golaunch ...] [-- ARGUMENT OF pretrain_gpt.py ...]
 #

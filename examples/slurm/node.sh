@@ -1,13 +1,15 @@
 #!/bin/bash
-# Looks at a node before and after each job: the Prolog and the Epilog of slurmd, which runs both as root. In slurm.conf:
+# Looks at a node before and after each job: the Prolog and the Epilog of slurmd, which runs both as
+# root. In slurm.conf:
 #
 #   Prolog=/etc/slurm/node.sh
 #   Epilog=/etc/slurm/node.sh
 #   PrologFlags=Alloc
 #   SchedulerParameters=nohold_on_prolog_fail
 #
-# A node on which golaunch doctor finds an error is drained, with the codes of docs/doctor.md as the reason, and the job that was about to
-# start there is requeued. Warnings stand in the report alone. Needs jq.
+# A node on which golaunch doctor finds an error is drained, with the codes of docs/doctor.md as the
+# reason, and the job that was about to start there is requeued. Warnings stand in the report alone.
+# Needs jq.
 golaunch=/opt/golaunch/1.0/bin/golaunch
 report=/run/golaunch-doctor.json # the newest, for monitors
 days=7                           # how long logs of failed jobs are kept that have no --log-dir

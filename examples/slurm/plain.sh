@@ -1,5 +1,6 @@
 #!/bin/bash
-# One rank for each GPU of the job. Slurm starts this script on the first node; golaunch starts what it needs on all with one srun.
+# One rank for each GPU of the job. Slurm starts this script on the first node; golaunch starts what
+# it needs on all with one srun.
 #
 #   sbatch examples/slurm/plain.sh [ARGUMENT OF train.py ...]
 #

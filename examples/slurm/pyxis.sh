@@ -1,7 +1,7 @@
 #!/bin/bash
-# In a container, with Pyxis and Enroot: golaunch runs inside, the one task on each node. The image needs nothing of golaunch's or
-# Slurm's: golaunch is mounted into it (the binary without cgo runs with any libc), and since munge is not in there, the nodes share
-# a token that is made here.
+# In a container, with Pyxis and Enroot: golaunch runs inside, the one task on each node. The image
+# needs nothing of golaunch's or Slurm's: golaunch is mounted into it (the binary without cgo runs
+# with any libc), and since munge is not in there, the nodes share a token that is made here.
 #
 #   IMAGE=nvcr.io#nvidia/pytorch:25.06-py3 sbatch examples/slurm/pyxis.sh [ARGUMENT OF train.py ...]
 #

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Trains until it is done, in as many runs as that takes. Two minutes before the time limit Slurm sends SIGTERM to all processes of
-# the step (perhaps a minute earlier still): the ranks write their checkpoint and end, and golaunch exits with 143, told to stop.
-# The exit code says whether another run would help (docs/slurm.md).
+# Trains until it is done, in as many runs as that takes. Two minutes before the time limit Slurm
+# sends SIGTERM to all processes of the step (perhaps a minute earlier still): the ranks write their
+# checkpoint and end, and golaunch exits with 143, told to stop. The exit code says whether another
+# run would help (docs/slurm.md).
 #
 #   sbatch examples/slurm/requeue.sh [ARGUMENT OF train.py ...]
 #
