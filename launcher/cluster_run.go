@@ -90,7 +90,8 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 // right, even if the coordinator says that there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
-		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %s; keep its --state-dir", err.Error()) // not an ErrNotThere
+		text := err.Error() // not wrapped: it is no ErrNotThere
+		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %s; keep its --state-dir", text)
 	}
 	return err
 }

@@ -38,7 +38,9 @@ func (j Job) environment(inherited []string) (*rankenv.Base, error) {
 		return nil, err
 	}
 	if j.Ranks.TimerFile != "" {
-		user = append(user, rankenv.Var{Name: filetimer.Variable, Value: j.Ranks.TimerFile, Source: rankenv.Golaunch, Reason: "where the rank may say by when it is to be killed"})
+		user = append(user, rankenv.Var{
+			Name: filetimer.Variable, Value: j.Ranks.TimerFile, Source: rankenv.Golaunch, Reason: "where the rank may say by when it is to be killed",
+		})
 	}
 	return rankenv.Merge(rankenv.Layers{User: user, Inherited: inherited, KeepEnv: j.Ranks.KeepEnv}), nil
 }

@@ -58,7 +58,8 @@ type localRun struct {
 }
 
 func newLocalRun(j Job) *localRun {
-	l := &localRun{job: j, Reporter: reporter.New(j.Output.console(), j.Output.JSON, j.Output.Quiet), process: &role.Process{}, done: make(chan struct{})}
+	l := &localRun{job: j, process: &role.Process{}, done: make(chan struct{})}
+	l.Reporter = reporter.New(j.Output.console(), j.Output.JSON, j.Output.Quiet)
 	l.signals = signals.Merge(j.Stopping.Signals, j.Stopping.Stops, l.done)
 	l.job.Stopping.Signals = l.signals.C
 	l.files = &jobdir.Run{Chosen: j.Output.LogDir, ID: logs.NewRun(), Name: j.dirName, Warn: l.Warn}

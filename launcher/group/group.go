@@ -146,7 +146,8 @@ func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error)
 		size *= max(1, j.Resources.MaxNodes)
 	}
 	g := &Group{
-		client: r.client, turns: r.turns, size: size, entrance: entrance{key: hex.EncodeToString(secret)}, lifetime: lifetime{endWithin: leaveLimit},
+		client: r.client, turns: r.turns, size: size,
+		entrance: entrance{key: hex.EncodeToString(secret)}, lifetime: lifetime{endWithin: leaveLimit},
 		restart: job.Restart(j.Restarts.Policy), disconnected: make(chan struct{}, 1),
 		state: state{workers: make([]worker, size), changed: make(chan struct{}), failed: map[int]*report.Failure{}},
 	}
