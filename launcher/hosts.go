@@ -9,10 +9,10 @@ import (
 // Host is a machine that the job may use.
 type Host struct {
 	// Name is a name, an address or an alias of ssh_config(5), with or without USER@ before it.
-	Name string
+	Name string `json:"Name"`
 	// Slots is how many ranks the host may have, and how many of its GPUs it offers. 0 is as many
 	// ranks as the job wants, and all GPUs.
-	Slots int
+	Slots int `json:"Slots"`
 }
 
 // takeHosts completes a job by its hosts, unless the user has said otherwise.

@@ -33,23 +33,23 @@ import (
 type Job struct {
 	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID: at most 64 letters, digits,
 	// '.', '_' and '-'; golaunch makes one up when it is empty.
-	ID string
+	ID string `json:"ID"`
 	// Command is the program and its arguments; no shell reads it.
-	Command []string
+	Command []string `json:"Command"`
 	// Dir is the working directory of the ranks; the caller's own when empty.
-	Dir string
+	Dir string `json:"Dir"`
 	// Env has NAME=value for every rank, with precedence over all other sources. NAME alone takes
 	// the caller's value.
-	Env []string
+	Env []string `json:"Env"`
 
-	Resources Resources // nodes, ranks and GPUs, and how long to wait for them
-	Ranks     Ranks     // what a rank finds around it: variables, GPUs, CPUs, the store
-	Restarts  Restarts  // what happens when a rank fails
-	Stopping  Stopping  // what stops the job, and how its ranks learn of it
-	Health    Health    // what to do about nodes and ranks that are not well
-	Output    Output    // where output and logs go
-	Network   Network   // where the nodes are, and how they meet
-	Cluster   Cluster   // a cluster that gets the job instead
+	Resources Resources `json:"Resources"` // nodes, ranks and GPUs, and how long to wait for them
+	Ranks     Ranks     `json:"Ranks"`     // what a rank finds around it: variables, GPUs, CPUs, the store
+	Restarts  Restarts  `json:"Restarts"`  // what happens when a rank fails
+	Stopping  Stopping  `json:"Stopping"`  // what stops the job, and how its ranks learn of it
+	Health    Health    `json:"Health"`    // what to do about nodes and ranks that are not well
+	Output    Output    `json:"Output"`    // where output and logs go
+	Network   Network   `json:"Network"`   // where the nodes are, and how they meet
+	Cluster   Cluster   `json:"Cluster"`   // a cluster that gets the job instead
 
 	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
 	// FailureRules.

@@ -35,41 +35,42 @@ const (
 type Resources struct {
 	// MinNodes and MaxNodes bound the number of nodes. If both are 0, they are the nodes that a
 	// scheduler gave, or Network.Hosts, less Spares; without these, 1.
-	MinNodes, MaxNodes int
+	MinNodes int `json:"MinNodes"`
+	MaxNodes int `json:"MaxNodes"`
 	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
 	// order of node ranks. A single placement.AllGPUs is one rank on each GPU. When empty, it is
 	// one rank for each GPU that a scheduler gave, or one rank.
-	PerNode []int
+	PerNode []int `json:"PerNode"`
 	// GPU says that each rank needs a GPU of its own; without it ranks are CPU processes.
-	GPU bool
+	GPU bool `json:"GPU"`
 	// CPUs and Memory, in bytes, are what a rank takes of its node; 0 asks for nothing.
-	CPUs   int
-	Memory int64
+	CPUs   int   `json:"CPUs"`
+	Memory int64 `json:"Memory"`
 	// Strategy says how ranks spread over nodes, placement.StrictPack when empty. Order sorts the
 	// nodes into node ranks, by address when zero.
-	Strategy placement.Strategy
-	Order    placement.Order
+	Strategy placement.Strategy `json:"Strategy"`
+	Order    placement.Order    `json:"Order"`
 	// Spares is how many nodes beyond the needed ones wait until one is lost.
-	Spares int
+	Spares int `json:"Spares"`
 	// OwnGPUs are the only GPUs of this machine that the job may use, indexes or UUIDs with commas,
 	// as in CUDA_VISIBLE_DEVICES; all visible ones when empty.
-	OwnGPUs string
+	OwnGPUs string `json:"OwnGPUs"`
 	// Slots is how many ranks this node runs if PerNode is placement.AllGPUs; 0 is one on each GPU.
 	// Nodes may differ in it.
-	Slots int
+	Slots int `json:"Slots"`
 	// Simulate runs every node on this machine, in a process each, with PerNode declared GPUs, at
 	// 127.0.0.1, 127.0.0.2, ...
-	Simulate bool
+	Simulate bool `json:"Simulate"`
 	// PlacementTimeout bounds the wait for nodes and GPUs, after which the job ends with code 124;
 	// 0 waits forever.
-	PlacementTimeout time.Duration
+	PlacementTimeout time.Duration `json:"PlacementTimeout"`
 	// LastCall is how long a job that has MinNodes waits for more, up to MaxNodes: DefaultLastCall
 	// when 0, not at all when negative.
-	LastCall time.Duration
+	LastCall time.Duration `json:"LastCall"`
 	// GrowAfter is how long a job runs with fewer nodes than MaxNodes before it stops, with
 	// Stopping.DrainTime, to start again with more nodes if there are any: DefaultGrowAfter when 0,
 	// never when negative.
-	GrowAfter time.Duration
+	GrowAfter time.Duration `json:"GrowAfter"`
 }
 
 func (r Resources) request() placement.Request {
@@ -82,23 +83,23 @@ func (r Resources) request() placement.Request {
 // Ranks say what each rank finds around it: variables, GPUs, CPUs, and where it meets the others.
 type Ranks struct {
 	// KeepEnv keeps inherited variables of other launchers (PMI*, OMPI_*, SLURM_PROCID, ...).
-	KeepEnv bool
+	KeepEnv bool `json:"KeepEnv"`
 	// Preset chooses the NCCL and libfabric variables: "auto" (when empty), "efa", "efa-classic",
 	// "ib", "roce", "tcp" or "none".
-	Preset string
+	Preset string `json:"Preset"`
 	// Inspector is a directory on each node, as an absolute path, in which NCCL's profiler plugin
 	// "inspector" writes metrics for Prometheus; none when empty.
-	Inspector string
+	Inspector string `json:"Inspector"`
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
-	Visibility rankenv.Visibility
+	Visibility rankenv.Visibility `json:"Visibility"`
 	// Bind says on which CPUs a rank runs: "auto" (when empty), "none", "numa", "socket", "l3" or
 	// "core" (docs/binding.md). A rank that cannot be bound starts with a warning, or not at all if
 	// Strict is set.
-	Bind   string
-	Strict bool
+	Bind   string `json:"Bind"`
+	Strict bool   `json:"Strict"`
 	// MasterPort is where the ranks meet, on the node of rank 0; 0 takes a free port for each
 	// attempt.
-	MasterPort int
+	MasterPort int `json:"MasterPort"`
 	// Store says who serves torch's TCPStore there (docs/store.md):
 	//   - "golaunch" (when empty): the agent of that node serves an empty store for each attempt
 	//     before any rank starts, and every rank is a client, as under torchrun
@@ -106,25 +107,25 @@ type Ranks struct {
 	//   - "proxy": the same, and each other node has a proxy of the store, to which MASTER_ADDR and
 	//     MASTER_PORT lead there.
 	//   - "rank0": rank 0 serves the store, and any program may listen at the port.
-	Store string
+	Store string `json:"Store"`
 	// Role is the ranks' ROLE_NAME; "default" when empty.
-	Role string
+	Role string `json:"Role"`
 	// TimerFile, if set, is a FIFO for the ranks of this node (TORCHELASTIC_TIMER_FILE), in which
 	// torch's FileTimerClient says when they must be killed.
-	TimerFile string
+	TimerFile string `json:"TimerFile"`
 	// Preload are Python modules, with commas, that each node imports once in a fork server. It
 	// forks the ranks of `python script.py`, `python -m module` and `python -c code` in all
 	// attempts (docs/preload.md). "auto" takes the modules that the last run of the same command
 	// loaded. With "none", each rank imports for itself; when empty too, unless the agent of a
 	// cluster has a Preload. A rank that cannot be forked imports for itself, with a warning, or
 	// does not start if PreloadStrict is set.
-	Preload       string
-	PreloadStrict bool
+	Preload       string `json:"Preload"`
+	PreloadStrict bool   `json:"PreloadStrict"`
 	// Endpoint lets a controller on another machine reach the ranks ([Client.Endpoints]). They
 	// connect to the socket in GOLAUNCH_ENDPOINT.
-	Endpoint bool
+	Endpoint bool `json:"Endpoint"`
 	// Stdin lets rank 0 read the caller's standard input, if it runs in this process's agent.
-	Stdin bool
+	Stdin bool `json:"Stdin"`
 }
 
 // Restarts say what happens when a rank fails. The zero value restarts nothing; the golaunch
@@ -132,38 +133,39 @@ type Ranks struct {
 type Restarts struct {
 	// Policy says which ranks restart: those of the whole "job" (when empty), of the "node", the
 	// "rank" alone, or "never" any.
-	Policy string
+	Policy string `json:"Policy"`
 	// Max is the budget of restarts for the whole job.
-	Max int
+	Max int `json:"Max"`
 	// RefillAfter is how long the job must run without a failure to get all of Max back; 0 never.
-	RefillAfter time.Duration
+	RefillAfter time.Duration `json:"RefillAfter"`
 	// BackoffMin is the wait before the first restart, and BackoffMax its upper bound: it doubles,
 	// with jitter. 0 and 0 do not wait.
-	BackoffMin, BackoffMax time.Duration
+	BackoffMin time.Duration `json:"BackoffMin"`
+	BackoffMax time.Duration `json:"BackoffMax"`
 	// ExitCodes replace the exit codes of endings other than success (docs/failures.md), by codes
 	// from 1 to 255, for programs that decide by the code whether to submit the job again.
-	ExitCodes map[report.Ending]int
+	ExitCodes map[report.Ending]int `json:"ExitCodes"`
 }
 
 // Stopping says what stops a job, and how its ranks learn of it in time.
 type Stopping struct {
 	// Grace is how long a rank may take to end after it was asked to, before it is killed;
 	// DefaultGrace when 0, none when negative.
-	Grace time.Duration
+	Grace time.Duration `json:"Grace"`
 	// StopSignal asks a rank to end. When 0, it is the signal that this process got, SIGTERM for a
 	// SIGHUP, and SIGTERM if there was none.
-	StopSignal syscall.Signal
+	StopSignal syscall.Signal `json:"StopSignal"`
 	// Linger is how long processes that ranks left behind go on when all ranks have exited 0. Then
 	// they get SIGTERM, and Grace.
-	Linger time.Duration
+	Linger time.Duration `json:"Linger"`
 	// DrainTime is how long ranks have to get ready before they are stopped when their node gets
 	// SIGTERM; if that node leads the job, all ranks are. 0 stops them at once. NoticeSignal,
 	// SIGUSR1 or SIGUSR2, tells ranks that they have a notice; none when 0.
-	DrainTime    time.Duration
-	NoticeSignal syscall.Signal
+	DrainTime    time.Duration  `json:"DrainTime"`
+	NoticeSignal syscall.Signal `json:"NoticeSignal"`
 	// Spot is the cloud, "aws", "gcp" or "azure", that this node asks whether it takes the machine
 	// back; none when empty.
-	Spot string
+	Spot string `json:"Spot"`
 	// Signals has the signals of this process. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the job in
 	// order, a first SIGTERM after DrainTime. Stops within a second of each other are one. A later
 	// stop ends DrainTime. A later SIGINT or SIGQUIT kills a job that is being stopped. SIGUSR1 and
@@ -174,7 +176,7 @@ type Stopping struct {
 	// Standalone says that this process exists for the job alone, as the golaunch command does: it
 	// then adopts and reaps orphans of its ranks. Leave it false in a program that starts other
 	// processes.
-	Standalone bool
+	Standalone bool `json:"Standalone"`
 }
 
 // Health says what to do about nodes and ranks that are not well, and what to keep of a failure.
@@ -182,17 +184,17 @@ type Stopping struct {
 type Health struct {
 	// Preflight says what to do about a node with findings (docs/doctor.md): "warn" (when empty),
 	// "exclude" starts no rank there, "fail" ends the job with code 125, and "off" does not look.
-	Preflight string
+	Preflight string `json:"Preflight"`
 	// HangTimeout is how long ranks may make no progress before their attempt fails, at least 1s
 	// (docs/failures.md); 0 forever.
-	HangTimeout time.Duration
+	HangTimeout time.Duration `json:"HangTimeout"`
 	// ExcludeAfter is after how many failures that a node may have caused other nodes are preferred
 	// for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails is
 	// avoided at once.
-	ExcludeAfter int
-	ExcludeFor   time.Duration
+	ExcludeAfter int           `json:"ExcludeAfter"`
+	ExcludeFor   time.Duration `json:"ExcludeFor"`
 	// Bundle keeps evidence of each failed attempt beside the logs: "on" (when empty) or "off".
-	Bundle string
+	Bundle string `json:"Bundle"`
 	// FailureRules is a file with rules of what a failure means, which precede the built-in ones
 	// (docs/failures.md).
 	FailureRules string `json:"-"`
@@ -204,35 +206,39 @@ type Output struct {
 	// os.Stdout and os.Stderr when nil.
 	Stdout, Stderr io.Writer `json:"-"`
 	// Ranks are shown; all when empty.
-	Ranks []Span
+	Ranks []Span `json:"Ranks"`
 	// Prefix puts "[r3 n1] " before each line; nil does so for more than one rank.
-	Prefix *bool
+	Prefix *bool `json:"Prefix"`
 	// Fold shows lines that several ranks print once, with these ranks: "on", "off", or "auto"
 	// (when empty) on a terminal if more than eight ranks have a prefix. Files have all lines.
 	Fold string `json:"-"`
 	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix is then ignored,
 	// and the arguments of the command are torchrun's templates too, in which "$$" is a dollar. Nil
 	// shows it as golaunch does.
-	Torch *TorchOutput
+	Torch *TorchOutput `json:"Torch"`
 	// LogDir gets <id>/attempt-<n>/rank-<r>.{stdout.log,stderr.log,error.json} and
 	// <id>/events.jsonl. When it is empty, they are below the system's temporary directory and are
 	// removed if the job succeeds. While another run with the same ID has the directory, this one
 	// is refused, or takes <id>.2 if LogDir is empty.
-	LogDir string
+	LogDir string `json:"LogDir"`
 	// LogLimit bounds each log file, in bytes; DefaultLogLimit when 0.
-	LogLimit int64
+	LogLimit int64 `json:"LogLimit"`
 	// TerminationLog is a file that gets one line about the end of the job; "none" writes none.
 	// When empty, it is a pod's /dev/termination-log, if there is one.
 	TerminationLog string `json:"-"`
 	// Observe is told each decision, in order; nil prints on Stderr what a person wants to know of
 	// them. JSON prints all of them, and the result, as JSON lines (docs/json.md); Quiet prints
 	// neither.
-	Observe     func(Decision) `json:"-"`
-	JSON, Quiet bool
+	Observe func(Decision) `json:"-"`
+	JSON    bool           `json:"JSON"`
+	Quiet   bool           `json:"Quiet"`
 }
 
 // Span is a range of ranks, both ends included.
-type Span struct{ From, To int }
+type Span struct {
+	From int `json:"From"`
+	To   int `json:"To"`
+}
 
 // Network says where the nodes of a job are, and how they meet and trust each other. The zero value
 // is this machine, or what a scheduler says (Slurm, Kubernetes, mpirun, ...). Give at most one of
@@ -240,31 +246,33 @@ type Span struct{ From, To int }
 type Network struct {
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: the owner of
 	// HOST runs the coordinator.
-	Rendezvous string
+	Rendezvous string `json:"Rendezvous"`
 	// Hosts are machines on which ssh starts an agent each.
-	Hosts []Host
+	Hosts []Host `json:"Hosts"`
 	// Golaunch is the path of the golaunch command, here and on the machines on which ssh or srun
 	// starts it as an agent; that in PATH here when empty. A program never starts itself there,
 	// where only an argument could tell it what it is.
-	Golaunch string
+	Golaunch string `json:"Golaunch"`
 	// Scheduler is "none" to ignore what a scheduler or another launcher says (SLURM_*, PET_*,
 	// ...).
-	Scheduler string
+	Scheduler string `json:"Scheduler"`
 	// Name is this node's name: the scheduler's, or the host name, when empty. Address is that of
 	// this node: the one on the route to the coordinator when empty; Interface names the network
 	// interface that has it instead.
-	Name, Address, Interface string
+	Name      string `json:"Name"`
+	Address   string `json:"Address"`
+	Interface string `json:"Interface"`
 	// TokenFile has the secret that the nodes share. When empty, the secret is GOLAUNCH_TOKEN, or
 	// is in ~/.golaunch/token, which is made at first use.
-	TokenFile string
+	TokenFile string `json:"TokenFile"`
 	// PortRange, "FIRST:LAST", is where this node listens for others: the coordinator, the store,
 	// and all else without a port of its own. Open it in the firewall. On a cluster it narrows the
 	// ranges of the agents. Any free port when empty.
-	PortRange string
+	PortRange string `json:"PortRange"`
 	// Lease is after how much silence a node counts as lost, at least 1s; DefaultLease when 0. It
 	// has killed its ranks by then: an agent does so after nine tenths of a lease without the
 	// coordinator.
-	Lease time.Duration
+	Lease time.Duration `json:"Lease"`
 }
 
 // noScheduler is a Network's Scheduler.
@@ -274,14 +282,14 @@ const noScheduler = "none"
 type Cluster struct {
 	// Coordinator is HOST:PORT of the cluster's coordinator, which gets the job. The other fields
 	// need it.
-	Coordinator string
+	Coordinator string `json:"Coordinator"`
 	// Detached jobs go on without the process that submitted them. Their Run prints the job's ID
 	// and returns at once.
-	Detached bool
+	Detached bool `json:"Detached"`
 	// Within names the reservation on whose GPUs the job runs. GPUs are the only indexes that it
 	// may have on each node. Backfill lets it start before earlier jobs that wait, if that takes
 	// nothing from the first of them.
-	Within   string
-	GPUs     []int
-	Backfill bool
+	Within   string `json:"Within"`
+	GPUs     []int  `json:"GPUs"`
+	Backfill bool   `json:"Backfill"`
 }

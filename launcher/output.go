@@ -27,18 +27,19 @@ type TorchOutput struct {
 	// console. Other streams are shown as they are, and unlike torchrun's are in files too. The
 	// keys are local ranks, -1 for all without an entry; the values are torchrun's: 0 none, 1
 	// stdout, 2 stderr, 3 both.
-	Redirects, Tee map[int]int
+	Redirects map[int]int `json:"Redirects"`
+	Tee       map[int]int `json:"Tee"`
 	// LocalRanks are shown; all when empty.
-	LocalRanks []int
+	LocalRanks []int `json:"LocalRanks"`
 	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname};
 	// "[${role_name}${local_rank}]:" when empty.
-	Prefix string
+	Prefix string `json:"Prefix"`
 	// Filters are texts, for stdout and for stderr: lines of Tee that contain one of them are also
 	// in <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
-	Filters [2][]string
+	Filters [2][]string `json:"Filters"`
 	// ErrorFile, if set, gets the error file of the rank that failed first, if it ran on this node,
 	// with its exit code as errorCode: the TORCHELASTIC_ERROR_FILE of torchrun's caller.
-	ErrorFile string
+	ErrorFile string `json:"ErrorFile"`
 }
 
 // streams is a Redirects or a Tee.

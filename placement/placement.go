@@ -144,9 +144,9 @@ type Order struct {
 	// so that the nodes below a switch are neighbours at every level. The meaning of a level does
 	// not matter: dots in a node's name only add levels, and a level such as "s[0-1]" is a name
 	// like others. Nodes without the label come last; equal nodes are sorted by IP.
-	By string
+	By string `json:"by"`
 	// List has the node names in the wanted order when By is ByList. Other nodes are not used.
-	List []string
+	List []string `json:"list"`
 }
 
 // Bundle is the resources of one rank.
