@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
 // succession makes sure that another process can take over from the coordinator.
@@ -26,7 +27,7 @@ type succession struct {
 	c *Coordinator
 	// term is nil while no other process votes.
 	term   *quorum.Term
-	voters voterSet
+	voters election.VoterSet
 	// want are those that are to vote, this one first, and announced the others as people were told.
 	want      []quorum.Voter
 	announced string
@@ -76,7 +77,7 @@ func (s *succession) offer(m *member, v *pb.Voter) {
 		return
 	}
 	if voter := wire.ToVoter(v); voter.ID != 0 && voter.Name == m.name {
-		s.voters.offer(voter)
+		s.voters.Offer(voter)
 	}
 	s.sendVoters(m)
 	s.update()
@@ -85,7 +86,7 @@ func (s *succession) offer(m *member, v *pb.Voter) {
 // replace has another node vote instead of one that is gone, and invites the gone one if it was the first.
 func (s *succession) replace(node string) {
 	if s.candidate() != nil && s.c.onlyJob != nil && s.c.onlyJob.Result == nil {
-		s.voters.remove(node)
+		s.voters.Remove(node)
 		s.update()
 		s.invite()
 	}
@@ -96,13 +97,13 @@ func (s *succession) update() {
 	if s.term == nil && (!s.established || len(s.c.members) < 3) || s.c.onlyJob.Result != nil {
 		return
 	}
-	for v, any := s.voters.next(); any; v, any = s.voters.next() {
+	for v, any := s.voters.Next(); any; v, any = s.voters.Next() {
 		go func() {
 			err := s.candidate().election.Verify(v)
 			s.c.post(func() { s.probed(v, err) })
 		}()
 	}
-	want := append([]quorum.Voter{s.candidate().election.Self()}, s.voters.others()...)
+	want := append([]quorum.Voter{s.candidate().election.Self()}, s.voters.Others()...)
 	if s.term == nil && len(want) == 1 || slices.Equal(want, s.want) {
 		return
 	}
@@ -119,23 +120,23 @@ func (s *succession) update() {
 }
 
 func (s *succession) probed(v quorum.Voter, err error) {
-	s.voters.probing--
 	switch {
 	case s.c.members[v.Name] == nil:
+		s.voters.Left()
 	case err != nil:
 		s.c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
-		if pause := s.voters.failedFor(v, s.c.cfg.Lease); pause > 0 {
+		if pause := s.voters.Failed(v, s.c.cfg.Lease); pause > 0 {
 			time.AfterFunc(pause, func() { s.c.post(s.probeAgain) })
 		}
 	default:
-		s.voters.succeeded(v)
+		s.voters.Succeeded(v)
 	}
 	s.update()
 }
 
 // probeAgain ends a pause after failed probes.
 func (s *succession) probeAgain() {
-	s.voters.failed = 0
+	s.voters.Resume()
 	s.update()
 }
 
@@ -169,7 +170,8 @@ func (s *succession) takeOver() {
 	if s.term == nil || s.c.onlyJob == nil {
 		return
 	}
-	s.voters.reachable, s.established = slices.Clone(s.term.Voters[1:]), true
+	s.voters.Adopt(s.term.Voters[1:])
+	s.established = true
 	time.AfterFunc(s.c.patience(), func() { s.c.post(s.replaceMissing) })
 	s.update()
 	s.invite()
@@ -177,9 +179,9 @@ func (s *succession) takeOver() {
 
 // replaceMissing replaces voters whose agents have not returned in time.
 func (s *succession) replaceMissing() {
-	for _, v := range slices.Clone(s.voters.reachable) {
-		if s.c.members[v.Name] == nil {
-			s.replace(v.Name)
+	for _, name := range s.voters.Names() {
+		if s.c.members[name] == nil {
+			s.replace(name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package rendezvous
+package election
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// voterSet chooses the nodes that vote beside the coordinator's own. A node is probed first: it votes
+// VoterSet chooses the nodes that vote beside the coordinator's own. A node is probed first: it votes
 // only if the coordinator can reach it.
-type voterSet struct {
+type VoterSet struct {
 	// unprobed are nodes that have not been probed yet, probing counts probes under way, and failed the
 	// probes that failed in a row.
 	unprobed        voterQueue
@@ -28,21 +28,22 @@ const (
 	maxProbePause   = 10 * time.Minute
 )
 
-// offer adds a node that could vote.
-func (s *voterSet) offer(v quorum.Voter) {
+// Offer adds a node that could vote.
+func (s *VoterSet) Offer(v quorum.Voter) {
 	if !slices.Contains(s.reachable, v) {
-		s.remove(v.Name)
+		s.Remove(v.Name)
 		s.unprobed.add(v)
 	}
 }
 
-func (s *voterSet) remove(node string) {
+// Remove removes a node that is gone.
+func (s *VoterSet) Remove(node string) {
 	s.reachable = slices.DeleteFunc(s.reachable, func(v quorum.Voter) bool { return v.Name == node })
 	s.unprobed.remove(node)
 }
 
-// next returns a node to probe, if one is needed.
-func (s *voterSet) next() (quorum.Voter, bool) {
+// Next returns a node to probe, if one is needed. The caller must report the outcome.
+func (s *VoterSet) Next() (quorum.Voter, bool) {
 	if len(s.reachable)+s.probing >= wire.MaxVoters-1 || s.failed+s.probing >= maxFailedProbes {
 		return quorum.Voter{}, false
 	}
@@ -53,13 +54,16 @@ func (s *voterSet) next() (quorum.Voter, bool) {
 	return v, any
 }
 
-func (s *voterSet) succeeded(v quorum.Voter) {
+// Succeeded notes that a probed node can be reached.
+func (s *VoterSet) Succeeded(v quorum.Voter) {
+	s.probing--
 	s.failed, s.pause = 0, 0
 	s.reachable = append(s.reachable, v)
 }
 
-// failedFor notes a failed probe. After too many the caller must call resume once pause is over.
-func (s *voterSet) failedFor(v quorum.Voter, lease time.Duration) (pause time.Duration) {
+// Failed notes a failed probe. After too many the caller must call Resume once pause is over.
+func (s *VoterSet) Failed(v quorum.Voter, lease time.Duration) (pause time.Duration) {
+	s.probing--
 	s.unprobed.add(v)
 	if s.failed++; s.failed < maxFailedProbes {
 		return 0
@@ -68,9 +72,26 @@ func (s *voterSet) failedFor(v quorum.Voter, lease time.Duration) (pause time.Du
 	return s.pause
 }
 
-// others are the nodes that should vote now. With the coordinator's own their number is odd: an even
+// Left notes that a node has gone while it was probed.
+func (s *VoterSet) Left() { s.probing-- }
+
+// Resume ends a pause after failed probes.
+func (s *VoterSet) Resume() { s.failed = 0 }
+
+// Adopt starts with the voters of an earlier coordinator.
+func (s *VoterSet) Adopt(voters []quorum.Voter) { s.reachable = slices.Clone(voters) }
+
+// Names are the names of the nodes that vote, or are to.
+func (s *VoterSet) Names() (names []string) {
+	for _, v := range s.reachable {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// Others are the nodes that should vote now. With the coordinator's own their number is odd: an even
 // number of voters survives no more losses than the odd one below it.
-func (s *voterSet) others() []quorum.Voter {
+func (s *VoterSet) Others() []quorum.Voter {
 	return s.reachable[:electorate(1+len(s.reachable))-1]
 }
 
