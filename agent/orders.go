@@ -17,12 +17,11 @@ import (
 // run follows orders as [Agent.Run] says, for one session, which is closed when it returns.
 func (m *membership) run(ctx context.Context) (report.Result, error) {
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
-	queries, stopQueries := context.WithCancel(ctx)
+	stopQueries := m.queries.begin(ctx)
 	defer stopQueries()
-	m.queries.ctx = queries
 	m.sampler = sampling.New(m.Warn)
 	m.queries.running.Go(func() {
-		if err := m.sampler.Run(queries); err != nil {
+		if err := m.sampler.Run(m.queries.ctx); err != nil {
 			m.Warn(err)
 		}
 	})
