@@ -23,7 +23,7 @@ placement.Order = order: by list
 job.State = job: spec roster plan progress master shortage budget verdicts suspects departures
 	growth timers ending
 job.roster = roster: nodes addrs gpus spares joined lost loss
-job.node = jobNode: node nodeRank ran leaves
+job.jobNode = jobNode: node nodeRank ran leaves
 job.departure = departure: node within why loose alarm
 job.plan = jobPlan: slots vacant world roles differing
 job.slot = slot: group vacant role roleFirst

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -23,8 +22,48 @@ const (
 	eventResult     = "result"
 )
 
+// eventName is the name of an event in the journal, which a renamed type keeps.
 func eventName(ev job.Event) string {
-	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", ev), "job."))
+	switch ev.(type) {
+	case job.Submitted:
+		return "submitted"
+	case job.Joined:
+		return "joined"
+	case job.Lost:
+		return "lost"
+	case job.Rejoined:
+		return "rejoined"
+	case job.Draining:
+		return "draining"
+	case job.Ready:
+		return "ready"
+	case job.Prepared:
+		return "prepared"
+	case job.Reached:
+		return "reached"
+	case job.Started:
+		return "started"
+	case job.Met:
+		return "met"
+	case job.Stalled:
+		return "stalled"
+	case job.Stepped:
+		return "stepped"
+	case job.Exited:
+		return "exited"
+	case job.Stopped:
+		return "stopped"
+	case job.Elapsed:
+		return "elapsed"
+	case job.TimedOut:
+		return "timedout"
+	case job.Queued:
+		return "queued"
+	case job.Cancel:
+		return "cancel"
+	default:
+		return ""
+	}
 }
 
 // Journal writes in a goroutine of its own. It ends with the first error: a journal with holes would
