@@ -54,7 +54,7 @@ func parse(text string) map[string]names {
 			all[goType] = names{name: name}
 		}
 		n := all[goType]
-		for _, f := range strings.Fields(fields) {
+		for f := range strings.FieldsSeq(fields) {
 			name, goName, renamed := strings.Cut(f, "=")
 			if !renamed {
 				goName = name
