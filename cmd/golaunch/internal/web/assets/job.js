@@ -441,7 +441,7 @@ function roomOf(job) {
   return 'on ' + plural(job.nodes, 'node') + (job.gpus > 0 ? ', ' + plural(job.gpus, 'GPU') : '');
 }
 
-// reasonOf is what is wrong with a job, what it waits for, or has ended by. A running job waits only for its ranks, so it has none.
+// reasonOf is what is wrong with a job, what it waits for, or has ended by. One that runs waits for its ranks, as everybody knows.
 function reasonOf(job) {
   if (!job.finished && (job.level === 'bad' || job.level === 'warn')) return job.why;
   if (!job.waits || job.phase === 'running') return '';

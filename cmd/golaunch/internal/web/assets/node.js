@@ -52,7 +52,7 @@ export class NodePage {
 
   updateLists(node) {
     fill(this.holds, node.holds, () => (node.holds.length > 0 ? node.holds.map((o) => h('li', {}, h('a', { href: jobAt(o.job) }, o.job),
-      h('span', {}, o.gpus.length > 0 ? plural(o.gpus.length, 'GPU') + ': ' + o.gpus.join(', ') : 'no GPUs'))) : [h('li', { class: 'muted' }, 'None.')]));
+      h('span', {}, o.gpus.length > 0 ? plural(o.gpus.length, 'GPU') + ': ' + o.gpus.join(', ') : 'no GPUs'))) : [h('li', { class: 'muted' }, 'Nobody.')]));
     show(this.excludedCard, node.excluded.length > 0);
     fill(this.excluded, node.excluded, () => node.excluded.map((x) => h('li', {}, (x.job ? 'by job ' + x.job : 'by new jobs') + ' until ' + clock(x.until) + ': ' + x.why)));
   }
