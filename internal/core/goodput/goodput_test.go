@@ -125,7 +125,9 @@ func TestReport(t *testing.T) {
 }
 
 // alike compares all but the last digits of sums that are written otherwise.
-func alike(a, b report.Goodput) bool { return fmt.Sprintf("%.9f", flat(a)) == fmt.Sprintf("%.9f", flat(b)) }
+func alike(a, b report.Goodput) bool {
+	return fmt.Sprintf("%.9f", flat(a)) == fmt.Sprintf("%.9f", flat(b))
+}
 
 func flat(r report.Goodput) []any {
 	all := []any{r.Unit, r.Goodput, r.Hours, r.Training, r.Lost, r.Starting, r.Stopping, r.Backoff, r.Waiting, r.Interruptions}
