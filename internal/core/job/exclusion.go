@@ -92,9 +92,10 @@ func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
 		return exclusion{}
-	case f.unreachable():
-		return exclusion{excludedUnreachable, f.Verdict.Cause}
 	case f.Verdict.Action == report.ActionReplace && f.Verdict.Cause != verdict.NodeLost.Cause:
+		if f.unreachable() {
+			return exclusion{excludedUnreachable, f.Verdict.Cause}
+		}
 		return exclusion{excludedHardware, f.Verdict.Cause}
 	case n < s.spec.ExcludeAfter:
 		return exclusion{}

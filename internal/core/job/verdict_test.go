@@ -130,3 +130,20 @@ func TestDecisionCountsRepeats(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestOwnUnreachable checks that a failure that only bears the code of a master that is not reached,
+// by a rule of the user's, excludes its node no sooner than the rule's action does.
+func TestOwnUnreachable(t *testing.T) {
+	for action, excludes := range map[string]bool{"restart": false, "replace": true} {
+		s := runningJob(t, RestartJob, 2)
+		s.spec.ExcludeAfter, s.spec.ExcludeFor = 2, time.Hour
+		s.spec.Rules = action + " unreachable /no route/ look at the route\n"
+		s.Step(Exited{Node: "n1", Rank: 8, Exit: report.Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "no route"})
+		for _, node := range []string{"n0", "n1"} {
+			s.Step(Stopped{Node: node})
+		}
+		if s.Phase() != Backoff || s.Excludes("n1") != excludes {
+			t.Errorf("%s: %s, n1 is excluded: %v", action, s.Phase(), s.Excludes("n1"))
+		}
+	}
+}
