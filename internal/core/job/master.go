@@ -255,11 +255,15 @@ func (s *State) blameFor(ranks []int) (blamed []string) {
 // clearBlame lifts the exclusion of nodes that did not reach a node that is now to blame, or were
 // not reached by one.
 func (s *State) clearBlame(blamed []string) {
+	isBlamed := make(map[string]bool, len(blamed))
+	for _, name := range blamed {
+		isBlamed[name] = true
+	}
 	for name, missed := range s.master.missed {
-		if slices.Contains(blamed, name) {
+		if isBlamed[name] {
 			s.suspects.pardonUnreachable(missed)
 		}
-		if slices.Contains(blamed, missed) {
+		if isBlamed[missed] {
 			s.suspects.pardonUnreachable(name)
 		}
 	}
