@@ -66,8 +66,9 @@ func (p *Participant) Resume() error {
 func (p *Participant) OtherPeers() []string {
 	others := slices.DeleteFunc(slices.Clone(p.cfg.Peers), func(addr string) bool { return addr == p.cfg.Addr })
 	if log := p.quorumLog(); log != nil {
-		if i := slices.Index(others, log.Leader().Addr); i > 0 {
-			others = slices.Insert(slices.Delete(others, i, i+1), 0, log.Leader().Addr)
+		leader := log.Leader().Addr // it may change meanwhile
+		if i := slices.Index(others, leader); i > 0 {
+			others = slices.Insert(slices.Delete(others, i, i+1), 0, leader)
 		}
 	}
 	return others
