@@ -29,8 +29,8 @@ type NodeStatus struct {
 	CPUs   int
 	Memory int64
 	Labels map[string]string
-	// Silent is for how long the coordinator has not heard of an agent whose connection is broken;
-	// 0 while it is connected.
+	// Silent is for how long the coordinator has not heard of an agent that is not connected, or that
+	// has said nothing for half of its lease; 0 otherwise.
 	Silent time.Duration
 	// Drained says that the node gets no more ranks.
 	Drained bool

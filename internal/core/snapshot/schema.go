@@ -31,7 +31,8 @@ type namedField struct{ name, goName string }
 //
 // The Go type job.node is known as node. A line that begins with a tab goes on with the fields of the
 // line before. The name of a field is that of the Go field in any case, or
-// "name=GoField". To rename a Go identifier, change the right side and keep the name.
+// "name=GoField". To rename a Go type, change what is left of " = "; to rename a field, what is right of
+// its "=". Keep the names.
 func NewSchema(text string) *Schema {
 	return &Schema{types: sync.OnceValue(func() map[string]names { return parse(text) })}
 }
