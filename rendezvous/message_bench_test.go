@@ -36,7 +36,7 @@ func used(b *testing.B, who int) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// reporterererer is a coordinator that welcomes all, has the same order for them, and counts what they report.
+// reporter is a coordinator that welcomes all, has the same order for them, and counts what they report.
 type reporter struct {
 	pb.UnimplementedRendezvousServer
 	order *pb.ToAgent
