@@ -1,7 +1,7 @@
 // Package goodput keeps a job's ledger: what the time of its ranks went into, and which causes and nodes cost how much of it.
 //
 // A [Ledger] is told when units of ranks turn to another use of their time, and adds up rank-time, which is GPU-time for ranks with a
-// GPU. It reads no clock and rounds nothing but the times it is given, so that the same changes always give the same [Report], and the
+// GPU. It reads no clock and rounds nothing but the times it is given, so that the same changes always give the same report, and the
 // uses of the time add up to the whole. Its size does not depend on how long the job runs.
 //
 // Goodput is what trained, less what had to be trained again, as a share of everything since the job first got its nodes: the runtime
