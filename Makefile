@@ -22,7 +22,7 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 PURE := ./placement ./internal/core/job ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./cmd/golaunch/internal/straggler \
 	./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind ./internal/process/fold ./internal/deptest ./internal/host/hostlist
 QUICK := ./rankenv ./internal/wire/jsonout ./internal/core/snapshot ./nccl ./internal/wire/rpcframe ./launcher/internal/schedenv ./internal/process/postmortem ./launcher/internal/trainjob ./internal/host/topology ./internal/wire \
-	./internal/testkit/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
+	./internal/testkit/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/alert ./cmd/golaunch/internal/view
 OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
 MUTANTS := ./internal/core/job ./internal/core/cluster ./internal/wire/quorum ./cmd/golaunch/internal/fabric/pairtests ./rendezvous ./rendezvous/tcpstore
 LIMIT ?= 40m

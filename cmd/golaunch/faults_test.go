@@ -50,19 +50,22 @@ func (p *process) ends(want int, words ...string) {
 	}
 }
 
-// child finds the process that another one started under a name.
+// child finds the process that another one started under a name. A list of children may lack one while
+// threads and other children end (proc_pid_children(5)), so it is read until it has the child.
 func child(t *testing.T, parent int, name string) int {
 	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // a thread may have ended
-		for _, field := range strings.Fields(string(text)) {
-			command, _ := os.ReadFile("/proc/" + field + "/cmdline")
-			if pid, err := strconv.Atoi(field); err == nil && strings.HasPrefix(string(command), name+"\x00") {
-				return pid
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range lists {
+			text, _ := os.ReadFile(list) // a thread may have ended
+			for _, field := range strings.Fields(string(text)) {
+				command, _ := os.ReadFile("/proc/" + field + "/cmdline")
+				if pid, err := strconv.Atoi(field); err == nil && strings.HasPrefix(string(command), name+"\x00") {
+					return pid
+				}
 			}
 		}
 	}
