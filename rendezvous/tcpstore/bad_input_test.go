@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// complaints collects what a store warns of.
+// complaints collects a store's warnings.
 type complaints chan error
 
 func (w complaints) options() Options { return Options{Warn: func(err error) { w <- err }} }
 
-// next waits for a warning that has all of some words.
+// next waits for a warning that has all of the given words.
 func (w complaints) next(t *testing.T, words ...string) {
 	t.Helper()
 	select {
@@ -37,7 +37,7 @@ func (w complaints) next(t *testing.T, words ...string) {
 	}
 }
 
-// disconnected fails the test when a connection is not closed by its other end.
+// disconnected fails the test if the other end does not close a connection.
 func disconnected(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -45,8 +45,8 @@ func disconnected(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestStrangers sends what is no request. Each sender is disconnected, with one warning that names it; a client that waits
-// meanwhile, and one that counts, notice nothing.
+// TestStrangers sends invalid requests. Each sender is disconnected, with one warning that names
+// it. A client that waits meanwhile, and one that counts, notice nothing.
 func TestStrangers(t *testing.T) {
 	warned := make(complaints, 64)
 	s := serveHere(t, warned.options())
@@ -96,7 +96,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestLate has clients that do not go on: one with its request, one with the taking of its replies, which end with a value.
+// TestLate has clients that stop: one in the middle of its request, and one before it has read its
+// replies, which end with a value.
 func TestLate(t *testing.T) {
 	warned := make(complaints, 8)
 	o := warned.options()
@@ -128,7 +129,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestClaims has many clients claim long values and send nothing of them.
+// TestClaims makes many clients announce long values and send none.
 func TestClaims(t *testing.T) {
 	s := serveHere(t, Options{})
 	const n = 300
@@ -154,7 +155,7 @@ func TestFull(t *testing.T) {
 	call(dialHere(t, s).Add(t.Context(), "n", 1))(t, 1)
 }
 
-// allocated is how many bytes of memory something takes, those given back included.
+// allocated returns how many bytes of memory something takes, including what it gave back.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -163,7 +164,7 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestCopies bounds by the memory taken how often long requests and their replies are copied.
+// TestCopies bounds, by the memory taken, how often long requests and their replies are copied.
 func TestCopies(t *testing.T) {
 	s := serveHere(t, Options{})
 	conn, other := bare(t, s), bare(t, s)
@@ -228,7 +229,7 @@ func TestAllow(t *testing.T) {
 	exchange(t, conn, false, "PING", cat(hello, b(13, 1, 2, 3, 4)), b(1, 2, 3, 4))
 }
 
-// TestThousandsVanish while each is in the middle of storing the longest value: what they took is given back.
+// TestThousandsVanish while each is storing the longest value. The store gives back what they took.
 func TestThousandsVanish(t *testing.T) {
 	const clients = 9000 // both ends are in this process, which may have 20,000 files
 	s := serveHere(t, Options{Warn: func(error) {}})
@@ -262,7 +263,7 @@ func TestThousandsVanish(t *testing.T) {
 	}
 }
 
-// heap is what it holds, in bytes.
+// heap returns the bytes in the heap.
 func heap() int {
 	runtime.GC()
 	var m runtime.MemStats
@@ -270,7 +271,7 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// TestSilentClients make room for others when they were silent for long, and only then.
+// TestSilentClients make room for others if they were silent for long, and only then.
 func TestSilentClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()
@@ -303,7 +304,8 @@ func TestSilentClients(t *testing.T) {
 	disconnected(t, bare(t, s)) // nobody is silent
 }
 
-// TestTooManyClients are disconnected, with the reason; those that were there before go on, and when one has gone another may come.
+// TestTooManyClients are disconnected, with the reason. Earlier clients continue, and when one has
+// gone another may come.
 func TestTooManyClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is many bare clients of a store, played by one goroutine that costs the machine little. They come from many addresses,
-// since one has some 28,000 ports only, and end with a reset, so that none is left in TIME_WAIT.
+// crowd is many bare clients of a store. One goroutine plays them all, which costs the machine
+// little. They come from many addresses, because one address has only some 28,000 ports. They end
+// with a reset, so that none is left in TIME_WAIT.
 type crowd struct {
 	t     testing.TB
 	addr  netip.AddrPort
@@ -24,19 +25,21 @@ type crowd struct {
 	index map[int]int
 	// near, if not nil, is where a client finds the store, or a proxy of it.
 	near func(i int) netip.AddrPort
-	// legacy has them speak as torch 1.13.
+	// legacy makes them speak like torch 1.13.
 	legacy bool
 }
 
-// enoughOfReply is up to what length a step gets a reply as a whole; of a longer one it needs nothing.
+// enoughOfReply is the length up to which a step gets the whole reply. It needs nothing of a longer
+// one.
 const enoughOfReply = 17
 
-// window bounds the clients at connecting: less than the shortest usual backlog.
+// window bounds the clients that are connecting: less than the shortest usual backlog.
 const window = 128
 
 var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{opValidate}, magic), opPing), 77)
 
-// asLegacy is some requests of torch 2.2 or later as torch 1.13 would send them, and the length of the reply.
+// asLegacy returns requests of torch 2.2 or later in the form of torch 1.13, and the length of the
+// reply.
 func asLegacy(request []byte, want int) ([]byte, int) {
 	if request[0] == opValidate {
 		return []byte{byte(bytes.IndexByte(legacy, opNumKeys))}, 8
@@ -95,10 +98,12 @@ func (c *crowd) connect() {
 	c.index[fd] = i
 }
 
-// step says what a client sends after its round-th reply, and how long the reply to that will be; nothing ends it.
+// step returns what a client sends after its round-th reply, and the length of the reply to that.
+// It ends with nothing.
 type step func(i, round int, reply []byte) (request []byte, want int)
 
-// play has n clients, connecting those that are still missing, each take its steps, as many at a time as connect at once.
+// play makes n clients take their steps, as many at a time as connect at once. It connects those
+// that are still missing.
 func (c *crowd) play(n int, next step) {
 	rounds, want, got := make([]int, n), make([]int, n), make([][]byte, n)
 	started, greeted, ended := 0, 0, 0

@@ -23,7 +23,7 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// loop owns a store. One goroutine uses it, but for the bell.
+// loop owns a store. One goroutine uses it, except for the bell.
 type loop struct {
 	options  Options
 	addr     netip.AddrPort
@@ -256,7 +256,7 @@ func (l *loop) full(more int) error {
 	return nil
 }
 
-// errClosed is the end of a client that causes no warning.
+// errClosed is the end of a client without a warning.
 var errClosed = errors.New("it went away")
 
 // drop disconnects a client for a reason; nil keeps it.

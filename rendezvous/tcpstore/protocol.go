@@ -30,7 +30,7 @@ const (
 const (
 	opRound   = 64 + iota // the version it has last heard of, and a list of keys
 	opHold                // its number for a wait, and a list of keys
-	opArrive              // likewise, for a barrier: a key and a size
+	opArrive              // its number for a barrier, a key and a size
 	opDrop                // the number of a wait whose client has given up
 	opTaken               // the number of a wait that a queue ended, and whose client continues
 	opClient              // the client whose requests follow

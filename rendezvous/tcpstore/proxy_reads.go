@@ -223,8 +223,8 @@ func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	c.resume()
 }
 
-// readAgain repeats a read. Of a read that is too long for one round it keeps what has come: only
-// so much can hold at one moment.
+// readAgain repeats a read. If the read is too long for one round, it keeps what has come: values
+// of several rounds may never have held at one moment.
 func (u *uplink) readAgain(r *keyRead) error {
 	part, size := false, 0
 	for i, k := range r.values {

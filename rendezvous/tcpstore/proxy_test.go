@@ -19,7 +19,8 @@ func proxyHere(t *testing.T, root *Store) *Store {
 	return serveHere(t, Options{Root: root.Addr(), Warn: func(err error) { t.Log(err) }})
 }
 
-// TestProxyLayout has a proxy answer as the store does, byte for byte, also one who sends several requests before a reply.
+// TestProxyLayout holds that a proxy answers like the store, byte for byte, even if a client sends
+// several requests before a reply.
 func TestProxyLayout(t *testing.T) {
 	for _, slowly := range []bool{false, true} {
 		s := proxyHere(t, serveHere(t, Options{}))
@@ -41,7 +42,8 @@ func TestProxyLayout(t *testing.T) {
 	}
 }
 
-// TestAPushWakesOne of those that wait for a queue, wherever they are: torch's client takes it for an error when there is nothing to pop.
+// TestAPushWakesOne of the clients that wait for a queue, wherever they are: torch's client fails
+// if there is nothing to pop.
 func TestAPushWakesOne(t *testing.T) {
 	root := serveHere(t, Options{})
 	first, second := proxyHere(t, root), proxyHere(t, root)
@@ -69,7 +71,7 @@ func TestAPushWakesOne(t *testing.T) {
 		call((<-woken).QueuePop(t.Context(), "q"))(t, b('1'))
 		waiting(left)
 	}
-	// Who is woken and goes away leaves it to another.
+	// A client that is woken and goes away leaves the value to another.
 	ok(t, pusher.QueuePush(t.Context(), "q", b('2')))
 	c := <-woken
 	c.Close()
@@ -79,7 +81,8 @@ func TestAPushWakesOne(t *testing.T) {
 	call(pusher.QueueLen(t.Context(), "q"))(t, 0)
 }
 
-// TestOneConnectionForEachProxy has the store see each client of a proxy by its process and what it waits for, over one connection.
+// TestOneConnectionForEachProxy holds that the store sees each client of a proxy, by its process
+// and its wait, over one connection.
 func TestOneConnectionForEachProxy(t *testing.T) {
 	root := serveHere(t, Options{MaxClients: func() int { return 1 }})
 	proxy := proxyHere(t, root)
@@ -114,7 +117,8 @@ func TestOneConnectionForEachProxy(t *testing.T) {
 	eventually(t, root, func(st Status) bool { return len(st.Clients) == 0 && st.Keys == 3 })
 }
 
-// TestWhoFailsAtTheStore goes alone: the other clients of the proxy notice nothing.
+// TestWhoFailsAtTheStore holds that such a client goes alone. The proxy's other clients notice
+// nothing.
 func TestWhoFailsAtTheStore(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{MaxBytes: 10 << 20})
@@ -139,7 +143,7 @@ func TestWhoFailsAtTheStore(t *testing.T) {
 	call(c.Get(ctx, "text"))(t, []byte("x"))
 }
 
-// TestMoreThanARound brings values that are too many for one round of a proxy, and long ones.
+// TestMoreThanARound fetches values that are too many for one round of a proxy, and long ones.
 func TestMoreThanARound(t *testing.T) {
 	root := serveHere(t, Options{})
 	proxy := proxyHere(t, root)
@@ -159,7 +163,8 @@ func TestMoreThanARound(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsBounded keeps what has changed last in not more than its bound, and what was kept costs the store no second answer.
+// TestTheCacheIsBounded holds that the cache keeps the newest values within its bound, and that
+// cached values cost the store no second answer.
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache()
 	for i := range 200 {
@@ -176,7 +181,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestTheEndOfTheStore ends its proxies, which say so if there is somebody to hear it.
+// TestTheEndOfTheStore ends its proxies, which say so if they have clients.
 func TestTheEndOfTheStore(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{})
@@ -201,7 +206,7 @@ func TestTheEndOfTheStore(t *testing.T) {
 	}
 }
 
-// TestNoStoreToStandFor is a proxy of an address where nobody is, or where somebody else is.
+// TestNoStoreToStandFor starts a proxy of an address with no server, or with another one.
 func TestNoStoreToStandFor(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(t, err)
@@ -236,7 +241,7 @@ func TestNoStoreToStandFor(t *testing.T) {
 	warned.next(t, "it does not answer")
 }
 
-// TestProxiesOfProxies are none: a proxy knows nothing that it could promise another.
+// TestProxiesOfProxies fail: a proxy knows nothing that it could promise another proxy.
 func TestProxiesOfProxies(t *testing.T) {
 	warned := make(complaints, 8)
 	proxy := serveHere(t, Options{Root: serveHere(t, Options{}).Addr(), Warn: func(err error) { warned <- err }})

@@ -10,7 +10,7 @@ type field byte
 
 const (
 	key   field = iota // its length in 8 bytes, then its bytes
-	value              // likewise
+	value              // the same
 	int8B              // 8 bytes
 	int4B              // 4 bytes
 )

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// table is what a store holds. Keys and queues have separate names, but for checks and waits a name
-// also exists if its queue is not empty. Methods that may end waits return the waiters that have
-// nothing left to wait for.
+// table is what a store holds. Keys and queues have separate names. For checks and waits, however,
+// a name also exists if its queue is not empty. Methods that may end waits return the waiters that
+// have nothing left to wait for.
 type table struct {
 	budget  budget
 	values  map[string]*entry

@@ -20,18 +20,18 @@ import (
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const otherRoot = "GOLAUNCH_TEST_TORCH"
 
-// patience bounds what torch does in a test: its import alone takes seconds of a busy machine.
+// patience bounds torch's work in a test: its import alone takes seconds on a busy machine.
 const patience = 2 * time.Minute
 
 // otherPython names a variable with a Python that has another torch, such as that of PyPI, which has libuv.
 const otherPython = "GOLAUNCH_TEST_PYTHON"
 
-// uvPython names a variable with a Python whose torch is compared with in benchmarks, as it is by default: with libuv, which Debian's
-// torches have not.
+// uvPython names a variable with a Python for benchmarks to compare with. Its torch has libuv,
+// which Debian's torch lacks.
 const uvPython = "GOLAUNCH_BENCH_TORCH"
 
-// A torch is an installation of torch: in the machine's own root, in another, or with an interpreter of its own and with libuv. The
-// zero torch is none: this package.
+// A torch is an installation of torch: in the machine's own root, in another root, or with an
+// interpreter of its own and with libuv. The zero torch stands for this package.
 type torch struct{ version, root, interpreter string }
 
 func (o torch) String() string {
@@ -46,7 +46,7 @@ func (o torch) String() string {
 
 const versionScript = `import importlib.metadata as m; print(m.version("torch"))`
 
-// torches are those that this machine has; where CI is "true", it must have both.
+// torches are this machine's installations of torch. If CI is "true", it must have both.
 func torches(t testing.TB) (found []torch) {
 	t.Helper()
 	all := []torch{{}}
@@ -71,15 +71,15 @@ func torches(t testing.TB) (found []torch) {
 	return found
 }
 
-// enter runs a command in another root, with a /proc that goes away with it. Torch asks for the name of each client, which the
-// root does not know: without name servers that fails at once.
+// enter runs a command in another root, with a /proc that goes away with it. Torch asks for the
+// name of each client, which the root does not know. Without name servers that fails at once.
 const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
 	exec chroot "$0" /usr/bin/env -i "$@"`
 
 // nameless runs a command of this root without name servers, for the same reason.
 const nameless = `mount --bind /dev/null /etc/resolv.conf && exec /usr/bin/env -i "$0" "$@"`
 
-// python runs a script, with nothing in its environment but what it needs. Its children end with it.
+// python runs a script with only the environment that it needs. Its children end with it.
 func (o torch) python(ctx context.Context, script string, args ...string) *exec.Cmd {
 	argv := append([]string{
 		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", cmp.Or(o.interpreter, "/usr/bin/python3"), "-u", "-c", script,
@@ -105,13 +105,14 @@ func (o torch) python(ctx context.Context, script string, args ...string) *exec.
 //go:embed testdata/server.py
 var serverScript string
 
-// serve starts a store in a process of its own, torch's or this package's. It returns where it is, and its process group.
+// serve starts a store, torch's or this package's, in a process of its own. It returns the store's
+// address and process group.
 func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	t.Helper()
 	return o.serveAs(t, "store")
 }
 
-// serveAs has this package serve in some mode.
+// serveAs makes this package serve in some mode.
 func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -133,7 +134,8 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
 }
 
-// withTorches runs a script under each torch, against stores served here, each of which may be used through as many proxies too.
+// withTorches runs a script under each torch, against stores served here, each with as many
+// proxies.
 func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 	found := torches(t)
 	if len(found) == 0 {
@@ -171,5 +173,6 @@ func TestTorchClients(t *testing.T) {
 //go:embed testdata/gloo.py
 var gloo string
 
-// TestTorchGroups has the first attempt at the store itself, and the second also at proxies of another.
+// TestTorchGroups uses the store itself in the first attempt, and also proxies of another store in
+// the second.
 func TestTorchGroups(t *testing.T) { withTorches(t, gloo, []int{0, 2}, "4") }

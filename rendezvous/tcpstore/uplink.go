@@ -25,7 +25,8 @@ type uplink struct {
 	// connected and greeted say how far the connection is, and patience is the deadline for that.
 	connected, greeted bool
 	patience           time.Time
-	// out has the requests, of which sent bytes were sent, and in the beginning of a message.
+	// out has the requests, and sent is how many of its bytes were sent. in has the beginning of a
+	// message.
 	out  []byte
 	sent int
 	in   []byte
@@ -39,7 +40,7 @@ type uplink struct {
 	stalled []*conn
 
 	cache cache
-	// queue are the readings for the next round, and flight is the round that is on the way; nil if none is.
+	// queue has the reads for the next round. readRound is the round under way, or nil.
 	queue     []*keyRead
 	readRound *readRound
 	// version and removals are what the store has said last, see [changes] and [table].

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// The store as its users think of it, and the search for an order of what they did that explains all that they heard.
+// This is the store from its users' point of view, and the search for an order of their requests
+// that explains all answers.
 
 // model is what a store holds, in text.
 type model struct{ a, b, n, q string } // "-" for a key that is not there; of a queue its values with ";" behind each
@@ -26,7 +27,8 @@ func (w *world) snapshot() model {
 	return m
 }
 
-// check looks for an order of what was asked in the window that explains all answers, and how the store is now.
+// check looks for an order of the requests in the window that explains all answers, and for the
+// store's present state.
 func (w *world) check() bool {
 	if w.state == (model{}) {
 		w.state = model{"-", "-", "-", ""}
@@ -101,8 +103,8 @@ func (m *model) at(key string) *string {
 	return map[string]*string{"a": &m.a, "b": &m.b, "n": &m.n}[key]
 }
 
-// apply does what was asked, and says whether the reply is that of a store. Of a wait it takes all keys that are there, in part the ones
-// that were before; left is not 0 while some are missing.
+// apply applies a request, and says whether the reply is a store's. A wait takes all keys that
+// exist; part has those that existed before. left is not 0 while some are missing.
 func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 	var reply []byte
 	value := func(key string) string {

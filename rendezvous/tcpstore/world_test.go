@@ -16,8 +16,9 @@ import (
 
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 
-// TestWorld has clients use a store through proxies, and beside them, with every byte between the two delayed at will. What they are
-// answered must be what one store could have answered in some order that agrees with the order in which they asked and heard.
+// TestWorld makes clients use a store through proxies and beside them, and delays every byte
+// between the two at will. The answers must be those of one store, in some order that agrees with
+// the order of the questions and answers.
 func TestWorld(t *testing.T) {
 	if *worldSeed > 0 {
 		makeWorld(t, *worldSeed, t.Logf)
@@ -49,7 +50,8 @@ type world struct {
 	window  []*act
 }
 
-// A world is of one of these kinds: of all that there is, or of keys that come and go while clients wait.
+// A world is of one of two kinds: with everything, or with keys that come and go while clients
+// wait.
 var kinds = [][]byte{
 	{
 		opSet, opSet, opSet, opGet, opGet, opGet, opGet, opGet, opMultiGet, opMultiGet, opMultiGet, opAdd, opCompareSet, opAppend, opDeleteKey,
@@ -59,10 +61,10 @@ var kinds = [][]byte{
 	{opSet, opDeleteKey, opWait, opWait},
 }
 
-// wire carries bytes between a proxy and the store, when it is told to.
+// wire carries bytes between a proxy and the store when it is told to.
 type wire struct{ ends [2]int }
 
-// player is a client with what it has asked for and not heard of.
+// player is a client, with the requests that were not answered yet.
 type player struct {
 	id    int
 	fd    int
@@ -96,7 +98,7 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 	return !t.Failed()
 }
 
-// desert has all clients go: nothing of them may be left.
+// desert makes all clients go. Nothing of them may be left.
 func (w *world) desert() {
 	for _, c := range w.clients {
 		unix.Close(c.fd)
@@ -199,7 +201,7 @@ func (w *world) step() {
 	}
 }
 
-// leave has a client go away, whatever it waits for, and another come in its place.
+// leave makes a client go away, whatever it waits for, and another one come instead.
 func (w *world) leave(i int) {
 	c := w.clients[i]
 	w.log("%d: client %d leaves", w.now, c.id)
@@ -212,7 +214,7 @@ func (w *world) leave(i int) {
 	w.clients[i] = w.join(w.made, c.at)
 }
 
-// serve has a loop do once what it does, and says whether there was something.
+// serve makes a loop do one round, and says whether there was something to do.
 func (w *world) serve(l *loop) bool {
 	events := make([]unix.EpollEvent, 32)
 	n, err := unix.EpollWait(l.epoll, events, 0)
@@ -228,7 +230,7 @@ func (w *world) serve(l *loop) bool {
 	return n > 0
 }
 
-// carry takes bytes from one end of a wire to the other.
+// carry moves bytes from one end of a wire to the other.
 func (w *world) carry(wire *wire, from, most int) bool {
 	buf := make([]byte, most)
 	n, err := unix.Read(wire.ends[from], buf)
@@ -240,7 +242,8 @@ func (w *world) carry(wire *wire, from, most int) bool {
 	return n > 0
 }
 
-// ask has a client ask for something, unless it waits for an answer. Sometimes it asks for two things at once, or gives up a wait.
+// ask makes a client ask for something, unless it waits for an answer. Sometimes it asks for two
+// things at once, or gives up a wait.
 func (w *world) ask(c *player) {
 	w.handleMessage(c)
 	if c.waits {
@@ -278,7 +281,8 @@ func (w *world) cancel(c *player) {
 	ok(w.t, err)
 }
 
-// quiesce lets all come to rest. Who then waits for what is there was forgotten; the others give up.
+// quiesce lets everything come to rest. A client that then waits for something that exists was
+// forgotten. The others give up.
 func (w *world) quiesce() {
 	w.rest()
 	for _, c := range w.clients {
