@@ -15,10 +15,10 @@ import (
 
 // File keeps a log in a directory, for a coordinator that is started again.
 //
-// Entries are handed to the kernel, so that the death of the process loses none. Those that must outlive the machine's power, which are
-// the beginnings and ends of jobs, are forced to the disk: of what is between, no rank is left when a machine has lost its power for as
-// long as it takes to start it. A snapshot is written beside the log and then takes its name, so that there is always the old log or
-// the new one.
+// Entries are handed to the kernel, so the death of the process loses none. Only the beginnings and
+// ends of jobs must survive a power failure, and are forced to the disk. The entries in between
+// concern ranks, none of which is left when the machine has started again. A snapshot is written
+// beside the log and then renamed, so that there is always the old log or the new one.
 type File struct {
 	root *os.Root
 	lock *os.File
@@ -29,7 +29,7 @@ type File struct {
 
 const (
 	fileName = "log"
-	// magic begins the file. It changes with the shape of its frames.
+	// magic begins the file. It changes with the form of the frames.
 	magic = "golaunch log 1\n"
 	// snapshotMark and entryMark are the first byte of a frame's payload.
 	snapshotMark, entryMark = 's', 'e'
@@ -37,14 +37,16 @@ const (
 
 // Past is what was kept before.
 type Past struct {
-	// Snapshot is nil when there was none, and Entries follow it.
+	// Snapshot is nil if there was none. Entries follow it.
 	Snapshot []byte
 	Entries  [][]byte
-	// Size is that of both in bytes, and Torn how many bytes at the end made no sense and were cut off.
+	// Size is the size of both, in bytes. Torn is the number of bytes at the end that made no sense
+	// and were cut off.
 	Size, Torn int
 }
 
-// Open opens the log in a directory, which it makes at first use, mode 0700. The error says so when another coordinator has it open.
+// Open opens the log in a directory, which it creates at first use with mode 0700. The error says
+// so if another coordinator has the log open.
 func Open(dir string) (*File, error) {
 	f := &File{jobs: make(chan func(), 1), done: make(chan struct{})}
 	if err := f.open(dir); err != nil {
@@ -69,7 +71,7 @@ func (f *File) open(dir string) (err error) {
 	if f.root, err = safefile.Open(dir); err != nil {
 		return err
 	}
-	if err := safefile.Dir(f.root); err != nil { // what is read there is run
+	if err := safefile.Dir(f.root); err != nil { // golaunch runs what it reads there
 		return fmt.Errorf("%w, or name a directory below it, which golaunch makes", err)
 	}
 	if f.lock, err = f.openOwn("lock", os.O_CREATE|os.O_RDWR); err != nil {
@@ -87,7 +89,8 @@ func (f *File) open(dir string) (err error) {
 	return nil
 }
 
-// openOwn opens a file, which may have been put there when a group could still do so.
+// openOwn opens a file and checks its owner: a group may have put it there while it could write to
+// the directory.
 func (f *File) openOwn(name string, flag int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -99,7 +102,7 @@ func (f *File) openOwn(name string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// Close lets another coordinator have the log. It waits for what is being written.
+// Close lets another coordinator open the log. It waits for a write under way.
 func (f *File) Close() error {
 	close(f.jobs)
 	<-f.done
@@ -120,8 +123,9 @@ func (f *File) release() (err error) {
 
 func (f *File) path() string { return filepath.Join(f.root.Name(), fileName) }
 
-// Past reads what was kept, once, before anything else is. The end of a file that was being written when its machine lost its power is
-// cut off; damage before that is an error, for what follows it may be what matters.
+// Past reads what was kept. It must be called once, before anything is kept. It cuts off the end of
+// a file that was being written when its machine lost power. Damage before that is an error,
+// because the entries after it may matter.
 func (f *File) Past() (Past, error) {
 	fail := func(err error) (Past, error) {
 		return Past{}, fmt.Errorf("cannot read the coordinator's log %s: %w", f.path(), err)
@@ -151,10 +155,10 @@ func (f *File) Past() (Past, error) {
 
 var (
 	errFormat = errors.New("another version of golaunch wrote it; use that version, or another --state-dir")
-	errDamage = errors.New("it is damaged; with another --state-dir, or without this file, the coordinator begins anew, and the jobs of before end")
+	errDamage = errors.New("it is damaged; with another --state-dir, or without this file, the coordinator starts with an empty log, and earlier jobs end")
 )
 
-// Parse reads the text of a file.
+// Parse reads the contents of a file.
 func Parse(text []byte) (p Past, err error) {
 	if n := min(len(text), len(magic)); string(text[:n]) != magic[:n] {
 		return p, errFormat
@@ -185,7 +189,8 @@ func Parse(text []byte) (p Past, err error) {
 	return p, nil
 }
 
-// soundAfter says that something whole follows a frame that is not. What was being written at the end has nothing behind it.
+// soundAfter says that a whole frame follows one that is not whole. Nothing follows a frame that
+// was being written at the end.
 func soundAfter(rest []byte) bool {
 	for i := 1; i+frameHeader < len(rest); i++ {
 		if mark := rest[i+frameHeader]; mark == entryMark || mark == snapshotMark {
@@ -197,14 +202,14 @@ func soundAfter(rest []byte) bool {
 	return false
 }
 
-// Shared says that nobody else keeps the log.
+// Shared is false: no other process keeps the log.
 func (f *File) Shared() bool { return false }
 
 // Confirm has nothing to do.
 func (f *File) Confirm(done func(error)) { done(nil) }
 
-// Keep writes a round in a goroutine of the file's own. A log that could not be written is removed: a later coordinator would take it for
-// what it no longer is.
+// Keep writes a round in the file's own goroutine. If a write fails, it removes the log, because a
+// later coordinator would take it for complete.
 func (f *File) Keep(r Round, done func(error)) {
 	f.jobs <- func() {
 		err := f.write(r)
@@ -235,7 +240,8 @@ func (f *File) write(r Round) error {
 	return nil
 }
 
-// begin begins the file anew, with a snapshot if there is one, and the frames of the entries after it: there is all of it, or the old file.
+// begin replaces the file by one with a snapshot, if there is one, and the frames of the entries
+// after it. The old file stays until the new one is complete.
 func (f *File) begin(snapshot, entries []byte) error {
 	text := []byte(magic)
 	if snapshot != nil {
@@ -261,12 +267,12 @@ func (f *File) begin(snapshot, entries []byte) error {
 	old := f.log
 	f.log = fresh
 	if old != nil {
-		_ = old.Close() // nobody needs it any more
+		_ = old.Close() // it is not needed any more
 	}
 	return f.sync()
 }
 
-// sync has the disk keep the names of the files.
+// sync makes the disk keep the names of the files.
 func (f *File) sync() error {
 	dir, err := f.root.Open(".")
 	if err != nil {

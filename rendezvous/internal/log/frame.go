@@ -17,7 +17,8 @@ func appendFrame(b, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// cutFrame takes the first frame of b. It is false when that is not a whole and sound one; zeros, as a disk may have them, are none.
+// cutFrame takes the first frame of b. It returns false if that frame is incomplete or damaged.
+// Zeros, which a disk may leave there, are no frame.
 func cutFrame(b []byte) (payload, rest []byte, ok bool) {
 	if len(b) < frameHeader {
 		return nil, b, false
@@ -30,7 +31,8 @@ func cutFrame(b []byte) (payload, rest []byte, ok bool) {
 	return body[:size:size], body[size:], true
 }
 
-// Join makes one entry of several, and Split several of one: whoever keeps an entry at some cost then has it once for all.
+// Join makes one entry of several, and Split takes them apart again, for a storage that keeps each
+// entry at some cost.
 func Join(entries [][]byte) []byte {
 	var b []byte
 	for _, e := range entries {
@@ -39,7 +41,7 @@ func Join(entries [][]byte) []byte {
 	return b
 }
 
-// Split is false when b is nothing that Join made.
+// Split returns false if Join did not make b.
 func Split(b []byte) (entries [][]byte, ok bool) {
 	for len(b) > 0 {
 		var e []byte

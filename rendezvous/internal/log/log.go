@@ -1,8 +1,10 @@
-// Package log keeps a coordinator's log: what must outlive the coordinator, in the order in which it happened.
+// Package log keeps a coordinator's log: what must outlive the coordinator, in the order in which
+// it happened.
 //
-// A [Storage] says who keeps it: nobody, for a job that ends with its coordinator; a [File], for a coordinator that is started again;
-// or other nodes. Whoever it is, a [Log] has everything that follows from an entry wait until that is kept. It is bounded: now and
-// then a snapshot of the state takes the place of all entries before.
+// A [Storage] keeps the entries: a [File], for a coordinator that is started again, or other nodes.
+// A job that ends with its coordinator has none. A [Log] holds back everything that follows from an
+// entry until the entry is kept. The log is bounded: now and then a snapshot of the state replaces
+// all earlier entries.
 package log
 
 import (
@@ -11,61 +13,67 @@ import (
 	"time"
 )
 
-// Storage keeps the log. Its methods do not wait, and are called one round at a time: not again before done was.
+// Storage keeps the log. Its methods do not block. They are called for one round at a time, and
+// again only after done was called.
 type Storage interface {
-	// Keep keeps what the round has, and then calls done, from any goroutine.
+	// Keep keeps a round and then calls done, from any goroutine.
 	Keep(r Round, done func(error))
-	// Confirm calls done when it is certain that nobody else kept the log when it was called.
+	// Confirm calls done once it is certain that no other process kept the log when Confirm was
+	// called.
 	Confirm(done func(error))
-	// Shared says that somebody else may come to keep the log in the place of this coordinator, which must then not lengthen a lease before
-	// it has made sure.
+	// Shared says that another process may come to keep the log in the place of this coordinator.
+	// This one must then make sure that it still keeps the log before it lengthens a lease.
 	Shared() bool
 }
 
-// Round is what is kept together.
+// Round is a batch of changes that are kept together.
 type Round struct {
-	// Snapshot, if there is one, takes the place of all that was kept before.
+	// Snapshot, if not nil, replaces everything that was kept before.
 	Snapshot []byte
-	// Entries follow it. Durable says that one of them must outlive the end of the machine's power.
+	// Entries follow the snapshot. Durable says that one of them must survive a power failure.
 	Entries [][]byte
 	Durable bool
-	// Firm says that what was kept before stands if this cannot be kept: nothing was done that follows from it. Otherwise nothing is left,
-	// since it would mislead.
+	// Firm says that what was kept before stays valid if this round cannot be kept, because nothing
+	// that follows from the round was done. Otherwise nothing is left, since it would mislead.
 	Firm bool
 }
 
-// Config is what a Log must know. All functions but Post are called in the owner's goroutine.
+// Config is what a Log needs. All functions but Post are called in the owner's goroutine.
 type Config struct {
-	// Storage is nil when nobody keeps the log.
+	// Storage is nil if the log is not kept.
 	Storage Storage
-	// Post has a function run in the owner's goroutine, from any other; it is false when that has ended.
+	// Post makes the owner's goroutine run a function, from any other one. It returns false if the
+	// owner's has ended.
 	Post func(func()) bool
-	// Snapshot is the whole state, with all entries that were appended.
+	// Snapshot returns the whole state after all appended entries.
 	Snapshot func() []byte
-	// Warn hears what people should know.
+	// Warn is told what users should know.
 	Warn func(error)
-	// Lost hears that this coordinator does not keep the log any more, and must do nothing that others see.
+	// Lost is called when this coordinator does not keep the log any more. It must then do nothing
+	// that others can see.
 	Lost func(error)
 }
 
-// Log is the owner's side of it. Its methods are for the owner's goroutine.
+// Log is the owner's side of the log. Only the owner's goroutine may call its methods.
 type Log struct {
 	Config
 	next round
-	// now is the round that is being kept, if busy.
+	// now is the round that is being kept while busy is set.
 	now  round
 	busy bool
-	// number counts the rounds. It tells a round that was given up from the present one.
+	// number counts the rounds. It distinguishes the present round from one that was given up.
 	number int
-	// grown is the size of the entries since the newest snapshot, and last that of the snapshot, in bytes.
+	// grown is the size of the entries since the newest snapshot, and last the size of that
+	// snapshot, in bytes.
 	grown, last int
-	// broken says that a file does not keep the log at the moment, because of trouble; nothing waits for it then.
+	// broken says that the file cannot keep the log at the moment, and trouble why. Nothing waits
+	// for the file then.
 	broken  bool
 	trouble error
 	lost    bool
 }
 
-// round collects a Round, and what waits for it.
+// round is a Round under construction, with the calls that wait for it.
 type round struct {
 	Round
 	size int
@@ -74,21 +82,23 @@ type round struct {
 
 func (r *round) empty() bool { return len(r.Entries) == 0 && r.Snapshot == nil && len(r.held) == 0 }
 
-// Limits on a log that is kept: when a snapshot is made, how long a file may take for a round, how much may wait for it in bytes, and how
-// long it is until one is tried again that could not be written.
+// Limits of a log. A snapshot is made after minGrown bytes at the earliest. At most maxSize bytes
+// wait for a slow file. A file that could not be written is tried again after retry.
 const (
 	minGrown = 4 << 20
 	maxSize  = 64 << 20
 	retry    = 30 * time.Second
 )
 
-// MaxWrite is how long what follows from an entry waits for a file. A server of NFS may restart in less. Tests change it.
+// MaxWrite is how long the consequences of an entry wait for a file. An NFS server may restart in
+// less time. Tests change it.
 var MaxWrite = 30 * time.Second
 
-// New returns a log that goes on where the storage's past ends; past is the size of that in bytes.
+// New returns a log that continues where the storage's past ends. past is the size of that past in
+// bytes.
 func New(c Config, past int) *Log { return &Log{Config: c, grown: past} }
 
-// Append adds an entry, which is the log's own from then on.
+// Append adds an entry, which belongs to the log from then on.
 func (l *Log) Append(entry []byte, durable bool) {
 	if l.Storage == nil || l.broken || l.lost {
 		return
@@ -102,7 +112,7 @@ func (l *Log) Append(entry []byte, durable bool) {
 	}
 }
 
-// Then does something that others can see once all is kept that was appended before.
+// Then calls f, whose effects others can see, once everything appended before is kept.
 func (l *Log) Then(f func()) {
 	switch {
 	case l.lost:
@@ -117,7 +127,8 @@ func (l *Log) Then(f func()) {
 	}
 }
 
-// Vouch does what lengthens a lease: it waits only where somebody else may have come to keep the log.
+// Vouch calls f, which lengthens a lease. It waits only if another process may have come to keep
+// the log.
 func (l *Log) Vouch(f func()) {
 	if l.Storage != nil && l.Storage.Shared() {
 		l.Then(f)
@@ -126,13 +137,13 @@ func (l *Log) Vouch(f func()) {
 	}
 }
 
-// Move has another storage keep the log from now on, from a snapshot on.
+// Move makes another storage keep the log from now on, beginning with a snapshot.
 func (l *Log) Move(s Storage) {
 	l.Storage, l.broken = s, false
 	l.Compact()
 }
 
-// Compact has a snapshot take the place of all that was appended.
+// Compact replaces everything that was appended by a snapshot.
 func (l *Log) Compact() {
 	if l.Storage == nil || l.broken || l.lost {
 		return
@@ -142,8 +153,9 @@ func (l *Log) Compact() {
 	l.grown, l.last = 0, len(s)
 }
 
-// Flush begins to keep what was appended, unless a round is under way, whose end does so. The owner calls it when it has nothing else to
-// do, so that one round is for all that came meanwhile.
+// Flush begins to keep what was appended. If a round is under way, the end of that round does so.
+// The owner calls Flush when it has nothing else to do, so that one round has all that came
+// meanwhile.
 func (l *Log) Flush() {
 	if l.busy || l.lost || l.next.empty() {
 		return
@@ -190,7 +202,7 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 		held = append(held, l.fail(err)...)
 		time.AfterFunc(retry, func() { l.Post(l.mend) })
 	}
-	l.Flush() // before anything else, which must not overtake what is to be kept
+	l.Flush() // first, so that nothing overtakes what must be kept
 	run(held)
 }
 
@@ -200,10 +212,10 @@ func run(held []func()) {
 	}
 }
 
-// errSlow is why a file is not waited for.
+// errSlow is why the log no longer waits for a file.
 var errSlow = errors.New("the disk does not keep up")
 
-// late gives up waiting for a file. What it is writing may still come to be there.
+// late gives up waiting for a file, which may still finish its write.
 func (l *Log) late(number int) {
 	if !l.busy || number != l.number || l.broken {
 		return
@@ -213,7 +225,8 @@ func (l *Log) late(number int) {
 	run(held)
 }
 
-// fail goes on without a log: what is done must not wait for a disk for ever. It returns what waited.
+// fail continues without a log, because a coordinator must not wait for a disk for ever. It returns
+// the calls that waited.
 func (l *Log) fail(err error) []func() {
 	if !l.broken {
 		l.broken, l.trouble = true, err
@@ -224,7 +237,7 @@ func (l *Log) fail(err error) []func() {
 	return held
 }
 
-// mend begins the log anew with a snapshot, after it was broken.
+// mend starts the log again, with a snapshot, after it was broken.
 func (l *Log) mend() {
 	if !l.broken || l.busy || l.lost {
 		return
@@ -239,7 +252,7 @@ func (l *Log) mend() {
 	l.Flush()
 }
 
-// Trouble is why the log is not kept at the moment; nil when it is.
+// Trouble says why the log is not kept at the moment. It is nil if the log is kept.
 func (l *Log) Trouble() error {
 	if l.broken {
 		return l.trouble
@@ -247,7 +260,8 @@ func (l *Log) Trouble() error {
 	return nil
 }
 
-// Release keeps nothing from now on. What waits is done at once, or never where somebody else may keep the log by now.
+// Release keeps nothing from now on. Calls that wait are made at once if do is set, and otherwise
+// never, because another process may keep the log by now.
 func (l *Log) Release(do bool) {
 	held := append(l.now.held, l.next.held...)
 	l.now, l.next, l.Storage, l.busy = round{}, round{}, nil, false

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// disk keeps what it is given when it is told to, or fails.
+// disk keeps or refuses what it is given, when the test says so.
 type disk struct {
 	shared   bool
 	snapshot []byte
@@ -33,7 +33,7 @@ func (d *disk) Keep(r Round, done func(error)) { d.round, d.done = &r, done }
 
 func (d *disk) Confirm(done func(error)) { d.asked, d.done = d.asked+1, done }
 
-// end ends the round that is under way, if one is.
+// end ends the round under way, if there is one.
 func (d *disk) end(err error) {
 	if d.done == nil {
 		return
@@ -49,7 +49,7 @@ func (d *disk) end(err error) {
 	done(err)
 }
 
-// sum is a state: what its entries come to, in order.
+// sum is a state: the entries that led to it, in order.
 type sum []uint64
 
 func (s sum) encode() (b []byte) {
@@ -69,8 +69,8 @@ func (d *disk) replay() (s sum) {
 	return s
 }
 
-// TestLog holds over random rounds that nothing is seen before it is kept, in order, that nothing is lost that was seen, and that what
-// is kept is always the state as it was at some time.
+// TestLog holds, over random rounds, that nothing is seen before it is kept, in order, that nothing
+// is lost that was seen, and that what is kept is always a past state.
 func TestLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &disk{shared: rapid.Bool().Draw(t, "shared")}
@@ -131,7 +131,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestSnapshotsKeepALogShort holds that a log is about as long as what it says.
+// TestSnapshotsKeepALogShort holds that a log is about as long as its state.
 func TestSnapshotsKeepALogShort(t *testing.T) {
 	d := &disk{}
 	state := bytes.Repeat([]byte("s"), 1<<20)
@@ -147,7 +147,7 @@ func TestSnapshotsKeepALogShort(t *testing.T) {
 	}
 }
 
-// TestAFullQueue is not added to for ever.
+// TestAFullQueue holds that a queue does not grow for ever.
 func TestAFullQueue(t *testing.T) {
 	d, warnings := &disk{}, 0
 	l := New(Config{
@@ -209,7 +209,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestAFileAfterAMount is on a volume of a pod with an fsGroup: at each mount kubelet lets the group write to all that is there.
+// TestAFileAfterAMount opens a log on a volume of a pod with an fsGroup: at each mount kubelet lets
+// the group write to everything there.
 func TestAFileAfterAMount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	open := func() (Past, error) {
@@ -243,7 +244,8 @@ func TestAFileAfterAMount(t *testing.T) {
 	}
 }
 
-// TestADirectoryMadeByHand with a umask of 002, as users with a group of their own have it.
+// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002, as users with a
+// group of their own have it.
 func TestADirectoryMadeByHand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	before := unix.Umask(0o002)
@@ -291,7 +293,8 @@ func TestAFileHasOneCoordinator(t *testing.T) {
 	}
 }
 
-// TestWhatIsRead of a file that is not whole: the end that was being written is cut off, and damage before that is an error.
+// TestWhatIsRead reads damaged files: a partly written end is cut off, and damage before it is an
+// error.
 func TestWhatIsRead(t *testing.T) {
 	frames := func(payloads ...string) string {
 		var b []byte
@@ -331,7 +334,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestAnEarlierStore is left as it is.
+// TestAnEarlierStore holds that an earlier store is left as it is.
 func TestAnEarlierStore(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/epoch", []byte("golaunch-store-2 X\n"), 0o600); err != nil {
@@ -342,7 +345,8 @@ func TestAnEarlierStore(t *testing.T) {
 	}
 }
 
-// TestAFileThatHangs is waited for as long as MaxWrite, and mended by a snapshot.
+// TestAFileThatHangs holds that the log waits for a file for MaxWrite, and later mends it with a
+// snapshot.
 func TestAFileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
