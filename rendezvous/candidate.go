@@ -101,8 +101,9 @@ func (s *Candidate) Terms() <-chan Term { return s.terms }
 // Close ends the candidacy. A coordinator in this process that shares its log is then deposed.
 func (s *Candidate) Close() { s.election.Close() }
 
-// Transfer has another process coordinate, after the agents have left that are about to: the rest is
-// then a majority. It returns false when no process remains that knows enough. Call Close if it is true.
+// Transfer makes another process coordinate. It first waits for agents that are about to leave, so
+// that those that remain are a majority. It returns false if no remaining process knows enough.
+// Call Close if it returns true.
 func (s *Candidate) Transfer() bool {
 	if c := s.coordinator.Load(); c != nil {
 		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {

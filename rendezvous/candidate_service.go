@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// await is the coordinator in this process, or says where else it may be.
+// await returns the coordinator in this process, or an error that says where else it may be.
 func (s *Candidate) await(ctx context.Context, caller election.Caller) (*Coordinator, error) {
 	if err := s.election.AwaitCoordinator(ctx, caller); err != nil {
 		return nil, err

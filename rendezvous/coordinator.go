@@ -86,8 +86,8 @@ type Config struct {
 	onResume func(index uint64)
 }
 
-// Coordinator gathers agents and runs jobs on them. Its fields belong to the goroutine of Run, but for
-// the channels of the event loop.
+// Coordinator gathers agents and runs jobs on them. Its fields belong to the goroutine of Run,
+// except for the channels of the event loop.
 type Coordinator struct {
 	cfg     Config
 	started time.Time
@@ -247,7 +247,7 @@ func (c *Coordinator) resign() {
 	c.unpublish()
 }
 
-// unpublish has callers of this process be told that the coordinator is not here.
+// unpublish makes this process tell its callers that the coordinator is not here.
 func (c *Coordinator) unpublish() {
 	if c.cfg.Candidate != nil {
 		c.cfg.Candidate.coordinator.CompareAndSwap(c, nil)
@@ -284,7 +284,7 @@ func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }
 
-// codePreempted is that of a process which a scheduler has ended (128 + SIGTERM).
+// codePreempted is the exit code of a process that a scheduler has ended (128 + SIGTERM).
 const codePreempted = 143
 
 // Shared says that the job can continue without this process.
@@ -335,7 +335,7 @@ func (c *Coordinator) endError() error {
 	return errEnding
 }
 
-// startSkew is how much later than the first the last node may be of those that were started together.
+// startSkew bounds the time between the first and the last of the nodes that were started together.
 const startSkew = 10 * time.Second
 
 // awaitGoodbyes waits until all agents have said goodbye to the finished job, also those that are only

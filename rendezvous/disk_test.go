@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// slow is a file that keeps nothing until ready says so. One that is not there then has not kept anything.
+// slow is a file that keeps nothing until ready says so.
 type slow struct {
 	log.Storage
 	ready func() (there bool)
@@ -31,13 +31,13 @@ func (d slow) Keep(r log.Round, done func(error)) {
 	}()
 }
 
-// slow has the disk under the log of a coordinator be slow.
+// slow makes the disk under a coordinator's log slow.
 func (c *Coordinator) slow(ready func() bool) {
 	c.post(func() { c.log.Storage = slow{c.log.Storage, ready} })
 }
 
-// TestASlowDisk has the disk of the log take nothing for longer than the lease: no node is lost, and what happens meanwhile has
-// its consequences once it is kept.
+// TestASlowDisk makes the log's disk take nothing for longer than the lease. No node is lost, and
+// what happens meanwhile has its consequences once it is kept.
 func TestASlowDisk(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -69,7 +69,8 @@ func TestASlowDisk(t *testing.T) {
 	})
 }
 
-// TestADiskThatHangs is not waited for. When it is back, so is the log.
+// TestADiskThatHangs holds that the coordinator does not wait for such a disk. When the disk is
+// back, so is the log.
 func TestADiskThatHangs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -103,7 +104,8 @@ func TestADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestALogThatCannotBeWritten is removed, for it would mislead a later coordinator, and begun anew when it can be.
+// TestALogThatCannotBeWritten holds that such a log is removed, because it would mislead a later
+// coordinator, and starts again when it can be written.
 func TestALogThatCannotBeWritten(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -147,7 +149,8 @@ func (s stuck) Write(b []byte) (int, error) {
 	return s.Writer.Write(b)
 }
 
-// TestASlowDiskForPeople holds up nobody, not even the end of a job for long.
+// TestASlowDiskForPeople holds that a slow disk of the journal delays nothing for long, not even
+// the end of a job.
 func TestASlowDiskForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})
@@ -165,7 +168,8 @@ func TestASlowDiskForPeople(t *testing.T) {
 	})
 }
 
-// TestNobodyReads what a coordinator says: it answers its agents all the same, and later says how much was not shown.
+// TestNobodyReads holds that a coordinator whose messages are not read still answers its agents,
+// and later says how much was not shown.
 func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake, notes := make(chan struct{}), 0
@@ -199,7 +203,8 @@ func TestNobodyReads(t *testing.T) {
 	})
 }
 
-// slowDisk has the disk take nothing for a while; if the coordinator is killed in that time, its last words are lost.
+// slowDisk makes the disk take nothing for a while. If the coordinator is killed in that time, its
+// last messages are lost.
 func (s *sim) slowDisk(d time.Duration) {
 	s.tell("the disk of the coordinator takes nothing for %v", d)
 	wakes := time.Now().Add(d)

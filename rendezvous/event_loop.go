@@ -57,8 +57,8 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	return answer, err
 }
 
-// await waits for an answer until ctx or the coordinator ends. An answer that came before counts: the
-// coordinator may have ended for its sake.
+// await waits for an answer until ctx or the coordinator ends. An answer that came before that
+// counts: it may be why the coordinator has ended.
 func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer T, ok bool) {
 	select {
 	case answer = <-answers:

@@ -15,7 +15,8 @@ import (
 // inviteEvery is the time between invitations: no event tells that a process listens at home again.
 const inviteEvery = time.Second
 
-// invite has the process that listens where the nodes of the job first met join the job, until it has.
+// invite invites the process that listens where the nodes of the job first met, until it has joined
+// the job.
 func (s *succession) invite() {
 	if s.candidate().cfg.Home == "" || s.term == nil || s.inviting {
 		return

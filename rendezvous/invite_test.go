@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// thirdIsLast is secondIsLast with one attempt more.
+// thirdIsLast is secondIsLast with one more attempt.
 func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
 
-// again starts the processes of nodes that are dead.
+// again starts the processes of dead nodes.
 func (p *peerage) again(nodes ...int) (started []*process) {
 	p.t.Helper()
 	for _, i := range nodes {
@@ -28,7 +28,7 @@ func (p *peerage) again(nodes ...int) (started []*process) {
 	return started
 }
 
-// clear makes room for another process of a node that is dead, and returns how its ranks exit.
+// clear makes room for a new process of a dead node, and returns how its ranks exit.
 func (p *peerage) clear(i int) func(int) (int, bool) {
 	at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
 	old := p.process[at]
@@ -40,8 +40,8 @@ func (p *peerage) clear(i int) func(int) (int, bool) {
 	return old.exit
 }
 
-// invited wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
-// their first word.
+// invited requires that these agents are told that their job goes on elsewhere, and go there,
+// except those that were told in answer to their first message.
 func (p *peerage) invited(all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -62,7 +62,8 @@ func (p *peerage) invited(all ...*process) {
 	}
 }
 
-// TestTheFirstNodeIsStartedAgain at once, and again after it was lost as any other: it takes its ranks in the job of the next leader.
+// TestTheFirstNodeIsStartedAgain at once, and again after it was lost like any other node. It gets
+// its ranks in the job of the next leader.
 func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, thirdIsLast)[0]
@@ -85,7 +86,8 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	})
 }
 
-// TestAnInvitationBeforeTheAgent: who is asked first says where its agent goes, which hears that with its first word.
+// TestAnInvitationBeforeTheAgent holds that the invited process tells its agent where to go, in
+// answer to the agent's first message.
 func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, secondIsLast)[0]
@@ -105,7 +107,8 @@ func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	})
 }
 
-// TestNewNodesMeetTheFirst before it is invited: all of them go on with the job that it was. Later ones find the job by it.
+// TestNewNodesMeetTheFirst before it is invited. All of them continue with the old job, and later
+// nodes find the job through it.
 func TestNewNodesMeetTheFirst(t *testing.T) {
 	together(t, 7, func(t *testing.T, p *peerage) {
 		p.addAll(7, thirdIsLast)
@@ -139,8 +142,8 @@ func TestNewNodesMeetTheFirst(t *testing.T) {
 	})
 }
 
-// TestAMinorityInvitesNobody: the leader that is cut off together with a new first node, and the one that a majority elects, which invites it
-// once it can.
+// TestAMinorityInvitesNobody cuts off the leader together with a new first node. The leader that a
+// majority elects invites that node once it can.
 func TestAMinorityInvitesNobody(t *testing.T) {
 	together(t, 5, func(t *testing.T, p *peerage) {
 		p.addAll(5, secondIsLast)
@@ -167,7 +170,8 @@ func TestAMinorityInvitesNobody(t *testing.T) {
 	})
 }
 
-// TestTheFirstNodeIsLostBeforeTheJobBegins: those that wait for others do so with the next one.
+// TestTheFirstNodeIsLostBeforeTheJobBegins holds that the waiting nodes continue to wait with the
+// next first node.
 func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first, second := p.add(1, success), p.add(2, success)
@@ -181,7 +185,7 @@ func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotGivenUp for an invitation.
+// TestWhatIsNotGivenUp holds which jobs are not given up for an invitation.
 func TestWhatIsNotGivenUp(t *testing.T) {
 	same := func() *pb.Invitation {
 		return &pb.Invitation{

@@ -170,7 +170,7 @@ func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
 	})
 }
 
-// codeOrphaned is that of a process whose terminal has hung up (128 + SIGHUP).
+// codeOrphaned is the exit code of a process whose terminal has hung up (128 + SIGHUP).
 const codeOrphaned = 129
 
 // vacate has the jobs give up a node. Its agent is told to leave once they have.

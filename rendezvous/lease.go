@@ -92,7 +92,7 @@ func heartbeatReply(b *pb.Heartbeat) *pb.Heartbeat {
 	return &pb.Heartbeat{At: b.GetAt(), Time: timestamppb.Now()}
 }
 
-// patience is the silence after which the ranks of an agent are dead that has this coordinator's lease.
+// patience is the silence after which the ranks of an agent with this coordinator's lease are dead.
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
 
 // maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard to

@@ -59,8 +59,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestAPausedAgent finds its lease over when it goes on. It keeps it if the coordinator has not given its ranks' place away, which was
-// paused too perhaps.
+// TestAPausedAgent finds its lease over when it continues. It keeps the lease if the coordinator,
+// which may have been paused too, has not replaced its ranks.
 func TestAPausedAgent(t *testing.T) {
 	for name, isCut := range map[string]bool{"the coordinator answers": false, "nobody answers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestRanksOutliveABrokenConnection(t *testing.T) {
 			a.cable.unreachable.Store(false)
 			time.Sleep(lease)
 		}
-		// What the agent says while it is cut off arrives once it is back, and once only.
+		// What the agent reports while it is cut off arrives once it is back, and only once.
 		a.cable.unreachable.Store(true)
 		a.cable.newest().timeout()
 		synctest.Wait()
@@ -205,7 +205,7 @@ func TestReportsAreKept(t *testing.T) {
 	})
 }
 
-// TestAnotherAgentGoesOn in the place of one that is dead, twice: the coordinator sees no loss.
+// TestAnotherAgentGoesOn replaces a dead agent, twice. The coordinator sees no loss.
 func TestAnotherAgentGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -248,7 +248,8 @@ func TestLateFinish(t *testing.T) {
 	})
 }
 
-// TestNodeIsReplaced has a machine come under the name of one that has fallen silent: it waits until that is lost, and takes its ranks.
+// TestNodeIsReplaced joins a machine under the name of a silent one. It waits until that one is
+// lost, and then gets its ranks.
 func TestNodeIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -275,7 +276,8 @@ func TestNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// TestAnotherCoordinator has an agent come back to a coordinator that knows nothing of it: its ranks must end.
+// TestAnotherCoordinator brings an agent back to a coordinator that does not know it. Its ranks
+// must end.
 func TestAnotherCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -136,7 +136,7 @@ func (s quorumStorage) Shared() bool { return true }
 // Confirm makes sure that this process still leads.
 func (s quorumStorage) Confirm(done func(error)) { s.term.Confirm(done) }
 
-// Keep makes one entry of a round.
+// Keep adds a round to the voters' log as one entry.
 func (s quorumStorage) Keep(r log.Round, done func(error)) {
 	if r.Snapshot != nil {
 		s.term.Snapshot(r.Snapshot, func(err error) {

@@ -31,8 +31,8 @@ type query struct {
 	nodes map[string]bool
 	// job is the one that the question is about; nil when it is about nodes.
 	job *trackedJob
-	// known are the log positions up to which the client has the files, by the node that delivered them;
-	// those of "" are of files that several nodes have.
+	// known are the positions up to which the client has read log files, by the node that delivered
+	// them. The name "" stands for files that several nodes have.
 	known   map[string][]wire.LogPosition
 	answers chan *pb.Answer
 	done    <-chan struct{}
@@ -48,8 +48,8 @@ type query struct {
 	limit *time.Timer
 }
 
-// pendingAnswer is what a node has to deliver. again says that the node must be asked again after its
-// present delivery, because the job has got it anew.
+// pendingAnswer is what a node has to deliver. again says that the node must be asked again after
+// its present delivery, because the job has got the node again.
 type pendingAnswer struct{ delivers, again bool }
 
 // start asks the nodes. The query ends when done is closed.
@@ -181,9 +181,9 @@ func (qs *queries) nodeAssigned(j *trackedJob, node string) {
 	}
 }
 
-// agentBack asks an agent that is new or back for what it does not deliver: it may not have been asked,
-// or not have received the question. Samples are asked for again in any case, for the old connection may
-// seem alive.
+// agentBack asks an agent that is new or back for what it does not deliver: it may not have been
+// asked, or not have received the question. It asks for samples in any case, because the old
+// connection may seem alive.
 func (qs *queries) agentBack(m *member) {
 	for _, q := range qs.open {
 		p := q.pending[m.name]

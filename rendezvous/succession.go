@@ -16,11 +16,11 @@ import (
 
 // succession makes sure that another process can take over from the coordinator.
 //
-// In a job whose nodes may all coordinate it, some of them vote: they have each entry of the log before
-// anything that follows from it can be seen. With fewer than three nodes there is one voter and no
-// shared log. From then on nothing leaves the coordinator, be it an order or the answer to a heartbeat,
-// that a majority does not know. A coordinator that was replaced without knowing it can therefore give
-// no orders and extend no lease.
+// In a job whose nodes may all coordinate it, some of them vote. They have each entry of the log
+// before anything that follows from it can be seen. With fewer than three nodes there is one voter
+// and no shared log. Once others vote, the coordinator sends nothing, neither an order nor the
+// answer to a heartbeat, before a majority knows it. A coordinator that was replaced without
+// knowing it can therefore give no orders and extend no lease.
 //
 // It belongs to the goroutine of Run.
 type succession struct {
@@ -49,8 +49,8 @@ type succession struct {
 // ErrDeposed is the error of a coordinator that another one may have replaced.
 var ErrDeposed = errors.New("this node does not coordinate the job any more: a majority of those that could take over does not answer it")
 
-// establishAfter is how much of a job may be lost if its first coordinator dies before other processes
-// know the job. A launch so waits for no vote.
+// establishAfter is how much of a job may be lost if its first coordinator dies before other
+// processes know the job. So a launch waits for no vote.
 const establishAfter = time.Second
 
 func newSuccession(c *Coordinator) succession {

@@ -33,7 +33,8 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorsNodeLeaves in order: another one coordinates at once, waits for nobody that has left, and has others to follow it.
+// TestTheCoordinatorsNodeLeaves in order. Another node coordinates at once, waits for no node that
+// has left, and the others follow it.
 func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -61,7 +62,7 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	})
 }
 
-// TestMostVotersLeave in order, at the same time: the others are a majority of those that vote when they are gone.
+// TestMostVotersLeave in order, at the same time. The others are then a majority of the voters.
 func TestMostVotersLeave(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, secondIsLast)
@@ -80,7 +81,8 @@ func TestMostVotersLeave(t *testing.T) {
 	})
 }
 
-// TestALostNodeWakesUp after the coordinator that had it was replaced, or after another one was: its ranks have others in their place.
+// TestALostNodeWakesUp after its coordinator was replaced, or after another one was. Its ranks have
+// been replaced by others.
 func TestALostNodeWakesUp(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -112,7 +114,8 @@ func TestALostNodeWakesUp(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorIsCutOff: its ranks end before others are in their place, which the world checks, and it gives no orders.
+// TestTheCoordinatorIsCutOff holds that its ranks end before they are replaced, which the world
+// checks, and that it gives no orders.
 func TestTheCoordinatorIsCutOff(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, secondIsLast)
@@ -128,7 +131,7 @@ func TestTheCoordinatorIsCutOff(t *testing.T) {
 	})
 }
 
-// TestAMinorityOfMany has two nodes of six on their own, one of them the coordinator's.
+// TestAMinorityOfMany cuts off two nodes of six, one of them the coordinator's.
 func TestAMinorityOfMany(t *testing.T) {
 	together(t, 4, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, secondIsLast)
@@ -143,7 +146,7 @@ func TestAMinorityOfMany(t *testing.T) {
 	})
 }
 
-// TestNobodyActsWithoutAMajority: of three nodes two die.
+// TestNobodyActsWithoutAMajority kills two of three nodes.
 func TestNobodyActsWithoutAMajority(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(3, forever)
@@ -158,7 +161,7 @@ func TestNobodyActsWithoutAMajority(t *testing.T) {
 	})
 }
 
-// TestAShortCut deposes the coordinator, and no rank notices.
+// TestAShortCut deposes the coordinator. No rank notices.
 func TestAShortCut(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, forever)
@@ -177,7 +180,7 @@ func TestAShortCut(t *testing.T) {
 	})
 }
 
-// TestALeaderWithoutRanks is replaced, and no rank notices.
+// TestALeaderWithoutRanks holds that such a leader is replaced, and that no rank notices.
 func TestALeaderWithoutRanks(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -199,7 +202,8 @@ func TestALeaderWithoutRanks(t *testing.T) {
 	})
 }
 
-// TestCoordinatorsDieOneAfterAnother until too few are left, and each successor knows what the one before it did.
+// TestCoordinatorsDieOneAfterAnother until too few are left. Each successor knows what the one
+// before it did.
 func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -232,7 +236,8 @@ func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 // losses is how many of them are tried; one takes a second with the race detector.
 var losses uint64 = 40
 
-// TestCoordinatorsDieAtAnyTime, a second one a lease after the first: all survivors agree on how the job ended.
+// TestCoordinatorsDieAtAnyTime kills a second one a lease after the first. All survivors agree on
+// how the job ended.
 func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -258,7 +263,8 @@ func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestNodesLeaveAtAnyTime in order, the first coordinator and others, some of them at once: the job goes on with those that stay.
+// TestNodesLeaveAtAnyTime in order: the first coordinator and others, some of them at once. The job
+// goes on with the nodes that stay.
 func TestNodesLeaveAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -290,7 +296,8 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAFirewallIsMended while the job runs: nodes that nobody could reach are asked again, and then come to keep its log.
+// TestAFirewallIsMended while the job runs. The nodes behind it are asked again, and then keep the
+// log too.
 func TestAFirewallIsMended(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		for _, name := range []string{"n2", "n3", "n4", "n5"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestTakeover has ranks outlive their coordinator, and everybody go on with the next one.
+// TestTakeover holds that ranks outlive their coordinator, and that all continue with the next one.
 func TestTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 3), forever), h.joinAs(gpus(2, 2), forever)
@@ -62,7 +62,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestSilentTakeover has the coordinator's machine vanish: nobody hears that its connections are over.
+// TestSilentTakeover makes the coordinator's machine vanish, so that its connections do not end.
 func TestSilentTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -85,7 +85,7 @@ func TestSilentTakeover(t *testing.T) {
 	})
 }
 
-// TestTakeoverWhileRanksEnd has them exit, and fail, while there is no coordinator.
+// TestTakeoverWhileRanksEnd makes ranks exit and fail while there is no coordinator.
 func TestTakeoverWhileRanksEnd(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)
@@ -109,7 +109,7 @@ func TestTakeoverWhileRanksEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverOfABackoff has the timers of a job started again.
+// TestTakeoverOfABackoff holds that the timers of a job start again.
 func TestTakeoverOfABackoff(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), func(attempt int) (int, bool) { return 9, attempt == 0 })
@@ -158,7 +158,8 @@ func TestFinishedJobsAreKept(t *testing.T) {
 	})
 }
 
-// TestAgentThatDoesNotComeBack is lost a lease and a kill time after the takeover, and its job goes elsewhere.
+// TestAgentThatDoesNotComeBack is lost a lease and a kill time after the takeover. Its job then
+// runs elsewhere.
 func TestAgentThatDoesNotComeBack(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -184,7 +185,8 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// TestAShorterLease is for agents that join from then on: those that a coordinator before has given a longer one may use it up.
+// TestAShorterLease holds that only new agents get a shorter lease. Agents with a longer one from
+// an earlier coordinator may use it up.
 func TestAShorterLease(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -280,7 +282,7 @@ func TestTakeoverTooLate(t *testing.T) {
 	})
 }
 
-// TestTakeoverTwice crashes again and again, now and then before everybody is back.
+// TestTakeoverTwice crashes again and again, sometimes before all agents are back.
 func TestTakeoverTwice(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -303,7 +305,8 @@ func TestTakeoverTwice(t *testing.T) {
 	})
 }
 
-// TestACoordinatorWithoutAStore takes nothing over: agents that are back are another coordinator's.
+// TestACoordinatorWithoutAStore takes nothing over: the agents that return belong to another
+// coordinator.
 func TestACoordinatorWithoutAStore(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -324,7 +327,8 @@ func TestACoordinatorWithoutAStore(t *testing.T) {
 	})
 }
 
-// TestDrainedNodesStayDrained leave as they were asked to, though the coordinator that was asked is gone.
+// TestDrainedNodesStayDrained holds that drained nodes leave even if the coordinator that drained
+// them is gone.
 func TestDrainedNodesStayDrained(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)

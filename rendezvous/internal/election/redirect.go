@@ -23,11 +23,11 @@ import (
 // the election that they wait for.
 
 const (
-	// HoldsPerLease is the part of a lease for which a caller is held that does not say how long it
-	// waits, and MaxHoldsPerLease the part for one that does.
+	// HoldsPerLease is the part of a lease for which a caller is held if it does not say how long
+	// it waits. MaxHoldsPerLease is the part for a caller that does.
 	HoldsPerLease    = 8
 	MaxHoldsPerLease = 4
-	// spreadsPerLease is the part of a lease over which callers return that heard of no leader.
+	// spreadsPerLease is the part of a lease over which callers that heard of no leader return.
 	spreadsPerLease = 20
 	// Pace is the mean time between callers that go to a new leader.
 	Pace = 100 * time.Microsecond

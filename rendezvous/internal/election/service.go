@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// Service answers other voters, but for invitations.
+// Service answers other voters. It does not handle invitations.
 type Service struct {
 	pb.UnimplementedQuorumServer
 	Participant *Participant

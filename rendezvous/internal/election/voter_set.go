@@ -103,8 +103,8 @@ func electorate(n int) int {
 	return min(wire.MaxVoters, (n-1)|1)
 }
 
-// voterQueue has nodes that could vote, in the order in which they came. Its methods take constant
-// time, for each node of a large job is one.
+// voterQueue has the nodes that could vote, in the order in which they came. Its methods take
+// constant time, because each node of a large job is in it.
 type voterQueue struct {
 	order []string
 	// byName has the zero Voter for a node that has left but is still in order.

@@ -26,7 +26,7 @@ func newRefusals(warn func(error)) *Refusals {
 	return &Refusals{warn: warn, warned: map[string]time.Time{}}
 }
 
-// Agent warns that the agent that makes a call was refused.
+// Agent warns that the agent behind a call was refused.
 func (r *Refusals) Agent(ctx context.Context, why error) {
 	p, _ := peer.FromContext(ctx)
 	r.warnOnce(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(why).Message()))
