@@ -15,12 +15,13 @@ import (
 // tail keeps the end of a rank's output, which may be any bytes.
 func tail[T string | []byte](b T) T { return b[max(0, len(b)-MaxTail):] }
 
-// Plain bounds a text, makes it UTF-8, which protobuf demands of a string, and one line that is harmless in a terminal.
+// Plain makes a text one bounded line of UTF-8, which protobuf requires of a string, and harmless
+// in a terminal.
 func Plain(s string) string {
 	return line(s, MaxText)
 }
 
-// line is plain with a bound of its own.
+// line is Plain with a bound of its own.
 func line(s string, most int) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -30,10 +31,10 @@ func line(s string, most int) string {
 	}, valid(s[:min(len(s), most)]))
 }
 
-// valid makes a text UTF-8, which protobuf demands of a string.
+// valid makes a text UTF-8, which protobuf requires of a string.
 func valid(s string) string { return strings.ToValidUTF8(s, "?") }
 
-// FromEvent translates an agent's report. It is nil for an event that no agent reports.
+// FromEvent converts an agent's report. It returns nil for an event that no agent reports.
 func FromEvent(id string, ev any) *pb.FromAgent {
 	msg := fromReport(ev)
 	if msg != nil {
@@ -91,7 +92,8 @@ func fromReport(ev any) *pb.FromAgent {
 	}
 }
 
-// ToEvent translates a report of the named node. It is nil for a message that is no event of a job.
+// ToEvent converts a report of the named node. It returns nil for a message that is no event of a
+// job.
 func ToEvent(node string, m *pb.FromAgent) job.Event {
 	switch b := m.GetBody().(type) {
 	case *pb.FromAgent_Prepared:
@@ -134,7 +136,7 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 	return nil
 }
 
-// FromOrders translates an order into the messages that it takes. [Gather] makes one of them.
+// FromOrders converts an order into one or more messages. [Gather] makes one order of them.
 func FromOrders(o Order) (msgs []*pb.ToAgent) {
 	switch do := o.Do.(type) {
 	case job.Prepare:
@@ -147,7 +149,7 @@ func FromOrders(o Order) (msgs []*pb.ToAgent) {
 	return append(msgs, FromOrder(o))
 }
 
-// FromOrder translates an order. It is nil for an action that is no agent's.
+// FromOrder converts an order. It returns nil for an action that is not an agent's.
 func FromOrder(o Order) *pb.ToAgent {
 	msg := fromAction(o.Do)
 	if msg != nil {
@@ -196,7 +198,7 @@ func fromAction(do any) *pb.ToAgent {
 	return nil
 }
 
-// ToAction translates what the given node is asked. It is nil for a message that is no order.
+// ToAction converts an order to the given node. It returns nil for a message that is no order.
 func ToAction(node placement.Node, m *pb.ToAgent) any {
 	switch b := m.GetBody().(type) {
 	case *pb.ToAgent_Prepare:

@@ -18,7 +18,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// FromSubmission is a submission in messages, of which the first has all but the order's list.
+// FromSubmission converts a submission into messages. The first has everything except the order's
+// list.
 func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
@@ -107,7 +108,7 @@ func ToDecision(d *pb.Decision) Decision {
 	return told
 }
 
-// FromUpdate is an update in messages, each made when the one before it was taken.
+// FromUpdate converts an update into messages. It makes each one when the one before it was taken.
 func FromUpdate(u Update) iter.Seq[*pb.Update] {
 	return func(yield func(*pb.Update) bool) {
 		switch {
@@ -125,7 +126,7 @@ func FromUpdate(u Update) iter.Seq[*pb.Update] {
 	}
 }
 
-// fromGranted is a plan in messages. The last has no more.
+// fromGranted converts a plan into messages. All but the last say that more follow.
 func fromGranted(p placement.Plan) iter.Seq[*pb.Granted] {
 	return func(yield func(*pb.Granted) bool) {
 		last := &pb.Granted{}
@@ -164,8 +165,8 @@ func ToFilter(f *pb.LogFilter) LogFilter {
 	}
 }
 
-// FromInquiry is a question to nodes in messages, of which the first has all but the positions in logs, by the node that has delivered
-// them.
+// FromInquiry converts a question to nodes into messages. The first has everything except the
+// positions in logs, which are given by the node that delivered them.
 func FromInquiry(q Inquiry, from map[string][]LogPosition) []*pb.Inquiry {
 	q.Logs.From = nil
 	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}
@@ -180,7 +181,7 @@ func FromInquiry(q Inquiry, from map[string][]LogPosition) []*pb.Inquiry {
 	return all
 }
 
-// ToInquiry is the way back, but for the positions.
+// ToInquiry reverses FromInquiry, without the positions.
 func ToInquiry(m *pb.Inquiry) Inquiry {
 	return Inquiry{Job: m.GetJob(), Question: ToQuestion(m.GetQuestion()), Nodes: m.GetNodes(), Within: m.GetWithin().AsDuration()}
 }
@@ -209,7 +210,7 @@ func toChunk(c *pb.LogChunk) LogChunk {
 	return LogChunk{LogPosition: toPosition(c.GetAt()), WorldSize: int(c.GetWorldSize()), Data: c.GetData()}
 }
 
-// joined is a submission in one message, for the log.
+// joined merges the messages of a submission into one, for the log.
 func joined(parts []*pb.Submission) *pb.Submission {
 	for _, part := range parts[1:] {
 		proto.Merge(parts[0], part)

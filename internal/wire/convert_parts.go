@@ -22,7 +22,8 @@ func FromNode(n placement.Node) *pb.Node {
 
 func fromPeers(peers []netip.Addr) [][]byte { return Convert(peers, netip.Addr.AsSlice) }
 
-// ahead are the messages with the first of peers that are too many for one, and the rest.
+// ahead returns messages with the first peers, if there are too many for one message, and the
+// remaining peers.
 func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr) {
 	for ; len(peers) > MaxPeers; peers = peers[MaxPeers:] {
 		msgs = append(msgs, &pb.ToAgent{Job: id, Body: &pb.ToAgent_Peers{Peers: &pb.Peers{Addrs: fromPeers(peers[:MaxPeers])}}})
@@ -30,7 +31,8 @@ func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr
 	return msgs, peers
 }
 
-// Gather adds what comes ahead of an order: for an order, all of its peers, and for another message those of which more follow.
+// Gather collects peers from the messages before an order. Given the order, it returns it with all
+// its peers. Given another message, it returns the peers so far.
 func Gather(before []netip.Addr, m *pb.ToAgent, do any) (peers []netip.Addr, whole any) {
 	switch o := do.(type) {
 	case job.Prepare:
@@ -46,19 +48,19 @@ func Gather(before []netip.Addr, m *pb.ToAgent, do any) (peers []netip.Addr, who
 	return before, do
 }
 
-// toAddr leaves an address zero that is none.
+// toAddr converts an address. It returns the zero Addr for other bytes.
 func toAddr(b []byte) netip.Addr {
 	addr, _ := netip.AddrFromSlice(b)
 	return addr.Unmap()
 }
 
-// toIP reads an address in text. It is zero for what is none.
+// toIP parses an address. It returns the zero Addr for other text.
 func toIP(text string) netip.Addr {
 	addr, _ := netip.ParseAddr(text)
 	return addr.Unmap()
 }
 
-// ToNode leaves Addr zero when it is no address.
+// ToNode leaves Addr zero if the message has no valid address.
 func ToNode(n *pb.Node) placement.Node {
 	return placement.Node{
 		Name: n.GetName(), Addr: toIP(n.GetAddr()), GPUs: Convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
@@ -194,7 +196,7 @@ func toTime(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// Convert keeps nil nil.
+// Convert converts each element of a list. A nil list stays nil.
 func Convert[A, B any](in []A, f func(A) B) []B {
 	if in == nil {
 		return nil

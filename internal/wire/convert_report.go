@@ -12,7 +12,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// fromMet leaves out the names of processes that are too many for a message.
+// fromMet omits the names of the processes if they are too many for a message.
 func fromMet(m Met) *pb.Met {
 	met := &pb.Met{
 		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, MaxLine), Came: int32(m.Meeting.Came),
@@ -55,8 +55,8 @@ func ToMeeting(m *pb.Met) job.Meeting {
 	return meeting
 }
 
-// telling are the ranks that a report of too many names: half are those that are furthest behind, or do what the fewest do, and half those
-// from which that can be told.
+// telling chooses the ranks to name if a report has too many. Half of them are furthest behind, or
+// do what the fewest ranks do. The others show the difference.
 func telling(ranks []job.Still) []job.Still {
 	if len(ranks) <= maxStill {
 		return ranks
@@ -71,7 +71,7 @@ func telling(ranks []job.Still) []job.Still {
 	return slices.Concat(all[:maxStill/2], all[len(all)-maxStill/2:])
 }
 
-// fromRAS leaves out what is no address.
+// fromRAS drops an address that is too long.
 func fromRAS(addr string) string {
 	if len(addr) > MaxRAS {
 		return ""

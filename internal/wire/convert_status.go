@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// FromStatus is a status in messages, each made when the one before it was taken.
+// FromStatus converts a status into messages. It makes each one when the one before it was taken.
 func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent}) {
@@ -30,7 +30,8 @@ func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	}
 }
 
-// AddStatus adds the next message to a status. What has the name of the last node or job goes on with that.
+// AddStatus adds the next message to a status. A node or job with the same name as the last one
+// continues that one.
 func AddStatus(s *report.Status, m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())

@@ -15,9 +15,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The log has what agents and clients say in the words in which they say it.
+// The log's entries contain the messages of agents and clients.
 
-// WriteEntry panics for an event that no coordinator has.
+// WriteEntry encodes an entry. It panics for an event that no coordinator has.
 func WriteEntry(e replica.Entry) []byte {
 	m := fromEntry(e)
 	m.At = timestamppb.New(e.At)
@@ -34,7 +34,7 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
 		s := joined(FromSubmission(*e.Submitted))
-		s.Protocol, s.Version = 0, "" // which matter to a client's connection alone
+		s.Protocol, s.Version = 0, "" // only a client's connection needs them
 		return &pb.Entry{Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: s}}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
@@ -88,7 +88,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	panic(fmt.Sprintf("rendezvous: nobody tells job %s of a %T", id, ev))
 }
 
-// nodeOf is the node that reports an event.
+// nodeOf returns the node that reports an event.
 func nodeOf(ev job.Event) string {
 	switch ev := ev.(type) {
 	case job.Prepared:
@@ -107,12 +107,12 @@ func nodeOf(ev job.Event) string {
 		return ev.Node
 	case job.Stopped:
 		return ev.Node
-	default: // nobody does
+	default: // no node does
 		return ""
 	}
 }
 
-// ReadEntry refuses what this version would not have written.
+// ReadEntry decodes an entry. It refuses what this version would not have written.
 func ReadEntry(b []byte) (e replica.Entry, err error) {
 	var m pb.Entry
 	if err := proto.Unmarshal(b, &m); err != nil {

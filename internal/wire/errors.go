@@ -17,24 +17,27 @@ func Wrong(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, Plain(fmt.Sprintf(format, args...)))
 }
 
-// Refused is the error with which a stream ends that the agent must not open again.
+// Refused is the error that ends a stream which the agent must not open again.
 func Refused(format string, args ...any) error {
 	return status.Error(codes.FailedPrecondition, Plain(fmt.Sprintf(format, args...)))
 }
 
-// ElsewhereError says that a job goes on without the coordinator that was asked. An agent whose session ends with it has to join anew.
+// ElsewhereError says that a job continues without the coordinator that was asked. An agent whose
+// session ends with this error must join again.
 type ElsewhereError struct {
 	Why string
-	// Addrs are where the job is led, or may come to be, HOST:PORT; none is where the agent began.
+	// Addrs are the places where the coordinator is or may come to be, HOST:PORT. If there are
+	// none, it is where the agent began.
 	Addrs []string
-	// Leader is where it is led, if that is known, and Wait how long to wait before asking there, or else anywhere.
+	// Leader is where the coordinator is, if known. Wait is how long to wait before asking there
+	// or, if it is not known, anywhere.
 	Leader string
 	Wait   time.Duration
 }
 
 func (e *ElsewhereError) Error() string { return e.Why }
 
-// Status is the error as agents hear it.
+// Status returns the error in the form in which agents receive it.
 func (e *ElsewhereError) Status() error {
 	s := status.New(codes.Unavailable, Plain(e.Why))
 	if detailed, err := s.WithDetails(&pb.Voters{Addrs: e.Addrs, Leader: e.Leader, Wait: durationpb.New(e.Wait)}); err == nil {
@@ -43,7 +46,7 @@ func (e *ElsewhereError) Status() error {
 	return s.Err()
 }
 
-// Elsewhere is the ElsewhereError behind an end of a stream; nil when there is none.
+// Elsewhere returns the ElsewhereError that ended a stream, or nil.
 func Elsewhere(s *status.Status) *ElsewhereError {
 	for _, detail := range s.Details() {
 		if v, ok := detail.(*pb.Voters); ok && len(v.GetAddrs()) > 0 {
@@ -57,11 +60,11 @@ func Elsewhere(s *status.Status) *ElsewhereError {
 	return nil
 }
 
-// place says that a text may be a HOST:PORT.
+// place reports whether a text may be a HOST:PORT.
 func place(addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	return err == nil && host != "" && port != "" && len(addr) <= maxPlace
 }
 
-// Over is why an agent is refused whose job has ended.
+// Over is why an agent is refused if its job has ended.
 const Over = "the job is over"

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pieces gathers elements to lists that each fit into a message; size is that of one element.
+// pieces gathers elements into lists that each fit into a message. size returns the size of one
+// element.
 func pieces[E any](all iter.Seq[E], size func(E) int) iter.Seq[[]E] {
 	return func(yield func([]E) bool) {
 		var part []E
@@ -44,7 +45,7 @@ func each[A, B any](all []A, f func(A) B) iter.Seq[B] {
 	}
 }
 
-// flat has the parts of each element, one after another.
+// flat yields the parts of each element, in order.
 func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
 	return func(yield func(B) bool) {
 		for _, a := range all {
@@ -57,7 +58,8 @@ func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
 	}
 }
 
-// Put sends a request that comes in several messages. What ends it meanwhile is for whoever receives.
+// Put sends a request in several messages. If the stream ends meanwhile, the receiver of the answer
+// gets the error.
 func Put[M any](stream interface {
 	Send(M) error
 	CloseSend() error

@@ -12,7 +12,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// About is what nodes are asked for.
+// About is the subject of a question to nodes.
 type About int
 
 const (
@@ -24,65 +24,67 @@ const (
 	AboutRAS
 	// AboutSamples is what ranks and nodes do.
 	AboutSamples
-	// AboutStacks is where a job's ranks are in their programs: a stacks.Sample of one process in each answer, in JSON.
+	// AboutStacks is where a job's ranks are in their programs. Each answer is a stacks.Sample of
+	// one process, in JSON.
 	AboutStacks
-	// AboutPing is answered with nothing, at once.
+	// AboutPing is answered at once, with nothing.
 	AboutPing
 	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as text.
 	AboutEndpoint
-	// AboutGPUs is whose memory a node's GPUs have in use: a list of [GPU], in JSON.
+	// AboutGPUs is which processes use the memory of a node's GPUs: a list of [GPU], in JSON.
 	AboutGPUs
 )
 
-// Question is what the nodes of a job are asked, or the nodes of a cluster.
+// Question is a question to the nodes of a job or of a cluster.
 type Question struct {
 	About   About
 	Logs    LogFilter
 	Samples SampleFilter
 }
 
-// SampleFilter chooses of what a node measures.
+// SampleFilter chooses some of a node's samples.
 type SampleFilter struct {
-	// Since leaves out samples that are older, but for the newest of each series.
+	// Since omits older samples, except the newest of each series.
 	Since time.Duration
-	// Every has newer ones follow until nobody asks any more; 0 has one answer.
+	// Every is the interval at which newer ones follow, until the question ends; 0 means one
+	// answer.
 	Every time.Duration
 }
 
-// Follows says that answers go on.
+// Follows reports whether answers keep coming.
 func (q Question) Follows() bool {
 	return q.About == AboutLogs && q.Logs.Follow || q.About == AboutSamples && q.Samples.Every > 0
 }
 
-// Inquiry is a question of a client's, to the nodes of a job, or to all when Job is empty.
+// Inquiry is a client's question to the nodes of a job, or to all nodes if Job is empty.
 type Inquiry struct {
 	Job string
 	Question
-	// Nodes are asked; all when empty.
+	// Nodes are the nodes to ask; empty means all.
 	Nodes []string
-	// Within bounds the wait for nodes whose answer does not go on; 0 does not.
+	// Within bounds the wait for nodes whose answers do not keep coming; 0 is no bound.
 	Within time.Duration
 }
 
-// Ask asks an agent, whose answers go under ID on the connection Via; the session knows it.
+// Ask asks an agent. Its answers go to the connection Via under ID, as the session knows.
 type Ask struct {
 	Question
 	ID  string
 	Via *grpc.ClientConn
 }
 
-// Answer is a part of what a node answers.
+// Answer is a part of a node's answer.
 type Answer struct {
 	Node string
-	// Missing says what could not be had, instead of the rest.
+	// Missing says what is missing. Nothing else is then set.
 	Missing string
 	Chunk   *LogChunk
 	Samples *Samples
-	// Facts are JSON, MaxPiece at most.
+	// Facts are JSON, of at most MaxPiece.
 	Facts []byte
 }
 
-// Samples is a part of what a node has measured, at a time of its clock.
+// Samples are a part of a node's samples. Now is a time of its clock.
 type Samples struct {
 	Now    time.Time
 	Series []samples.Series
@@ -110,7 +112,7 @@ func fromQuestion(q Question) *pb.Question {
 	}
 }
 
-// ToQuestion is the way back.
+// ToQuestion reverses fromQuestion.
 func ToQuestion(q *pb.Question) Question {
 	switch b := q.GetAbout().(type) {
 	case *pb.Question_Ras:
@@ -132,7 +134,8 @@ func ToQuestion(q *pb.Question) Question {
 	return Question{}
 }
 
-// FromAnswer is an answer in messages: series that are too many for one go on in the next.
+// FromAnswer converts an answer into messages. Series that are too long for one message continue in
+// the next.
 func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
 	return func(yield func(*pb.Answer) bool) {
 		m := &pb.Answer{Node: a.Node, Missing: Plain(a.Missing), Facts: a.Facts}
@@ -152,7 +155,7 @@ func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
 	}
 }
 
-// ToAnswer is the way back, of one message.
+// ToAnswer converts one message of an answer.
 func ToAnswer(m *pb.Answer) Answer {
 	a := Answer{Node: m.GetNode(), Missing: m.GetMissing(), Facts: m.GetFacts()}
 	if m.GetChunk() != nil {
@@ -165,10 +168,11 @@ func ToAnswer(m *pb.Answer) Answer {
 	return a
 }
 
-// maxTimes bounds the samples of a series in one message: with all columns known 200 have 44 KiB.
+// maxTimes bounds the samples of a series in one message. With all columns known, 200 samples have
+// 44 KiB.
 const maxTimes = 200
 
-// fromSeries is a series in pieces of maxTimes.
+// fromSeries converts a series, in pieces of maxTimes.
 func fromSeries(now time.Time, s samples.Series) iter.Seq[*pb.Series] {
 	return func(yield func(*pb.Series) bool) {
 		for from := 0; from == 0 || from < len(s.Samples); from += maxTimes {

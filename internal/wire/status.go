@@ -2,9 +2,9 @@ package wire
 
 // Query limits a [report.Status].
 type Query struct {
-	// Job is the only one that is described, with its nodes; empty for all.
+	// Job is the only job to describe, with its nodes; empty means all jobs.
 	Job string
-	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed: Tail, Traceback and Kernel
-	// of a Cause.
+	// Jobs omits the nodes, and Open the jobs that are over. Brief omits what ranks wrote before
+	// they failed: Tail, Traceback and Kernel of a Cause.
 	Jobs, Open, Brief bool
 }

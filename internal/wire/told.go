@@ -11,16 +11,16 @@ import (
 // Decision is an event that changed something.
 type Decision struct {
 	At time.Time
-	// Event is nil for a client, which is told the reason alone.
+	// Event is nil for a client, which is told only the reason.
 	Event  job.Event
 	Reason string
-	// News is what a person wants to know at once: a failure, a loss, a stop.
+	// News says that people want to know at once, as of a failure, a loss or a stop.
 	News bool
 	// Failure is how an attempt of a unit began to fail, if it did.
 	Failure *report.Failure
 }
 
-// Update is one thing that a client is told of a job; just one field is set.
+// Update is one message to a client about a job. Exactly one field is set.
 type Update struct {
 	Decision *Decision
 	// Granted are the placement groups of a reservation.

@@ -1,5 +1,6 @@
-// Package wire is what agents, clients and coordinators say to each other: the words as Go values, their one conversion to and from the
-// messages of rendezvouspb, and the bounds and limits that both sides keep. The log has the same words.
+// Package wire is the language of agents, clients and coordinators: their messages as Go values,
+// the one conversion of these to and from rendezvouspb, and the bounds and limits that both sides
+// keep. The log uses the same messages.
 package wire
 
 import (
@@ -21,12 +22,13 @@ const (
 	RenamesElsewhere = "elsewhere"
 )
 
-// Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
+// Different names the first fact that differs between the two sides. An agent without facts may
+// join any job.
 func Different(coordinator, agent map[string]string) string {
 	return DifferentAt("here", coordinator, agent)
 }
 
-// DifferentAt is Different for others than that agent.
+// DifferentAt is Different for another process than that agent. where says which.
 func DifferentAt(where string, coordinator, agent map[string]string) string {
 	if len(agent) == 0 {
 		return ""
@@ -41,8 +43,9 @@ func DifferentAt(where string, coordinator, agent map[string]string) string {
 	return ""
 }
 
-// ValidName says what a node or a job may be called, which is harmless in paths, terminals and environment variables: letters,
-// digits, '.', '_' and '-', 253 at most, and no '.' or '-' first.
+// ValidName reports whether a node or a job may have this name. A name is harmless in paths,
+// terminals and environment variables: it has at most 253 letters, digits, '.', '_' and '-', and
+// does not begin with '.' or '-'.
 func ValidName(s string) bool {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_", r))

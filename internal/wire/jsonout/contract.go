@@ -1,4 +1,4 @@
-// Package jsonout writes what programs read of golaunch: all its JSON, as docs/json.md has it.
+// Package jsonout writes all JSON that golaunch has for programs, as docs/json.md describes it.
 package jsonout
 
 import (
@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// Version is that of the contract. It stays when fields are added, and grows when one goes, or changes its name or meaning.
+// Version is the version of the contract. It does not change when a field is added. It grows when a
+// field goes, or changes its name or meaning.
 const Version = 1
 
-// Header is embedded by whatever is written: each object has the version.
+// Header is embedded in every object, so that each has the version.
 type Header struct {
 	Format int `json:"format_version"`
 }
 
 func (h *Header) stamp() { h.Format = Version }
 
-// Record is an object with a [Header]; there is no other way to write one.
+// Record is an object with a [Header]. Only records can be written.
 type Record interface{ stamp() }
 
-// Line is a record in one line, for what is written one after the other.
+// Line returns a record as one line, for output that has several.
 func Line(r Record) ([]byte, error) {
 	r.stamp()
 	text, err := Marshal(r)
 	return append(text, '\n'), err
 }
 
-// Print writes the one record that a command prints.
+// Print writes the only record that a command prints.
 func Print(w io.Writer, r Record) error {
 	text, err := Line(r)
 	if err != nil {
@@ -42,16 +43,17 @@ func Print(w io.Writer, r Record) error {
 	return err
 }
 
-// Words are golaunch's own, for which it has the standard error: the time, and one of the others.
+// Words are what golaunch itself says on standard error: the time, and one of the other fields.
 type Words struct {
 	Header
 	Time time.Time `json:"time"`
-	// Reason is what was decided, or is going on, and Warning what went wrong without ending anything.
+	// Reason is a decision, or what is going on. Warning is what went wrong without ending
+	// anything.
 	Reason  string `json:"reason,omitempty"`
 	Warning string `json:"warning,omitempty"`
 	// Result is how a job ended.
 	Result any `json:"result,omitempty"`
-	// Error is what a command has failed of; nothing follows it.
+	// Error is why a command failed; nothing follows it.
 	Error *Error `json:"error,omitempty"`
 }
 
@@ -69,13 +71,13 @@ type Error struct {
 type Kind string
 
 const (
-	// Usage is a command line, or a variable, that means nothing.
+	// Usage means that a command line or a variable makes no sense.
 	Usage Kind = "usage"
-	// NotThere is a job or a node that the cluster does not have.
+	// NotThere means that the cluster does not have the job or node.
 	NotThere Kind = "not_there"
-	// NoCoordinator is none on this machine, when none was named.
+	// NoCoordinator means that none was named, and none is on this machine.
 	NoCoordinator Kind = "no_coordinator"
-	// Failure is anything else.
+	// Failure means anything else.
 	Failure Kind = "failure"
 )
 
@@ -89,13 +91,13 @@ type Event struct {
 	Detail any `json:"detail"`
 }
 
-// Submitted is what is printed of a job that goes on by itself.
+// Submitted is what a command prints about a job that continues by itself.
 type Submitted struct {
 	Header
 	Job string `json:"job"`
 }
 
-// Bytes are the words as a line.
+// Bytes returns the words as a line.
 func (w Words) Bytes() []byte {
 	if w.Time.IsZero() {
 		w.Time = time.Now()

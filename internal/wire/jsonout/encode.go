@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// timeFormat is RFC 3339 in UTC, always with microseconds: such texts sort as their times do.
+// timeFormat is RFC 3339 in UTC, always with microseconds, so that texts sort like their times.
 const timeFormat = "2006-01-02T15:04:05.000000Z"
 
 var (
@@ -24,12 +24,14 @@ var (
 	rawType      = reflect.TypeFor[json.RawMessage]()
 )
 
-// Marshal writes a value by the rules of the contract, in one line. It goes by the tags of encoding/json, and otherwise:
+// Marshal encodes a value in one line, by the rules of the contract. It obeys the tags of
+// encoding/json, and otherwise:
 //
-//   - A field without a name in a tag has its own in snake_case, and a duration's then ends in _seconds.
-//   - Times are texts in UTC, durations numbers of seconds.
-//   - Lists and maps that are nil are empty. Nothing is null: pointers, interfaces and raw values that are nil, and zero times, are left out.
-//   - Texts that are not UTF-8 have U+FFFD for what is not.
+//   - A field without a name in a tag has its own in snake_case. A duration's name ends in _seconds.
+//   - Times are texts in UTC, and durations are numbers of seconds.
+//   - Nil lists and maps are empty. Nothing is null: nil pointers, interfaces and raw values are
+//     omitted, and so are zero times.
+//   - Invalid UTF-8 becomes U+FFFD.
 func Marshal(v any) ([]byte, error) { return appendValue(nil, reflect.ValueOf(v)) }
 
 func appendValue(b []byte, v reflect.Value) ([]byte, error) {
@@ -71,7 +73,7 @@ func appendValue(b []byte, v reflect.Value) ([]byte, error) {
 	return appendPlain(b, v.Interface())
 }
 
-// appendPlain appends what encoding/json writes, with <, > and & as they are.
+// appendPlain appends what encoding/json writes, but leaves <, > and & as they are.
 func appendPlain(b []byte, v any) ([]byte, error) {
 	out := bytes.NewBuffer(b)
 	e := json.NewEncoder(out)
@@ -130,11 +132,11 @@ func appendStruct(b []byte, v reflect.Value) (_ []byte, err error) {
 	return append(b, '}'), nil
 }
 
-// field is one of a struct's, or of a struct that it embeds.
+// field is a field of a struct, or of a struct that it embeds.
 type field struct {
 	name  string
 	index []int
-	// omit has it left out when it is empty, or zero.
+	// omit says that an empty or zero value is omitted.
 	omit bool
 }
 
@@ -150,7 +152,7 @@ func (f field) absent(v reflect.Value) bool {
 
 func isPointer(k reflect.Kind) bool { return k == reflect.Pointer || k == reflect.Interface }
 
-// known are the fields of types that were written before.
+// known are the fields of types that were already written.
 var known sync.Map
 
 func fieldsOf(t reflect.Type) []field {
@@ -174,7 +176,8 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// snake is a Go name in snake_case: MaxRestarts is max_restarts, GPUUUID gpuuuid, PIDs pids.
+// snake converts a Go name to snake_case: MaxRestarts to max_restarts, GPUUUID to gpuuuid, PIDs to
+// pids.
 func snake(name string) string {
 	var out strings.Builder
 	runes := []rune(name)

@@ -48,7 +48,8 @@ func ExplainServer(err error, addr string) error {
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
 		return fmt.Errorf("the peer at %s has %w", addr, ErrToken)
 	}
-	// An agent verifies first, so this is the usual sign of a wrong token. crypto/tls has no type for a peer's alert over TCP.
+	// An agent verifies first, so this is the usual sign of a wrong token. crypto/tls has no type
+	// for a peer's alert over TCP.
 	var alert *net.OpError
 	if errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate") {
 		return fmt.Errorf("the peer at %s does not accept this coordinator: it has %w, or its clock is a day off", addr, ErrToken)

@@ -146,7 +146,7 @@ func loadToken(path, env string) (Token, error) {
 	return t, err
 }
 
-// FindToken is LoadToken for clients, to which a new token would be useless: it creates none. It
+// FindToken is LoadToken for clients. It creates no token, which would be useless to a client, and
 // accepts a submit token.
 func FindToken(path, env string) (Token, error) {
 	if path != "" || env != "" {
@@ -217,7 +217,8 @@ func makeToken(path string) (Token, error) {
 // Text is the secret itself, for the environment of an agent that golaunch starts.
 func (t Token) Text() string { return t.text }
 
-// ID is a public fingerprint of four hexadecimal digits, enough to see that two machines have different tokens.
+// ID is a public fingerprint of four hexadecimal digits, enough to see that two machines have
+// different tokens.
 func (t Token) ID() string {
 	key := t.submitter().coordinator
 	sum := sha256.Sum256(key[:])

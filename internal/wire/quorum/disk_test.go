@@ -10,20 +10,20 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// disk is one voter's, which is slow, and outlives it.
+// disk is a voter's disk. It is slow, and outlives the voter.
 type disk struct {
 	w       *world
 	state   []byte
 	changes [][]byte
-	// fails is the number of writes until one fails, of which nobody knows whether it is there; negative for none. hangs is how long each
-	// takes more than it should.
+	// fails is the number of writes until one fails, which may or may not be on the disk; negative
+	// for none. hangs is how much longer each write takes than it should.
 	fails int
 	hangs time.Duration
 }
 
 var errDisk = errors.New("the disk has failed")
 
-// disk is that of a voter, or none.
+// disk returns a voter's disk, or nil.
 func (w *world) disk(id uint64) Disk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,8 +72,8 @@ func (w *world) resume(v Voter) {
 	})
 }
 
-// again has voters started again. One that was knows of those that vote what it knew when it kept its state last, until it hears more: before
-// that nobody can tell from the outside who is a majority.
+// again starts voters again. At first each knows only the voters that it knew when it last kept its
+// state. Until it hears more, it cannot be seen from the outside who is a majority.
 func (w *world) again(voters []Voter, start func()) {
 	w.mu.Lock()
 	w.cut = -w.cut - 1
@@ -85,7 +85,7 @@ func (w *world) again(voters []Voter, start func()) {
 	w.mu.Unlock()
 }
 
-// restart stops voters, all perhaps, and starts them again after a while.
+// restart stops voters, perhaps all, and starts them again after a while.
 func (w *world) restart(voters []Voter) {
 	w.mu.Lock()
 	some := slices.Clone(voters[:1+w.random.IntN(len(voters))])
@@ -102,7 +102,7 @@ func (w *world) restart(voters []Voter) {
 	})
 }
 
-// fail has a voter's disk fail, which ends it, and starts it again.
+// fail makes a voter's disk fail, which ends the voter, and starts the voter again.
 func (w *world) fail(voters []Voter) {
 	v := voters[0]
 	w.mu.Lock()
@@ -124,7 +124,8 @@ func (w *world) fail(voters []Voter) {
 	})
 }
 
-// TestAllAreStartedAgain, after what they have agreed on was replaced by a snapshot or was not, and know it all.
+// TestAllAreStartedAgain, whether or not a snapshot has replaced what they agreed on. They know it
+// all.
 func TestAllAreStartedAgain(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -172,7 +173,7 @@ func TestADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestAFreshVoterKeepsItsID: it was told to others before the log began.
+// TestAFreshVoterKeepsItsID because others were told of it before the log began.
 func TestAFreshVoterKeepsItsID(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.disks = map[uint64]*disk{}
@@ -190,7 +191,7 @@ func TestAFreshVoterKeepsItsID(t *testing.T) {
 	})
 }
 
-// TestWhatMakesNoSense is no voter, and no panic.
+// TestWhatMakesNoSense holds that a damaged state gives no voter, and no panic.
 func TestWhatMakesNoSense(t *testing.T) {
 	state := new(raftpb.Message{From: new(uint64(7))})
 	entry := func(index uint64) []byte {

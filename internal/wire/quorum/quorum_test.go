@@ -19,8 +19,8 @@ func TestOneVoterLeadsAtOnce(t *testing.T) {
 	})
 }
 
-// TestVotersBeginTogether: who founds the log with others that are there leads at once, also when one of them is gone by then, and another
-// goes on in its place.
+// TestVotersBeginTogether founds a log with other voters. The founder leads at once, even if one of
+// them has gone by then and another continues in its place.
 func TestVotersBeginTogether(t *testing.T) {
 	for seed := range uint64(20) {
 		run(t, seed, func(w *world) {
@@ -55,7 +55,8 @@ func TestVotersBeginTogether(t *testing.T) {
 	}
 }
 
-// TestAMinorityIsOver: who has lost the majority learns of it within two elections, and does nothing before.
+// TestAMinorityIsOver holds that a leader without a majority learns of that within two elections,
+// and does nothing before.
 func TestAMinorityIsOver(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -81,7 +82,7 @@ func TestAMinorityIsOver(t *testing.T) {
 	})
 }
 
-// TestVotersShrink to one, which needs nobody then.
+// TestVotersShrink to one, which then needs no other.
 func TestVotersShrink(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -96,7 +97,8 @@ func TestVotersShrink(t *testing.T) {
 	})
 }
 
-// TestNewVotersThatDie before they have the log stop nobody: the old ones go on, and others come in their place.
+// TestNewVotersThatDie before they have the log stop nothing. The old voters continue, and others
+// replace the new ones.
 func TestNewVotersThatDie(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -115,7 +117,7 @@ func TestNewVotersThatDie(t *testing.T) {
 	})
 }
 
-// TestANewVoterThatDies is waited for by nobody where the others are a majority without it.
+// TestANewVoterThatDies holds that no voter waits for it if the others are a majority without it.
 func TestANewVoterThatDies(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -124,7 +126,8 @@ func TestANewVoterThatDies(t *testing.T) {
 	})
 }
 
-// TestWhoIsLeftAloneNeedsNoAnswer to what it has asked others before.
+// TestWhoIsLeftAloneNeedsNoAnswer holds that a voter left alone needs no answer to earlier
+// questions.
 func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -148,7 +151,8 @@ func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestVotersThatAreKnownNeedNobodyElse: from the moment in which a leader hears that there are others who vote, they can do without it.
+// TestVotersThatAreKnownNeedNobodyElse holds that voters can do without the old ones from the
+// moment when a leader hears of them.
 func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -171,7 +175,8 @@ func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	}
 }
 
-// TestTransfer: who leads hands that on in order, without an election's wait, whatever is lost on the way; what was committed is kept.
+// TestTransfer holds that a leader hands over in order, without the wait for an election, whatever
+// is lost on the way. What was committed is kept.
 func TestTransfer(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -200,7 +205,7 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestTransferAlone: nobody is there to lead in its place.
+// TestTransferAlone has no voter that could lead instead.
 func TestTransferAlone(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -219,7 +224,7 @@ func TestTransferAlone(t *testing.T) {
 	})
 }
 
-// TestAFullLog takes a snapshot alone, and then entries again.
+// TestAFullLog takes only a snapshot, and then entries again.
 func TestAFullLog(t *testing.T) {
 	run(t, 1, func(w *world) {
 		l := w.logs[w.add().ID]
@@ -239,7 +244,8 @@ func TestAFullLog(t *testing.T) {
 	})
 }
 
-// TestWhoMayLeave does not vote, and is not about to: those that stay are a majority, whenever the others have become voters.
+// TestWhoMayLeave holds that a voter may leave when it does not vote and will not. Those that stay
+// are a majority, no matter when the others became voters.
 func TestWhoMayLeave(t *testing.T) {
 	for late := range 40 {
 		run(t, uint64(late+1), func(w *world) {

@@ -17,7 +17,7 @@ import (
 
 const tick = 250 * time.Millisecond
 
-// election is longer than any that is not disturbed.
+// election is longer than any undisturbed election.
 const election = 60 * tick
 
 // world is voters and the network between them, in virtual time.
@@ -27,25 +27,28 @@ type world struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	logs   map[uint64]*Log
-	// side is where each voter is while the network is cut in two, and loss how many of a hundred messages are lost.
+	// side is where each voter is while the network is cut in two. loss is how many of a hundred
+	// messages are lost.
 	side map[uint64]bool
 	loss int
 	next uint64
-	// kept are the entries that were said to be committed, and newest is the newest term in which something was. One in seldom of what is
-	// done is a snapshot.
+	// kept are the entries that were reported as committed. newest is the newest term in which an
+	// entry was. One of seldom proposals is a snapshot.
 	kept   []string
 	newest uint64
 	seldom int
 	cut    int
-	// leading are the terms that go on. The leader of doomed dies while it takes a snapshot, and dead is closed then.
+	// leading are the terms under way. The leader of doomed dies while it takes a snapshot, and
+	// then dead is closed.
 	leading map[*Term]uint64
 	leads   sync.WaitGroup
 	doomed  uint64
 	dead    chan struct{}
-	// voting are those of which each voter knows that they vote; told hears it too, when it is not nil.
+	// voting has, for each voter, the voters that it knows. told, if not nil, hears of each change
+	// too.
 	voting map[uint64][]Voter
 	told   func(id uint64, voters []Voter)
-	// disks are what each voter has kept; none has one unless the world is to have them.
+	// disks are what each voter has kept. None has a disk unless the world wants disks.
 	disks map[uint64]*disk
 }
 
@@ -60,7 +63,7 @@ func run(t *testing.T, seed uint64, f func(*world)) {
 	})
 }
 
-// voter is the next one.
+// voter returns the next voter.
 func (w *world) voter() Voter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +71,7 @@ func (w *world) voter() Voter {
 	return Voter{ID: w.next, Name: fmt.Sprintf("n%d", w.next)}
 }
 
-// add starts a voter, the first of which founds the log.
+// add starts a voter. The first voter founds the log.
 func (w *world) add() Voter {
 	self := w.voter()
 	w.start(self, Follow)
@@ -102,7 +105,8 @@ func (w *world) tellVoters(id uint64, voters []Voter) {
 	}
 }
 
-// send delivers late, in any order, twice, or not at all. The sender hears of it, late too, and now and then what is not so.
+// send delivers messages late, in any order, twice, or not at all. The sender hears of that, late
+// too, and sometimes wrongly.
 func (w *world) send(from Voter, m Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +153,8 @@ func (w *world) setLeader(id uint64, l *Log) {
 	}
 }
 
-// replay is the toy state machine: its state is all that has happened, and so is its snapshot.
+// replay is the toy state machine. Its state is everything that has happened, and so is its
+// snapshot.
 func replay(past Past) (state []string) {
 	if past.Snapshot != nil {
 		state = strings.Fields(string(past.Snapshot))
@@ -160,7 +165,7 @@ func replay(past Past) (state []string) {
 	return state
 }
 
-// ordered says that all of a are in b, in their order.
+// ordered reports whether b has all of a, in the same order.
 func ordered(a, b []string) bool {
 	for _, e := range b {
 		if len(a) > 0 && a[0] == e {
@@ -170,7 +175,7 @@ func ordered(a, b []string) bool {
 	return len(a) == 0
 }
 
-// wait asks for something, and waits for the answer, of which it wants one.
+// wait asks for something and waits for the only answer.
 func wait(t testing.TB, ask func(func(error))) error {
 	done := make(chan error, 1)
 	var answers atomic.Int32
@@ -192,8 +197,8 @@ func commit(t testing.TB, term *Term, entries ...string) error {
 	return wait(t, func(done func(error)) { term.Propose(data, done) })
 }
 
-// act adds an entry or two, asks who leads, or takes a snapshot. It checks that no newer leader had done so before, and that a minority
-// cannot.
+// act adds an entry or two, asks who leads, or takes a snapshot. It checks that no newer leader had
+// done so before, and that a minority cannot.
 func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
 	w.mu.Lock()
 	newest, cut, takes := w.newest, w.cut, w.random.IntN(w.seldom) == 0
@@ -229,7 +234,7 @@ func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
 	return true
 }
 
-// die ends a leader that is doomed, right after it has proposed an entry, a snapshot, and another entry.
+// die ends a doomed leader right after it has proposed an entry, a snapshot, and another entry.
 func (w *world) die(t *Term, id uint64, l *Log, state []string) {
 	w.mu.Lock()
 	doomed, late := w.doomed == id && w.logs[id] == l, time.Duration(w.random.IntN(int(2*tick)))
@@ -250,7 +255,7 @@ func (w *world) die(t *Term, id uint64, l *Log, state []string) {
 	close(w.dead)
 }
 
-// electorate are those that vote, as a voter knows it now; none when it has ended.
+// electorate returns the voters that a voter knows now; none after its end.
 func electorate(l *Log) (ids []uint64) {
 	answered := make(chan struct{})
 	if !l.post(func() {
@@ -263,7 +268,7 @@ func electorate(l *Log) (ids []uint64) {
 	return ids
 }
 
-// minority says that a voter can reach less than half of those that vote.
+// minority reports whether a voter can reach less than half of the voters.
 func (w *world) minority(id uint64, voters []uint64) bool {
 	reached := 0
 	for _, v := range voters {
@@ -274,7 +279,7 @@ func (w *world) minority(id uint64, voters []uint64) bool {
 	return 2*reached <= len(voters) && len(voters) > 0
 }
 
-// leader waits for one that leads.
+// leader waits for a voter that leads.
 func (w *world) leader() (*Term, uint64) {
 	for deadline := time.Now().Add(20 * election); time.Now().Before(deadline); time.Sleep(tick) {
 		w.mu.Lock()
@@ -290,11 +295,11 @@ func (w *world) leader() (*Term, uint64) {
 	return nil, 0
 }
 
-// vote has the log kept by the given voters.
+// vote makes the given voters keep the log.
 func (w *world) vote(voters []Voter) { w.elect(func(uint64) []Voter { return voters }) }
 
-// elect has the log kept by voters that depend on who leads, and waits until that one says so: while they change, both the old and the new
-// ones are needed.
+// elect makes voters that depend on the leader keep the log, and waits until that leader says so.
+// While the voters change, both the old and the new ones are needed.
 func (w *world) elect(want func(leader uint64) []Voter) []Voter {
 	for deadline := time.Now().Add(20 * election); time.Now().Before(deadline); time.Sleep(tick) {
 		t, id := w.leader()
@@ -324,7 +329,8 @@ func (w *world) kill(id uint64) {
 	l.Close()
 }
 
-// part cuts the network so that the given voters are on their own; none mends it.
+// part cuts the network so that the given voters are on their own. Without any it mends the
+// network.
 func (w *world) part(ids ...uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -335,7 +341,7 @@ func (w *world) part(ids ...uint64) {
 	}
 }
 
-// end stops all, and compares what each of them has.
+// end stops all voters, and compares what each has.
 func (w *world) end() {
 	w.mu.Lock()
 	logs := w.logs
@@ -361,7 +367,7 @@ func (w *world) end() {
 	}
 }
 
-// bounded checks that a voter has no more than a snapshot and what was added since, once.
+// bounded checks that a voter has no more than one snapshot and what was added after it.
 func (w *world) bounded(id uint64, l *Log) {
 	size := 0
 	for i, e := range l.past.sealed {
@@ -386,7 +392,7 @@ func (w *world) bounded(id uint64, l *Log) {
 	}
 }
 
-// informed checks that a voter knows who the others are, and not many of the dead.
+// informed checks that a voter knows the others, and not many dead ones.
 func (w *world) informed(id uint64, l *Log, live map[uint64]*Log) {
 	now := l.node.Status().Config
 	members := now.Voters.IDs()

@@ -1,5 +1,5 @@
-// Package rendezvouspb has golaunch's messages and log entries, generated from the .proto files beside
-// it. Package wire converts them.
+// Package rendezvouspb has golaunch's messages and log entries, generated from the .proto files
+// beside it. Package wire converts them.
 package rendezvouspb
 
 //go:generate go tool -modfile=../../../tools/generate/go.mod buf generate

@@ -1,5 +1,6 @@
-// Package rpcframe has the frames that a controller and its workers say to each other, as python/golaunch/wire.py has them, without the segments of
-// shared memory: a frame is a header, a name and a body. All numbers are little-endian.
+// Package rpcframe reads and writes the frames between a controller and its workers, in the format
+// of python/golaunch/wire.py but without segments of shared memory. A frame is a header, a name and
+// a body. All numbers are little-endian.
 package rpcframe
 
 import (
@@ -11,25 +12,25 @@ import (
 	"net"
 )
 
-// Kind is what a frame is.
+// Kind is the kind of a frame.
 type Kind byte
 
 const (
 	Hello  Kind = iota + 1 // who a worker is, in JSON
-	Make                   // what a worker is to make, before any call
-	Ready                  // that it can be called
+	Make                   // what a worker must make before any call
+	Ready                  // the worker can be called
 	Call                   // a method, by name, and its argument
 	Result                 // the answer to a call
-	Error                  // why a call has none, in JSON; from a controller, why it does not go on with the worker, as text
-	Item                   // a part of an answer that goes on
+	Error                  // why a call failed, in JSON; from a controller, why it gives the worker up, as text
+	Item                   // a part of an answer that continues
 	End                    // its end
-	Cancel                 // that nobody wants the answer any more
-	Credit                 // that one more part is wanted
-	Bye                    // that the worker is needed no more
+	Cancel                 // the answer is not wanted any more
+	Credit                 // one more part is wanted
+	Bye                    // the worker is not needed any more
 	Ack                    // how many frames were received
 )
 
-// How a body is written.
+// The codecs of a body.
 const (
 	Pickle byte = iota
 	JSON
@@ -37,17 +38,18 @@ const (
 )
 
 const (
-	// HeaderSize is that of kind, codec, number of buffers, length of the name, number of the call, length of the body.
+	// HeaderSize is the size of kind, codec, number of buffers, length of the name, number of the
+	// call, and length of the body, in bytes.
 	HeaderSize = 24
 	// MaxName bounds a method's name, MaxHello a greeting, and MaxBody any other body.
 	MaxName  = 256
 	MaxHello = 64 << 10
 	MaxBody  = 4 << 30
-	// MaxOutstanding is how many calls of one worker may have no answer.
+	// MaxOutstanding bounds the calls of one worker that have no answer.
 	MaxOutstanding = 1000
 )
 
-// Frame is one thing that is said.
+// Frame is one message.
 type Frame struct {
 	Kind  Kind
 	Codec byte
@@ -56,14 +58,14 @@ type Frame struct {
 	Body  []byte
 }
 
-// Failure is the body of an Error of a worker that is written in Go.
+// Failure is the body of an Error from a worker that is written in Go.
 type Failure struct {
 	Message string `json:"message"`
 	Stack   string `json:"stack,omitempty"`
 }
 
-// Making is the body of a Make for a worker that is written in Go: Turns are the names of handlers that the worker is to say whether it has. Its Ready has a list,
-// in JSON, of those that it has.
+// Making is the body of a Make for a worker that is written in Go. Turns are names of handlers. The
+// worker's Ready lists those that it has, in JSON.
 type Making struct {
 	Turns []string `json:"turns"`
 }
@@ -78,13 +80,15 @@ type Greeting struct {
 	Node      string `json:"node"`
 	GPU       string `json:"gpu,omitempty"`
 	PID       int    `json:"pid"`
-	// Direct says that the other end is on this machine, so that descriptors may pass; a worker in Go takes none.
+	// Direct says that the other end is on this machine, so that descriptors can pass. A worker in
+	// Go takes none.
 	Direct bool `json:"direct"`
-	// Received is how many frames of the controller this process has, on the connections before; nil of one that does not go on after those.
+	// Received is how many of the controller's frames this process has received on earlier
+	// connections; nil if it does not continue after them.
 	Received *uint64 `json:"received,omitempty"`
 }
 
-// Head is what a frame has before its body.
+// Head returns what precedes the body of a frame.
 func Head(f Frame) ([]byte, error) {
 	if len(f.Name) > MaxName || len(f.Body) > MaxBody {
 		return nil, fmt.Errorf("a frame with a name of %d bytes and a body of %d: %d and %d at most", len(f.Name), len(f.Body), MaxName, MaxBody)
@@ -97,7 +101,7 @@ func Head(f Frame) ([]byte, error) {
 	return append(head, f.Name...), nil
 }
 
-// Write says a frame at once.
+// Write writes a frame at once.
 func Write(w io.Writer, f Frame) error {
 	head, err := Head(f)
 	if err != nil {
@@ -111,10 +115,10 @@ func Write(w io.Writer, f Frame) error {
 	return err
 }
 
-// ErrFrame says that the other end says what it may not.
+// ErrFrame says that the other end has sent a frame that is not allowed.
 var ErrFrame = errors.New("a frame that makes no sense")
 
-// Read reads the next frame, whose body has at most a number of bytes.
+// Read reads the next frame. Its body may have at most that many bytes.
 func Read(r *bufio.Reader, most uint64) (Frame, error) {
 	var head [HeaderSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -5,23 +5,26 @@ import (
 	"slices"
 )
 
-// After so many frames, or bytes of them, their receiver says that it has them.
+// After so many frames, or bytes of them, the receiver acknowledges them.
 const (
 	ackFrames = 64
 	ackBytes  = 64 << 10
 )
 
-// Replay is one end's part in going on where a connection has ended: the frames that it has sent and the other end may not have, and how many it has received.
+// Replay is what one end needs to resume after a connection has ended: the frames that it has sent
+// and the other end may not have, and how many frames it has received.
 //
-// Each end counts the frames of the other one, but for Hello and Ack, over all connections of a worker's life. A worker's Hello has its count, and the controller
-// answers with its own, by an Ack. Then each sends again what the other one does not have, so that every frame is received exactly once.
+// Each end counts the other's frames over all connections of a worker's life, except Hello and Ack.
+// A worker's Hello has its count, and the controller answers with its own in an Ack. Then each end
+// sends again what the other does not have, so that every frame is received exactly once.
 type Replay[Sent any] struct {
 	unacked         []Sent
 	acked, received uint64
 	frames, bytes   int
 }
 
-// Resumed is the part of an end that knows nothing of the frames before: the other one has received some, and sent none that count.
+// Resumed returns the Replay of an end that does not know the earlier frames. The other end has
+// received so many of them, and has sent none that count.
 func Resumed[Sent any](received uint64) *Replay[Sent] { return &Replay[Sent]{acked: received} }
 
 // Sent keeps a frame, and returns its number.
@@ -33,7 +36,8 @@ func (r *Replay[Sent]) Sent(f Sent) uint64 {
 // Unacked are the frames that the other end may not have.
 func (r *Replay[Sent]) Unacked() []Sent { return slices.Clone(r.unacked) }
 
-// Acked is how many frames the other end is known to have received, and Received how many this one has.
+// Acked is how many frames the other end is known to have received, and Received how many this end
+// has received.
 func (r *Replay[Sent]) Acked() uint64    { return r.acked }
 func (r *Replay[Sent]) Received() uint64 { return r.received }
 

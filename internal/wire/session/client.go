@@ -38,7 +38,7 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 
 // ClientOptions say how a client reaches the coordinator. Only Target is needed.
 type ClientOptions struct {
-	// Target is the coordinator's HOST:PORT, or those of several, separated by commas, of which one
+	// Target is the coordinator's HOST:PORT. It may name several, separated by commas, one of which
 	// leads.
 	Target string
 	// Dial connects to one of them; TCP when nil. If it returns a [RequestError], the client ends.

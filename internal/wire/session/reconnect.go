@@ -22,8 +22,9 @@ func (s *Session) broken() {
 	s.connect(firstAgain)
 }
 
-// Which coordinator an agent asks first if there are several. After the end of a connection it is the
-// same one: its host answers, and says at once whether a process listens there. After silence it is another.
+// If there are several coordinators: after the end of a connection an agent asks the same one
+// first, because its host answers and says at once whether a process listens there. After silence
+// it asks another one.
 const (
 	firstAgain = -1
 	firstOther = 0

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketID, diagRequest and diagAnswer are inet_diag_sockid, inet_diag_req_v2 and inet_diag_msg (sock_diag(7)). Ports and addresses are
-// in the network's byte order.
+// socketID, diagRequest and diagAnswer are inet_diag_sockid, inet_diag_req_v2 and inet_diag_msg
+// (sock_diag(7)). Ports and addresses are in network byte order.
 type (
 	socketID struct {
 		Port, PeerPort [2]byte
@@ -42,8 +42,9 @@ const (
 	answerLimit = 5 * time.Second
 )
 
-// Local is the user of the socket at the other end of a TCP connection, if that end is on this machine, and in this network namespace. A
-// socket that is not connected any more has none: the kernel then calls it root's.
+// Local returns the user of the socket at the other end of a TCP connection, if that end is on this
+// machine and in this network namespace. A socket that is no longer connected has no user, and the
+// kernel would call it root's.
 func Local(here, there net.Addr) (uid uint32, ok bool) {
 	own, isTCP := here.(*net.TCPAddr)
 	peer, isTCPToo := there.(*net.TCPAddr)
@@ -58,14 +59,14 @@ func Local(here, there net.Addr) (uid uint32, ok bool) {
 	if err != nil || found.State != established || found.Inode == 0 || found.UID == overflow {
 		return 0, false
 	}
-	// Where there is no such socket, the kernel answers with one that listens there.
+	// If there is no such socket, the kernel answers with one that listens there.
 	if found.ID.Port != id.Port || found.ID.PeerPort != id.PeerPort || found.ID.Addr != id.Addr || found.ID.Peer != id.Peer {
 		return 0, false
 	}
 	return found.UID, true
 }
 
-// otherEnd is the socket that is connected from there to here.
+// otherEnd returns the socket that is connected from there to here.
 func otherEnd(here, there netip.AddrPort) (id socketID, family uint8, err error) {
 	family = unix.AF_INET6
 	from, to := there.Addr().Unmap(), here.Addr().Unmap()

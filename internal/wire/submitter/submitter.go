@@ -1,8 +1,9 @@
-// Package submitter tells which user is at the other end of a connection.
+// Package submitter finds out which user is at the other end of a connection.
 //
-// On the same machine the kernel knows: the other end is a socket too, and has an owner. On another machine the client has munge say who it
-// is, of the TLS connection that it has: what it seals is a value that only the two ends of this connection can know (RFC 9266), so that
-// nobody who comes by a credential can show it elsewhere. A user means the same on all machines of a cluster: that is munge's premise as well.
+// On the same machine the kernel knows, because the other end is a socket with an owner. On another
+// machine the client has munge seal a value that only the two ends of its TLS connection can know
+// (RFC 9266). So a stolen credential is useless on another connection. Like munge, this assumes
+// that a user ID means the same user on all machines of a cluster.
 package submitter
 
 import (
@@ -15,13 +16,16 @@ import (
 	"github.com/golaunch/golaunch/internal/host/munge"
 )
 
-// ErrElsewhere says that a credential was made for another connection: the client may have connected again.
+// ErrElsewhere says that a credential was made for another connection. The client may have
+// reconnected.
 var ErrElsewhere = errors.New("the credential is for another connection")
 
-// overflow is what the kernel and munge call a user whom a user namespace does not know (user_namespaces(7)), and so nobody.
+// overflow is the ID that the kernel and munge give to a user that a user namespace does not know
+// (user_namespaces(7)). It identifies no user.
 const overflow = 65534
 
-// statement is what is sealed for a connection. Its first words keep it from being taken for a text of another purpose.
+// statement returns the text that is sealed for a connection. Its first words distinguish it from
+// texts for other purposes.
 func statement(s tls.ConnectionState) (string, error) {
 	if s.Version != tls.VersionTLS13 || !s.HandshakeComplete {
 		return "", errors.New("a connection without TLS 1.3 has nothing to be known by")
@@ -33,7 +37,7 @@ func statement(s tls.ConnectionState) (string, error) {
 	return "golaunch submitter " + hex.EncodeToString(value), nil
 }
 
-// Seal says who this process is, for a connection of it.
+// Seal returns a credential that proves, on this connection, who this process is.
 func Seal(ctx context.Context, s tls.ConnectionState) (credential string, err error) {
 	text, err := statement(s)
 	if err != nil {
@@ -42,7 +46,7 @@ func Seal(ctx context.Context, s tls.ConnectionState) (credential string, err er
 	return munge.Sign(ctx, text)
 }
 
-// Open is the user who has sealed a credential for a connection.
+// Open returns the user who sealed a credential for a connection.
 func Open(ctx context.Context, s tls.ConnectionState, credential string) (uid uint32, err error) {
 	want, err := statement(s)
 	if err != nil {

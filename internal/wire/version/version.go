@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// file has the version that was released last, or is about to be, without a v: tags do not travel with every clone.
+// file has the version of the last or the next release, without a v. Tags do not travel with every
+// clone.
 //
 //go:embed VERSION
 var file string
@@ -17,7 +18,7 @@ var file string
 // released is set in the binaries of a release (tools/dist).
 var released string
 
-// String is v1.2.3 for a release, and v1.2.3+devel with the commit for what was built after it.
+// String is v1.2.3 for a release, and v1.2.3+devel with the commit for a later build.
 func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,7 +37,7 @@ func of(version string, released bool, info *debug.BuildInfo) string {
 	version = "v" + version
 	this, settings := info.Main.Version, info.Settings
 	for _, m := range info.Deps {
-		if m.Path == module { // the program is another one, which imports it
+		if m.Path == module { // another program imports golaunch
 			this, settings = m.Version, nil
 		}
 	}
