@@ -115,7 +115,7 @@ func reasons(of []Node) string {
 	return strings.Join(all, "; ")
 }
 
-// either names suspects of which no pair has worked together, with their failures.
+// either names suspects that were in no pair that worked, with their failures.
 func either(suspects []Node) string {
 	names := make([]string, len(suspects))
 	for i, n := range suspects {

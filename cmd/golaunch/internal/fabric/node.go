@@ -41,8 +41,8 @@ type order struct {
 	// Test is the name of the test, which both of its nodes have, and Peer the other node; empty
 	// for a test alone.
 	Test, Peer string
-	// First is true for one of the two nodes: it listens, or makes the communicator. That has Size
-	// ranks, of which this node's begin at Base.
+	// First is true for one of the two nodes: it listens, or makes the communicator. The
+	// communicator has Size ranks. This node's begin at Base.
 	First      bool
 	Base, Size int
 	Limit      time.Duration

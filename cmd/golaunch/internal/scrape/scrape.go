@@ -32,8 +32,8 @@ type Options struct {
 }
 
 // scraper reads all coordinators, in one round after the other. Each round looks for coordinators
-// anew, since jobs come and go. A coordinator that was found before is watched from round to round,
-// because a straggler shows only with time.
+// again, since jobs come and go. A coordinator that was found before is watched from round to
+// round, because a straggler shows only with time.
 type scraper struct {
 	opts    Options
 	all     *metrics.Collector

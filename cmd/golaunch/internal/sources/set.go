@@ -115,7 +115,7 @@ func (p *Set) forget() {
 	}
 	slices.SortFunc(past, func(a, b string) int { return ended[a].Compare(ended[b]) })
 	for _, at := range past[:max(0, len(past)-maxPast)] {
-		_ = p.sources[at].Close() // it answers no more
+		_ = p.sources[at].Close() // it does not answer any more
 		delete(p.sources, at)
 	}
 }

@@ -153,7 +153,7 @@ func (w *Watch) slower(r int, slump float64) float64 {
 		switch s {
 		case Dim:
 			return slump
-		case Late: // a part of the whole step, of which it is the rest that others take
+		case Late: // a part of the whole step; others take only the rest
 			return by / max(1-by, 0.1)
 		}
 		return by

@@ -41,7 +41,8 @@ func (w *Watch) needs(by uint16) uint8 {
 	return confirm
 }
 
-// crowded is for how many slots too many ranks may stick out until what is usual is learned anew.
+// crowded is how many slots too many ranks may stick out before the watch learns again what is
+// usual.
 const crowded = 60
 
 // persists is the part of a rank's excess that must remain without its longest stretch.

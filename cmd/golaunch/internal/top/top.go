@@ -114,7 +114,7 @@ func (a *app) pump(send func(tea.Msg)) {
 		rest := time.After(perFrame)
 		select {
 		case <-changed:
-			changed = a.Model.Changed() // before the picture is made, lest a change between them be missed
+			changed = a.Model.Changed() // before the picture is made, so that no later change is missed
 			send(refreshed{true})
 		case <-a.news:
 			send(refreshed{false})

@@ -128,8 +128,8 @@ func (m *Model) over(trouble error) bool {
 	return m.opts.More != nil && m.opts.Job == "" && errors.Is(trouble, launcher.ErrNotThere)
 }
 
-// accompany follows a source until ctx ends, or until gone says of its trouble that it is to be
-// forgotten.
+// accompany follows a source until ctx ends, or until gone says that a source with such trouble
+// must be forgotten.
 func (m *Model) accompany(ctx context.Context, all *sync.WaitGroup, at string, s Source, gone func(trouble error) bool) {
 	lived, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -278,8 +278,8 @@ func (c *Cluster) Ping(context.Context, string, time.Duration) iter.Seq2[launche
 	}
 }
 
-// Logs has a few lines of every rank of the first job, of which rank 7 has lost its loss; with
-// Follow it waits for ctx then.
+// Logs has a few lines of every rank of the first job. Rank 7's last loss is nan. With Follow, Logs
+// then waits for ctx.
 func (c *Cluster) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
 	return func(yield func(launcher.LogChunk, error) bool) {
 		if id != "llama-70b" {
