@@ -181,7 +181,7 @@ class VirtualCluster:
         self._listener.close()
         self._epoll.close()
         if self._helper is not None:
-            self._helper.gone = "the cluster is that of the process that made it, of which this one is a fork"
+            self._helper.gone = "the cluster belongs to the process that made it, and this process is a fork of that one"
             self._helper.sock.close()
 
     # Connections of workers

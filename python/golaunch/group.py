@@ -28,8 +28,8 @@ _VERDICT = 10.0
 _DONE = "exited with code 0"
 # How long golaunch may take to end a group before it is killed, in seconds.
 _ANSWER, _KILLED = 10.0, 60.0
-# How long an exception of one of several workers waits for the end of another worker, of which it
-# may be an echo, in seconds.
+# An exception of one of several workers may be an echo of the end of another worker. This is how
+# long it waits for that end, in seconds.
 _ECHO = 0.02
 # After how many seconds a running call is cancelled again: the signal may have come just before a
 # method waited in the kernel, after Python had looked for signals. A second cancel does no harm.
@@ -809,7 +809,7 @@ class WorkerGroup(_Calls):
         return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
 
     def restart_failed_workers(self, timeout=None):
-        """Waits until restarted workers are ready; starts the group anew if it has ended. It
+        """Waits until restarted workers are ready; starts an ended group again. It
         returns the ranks that were started.
         """
         self.cluster._turn()
@@ -820,7 +820,7 @@ class WorkerGroup(_Calls):
             failed = [w.rank for w in self.workers if w.state != "ready"]
             left = any(w._end is not None for w in self.workers)
         if left and not dead:  # the others go on until then
-            self.cluster._helper.ask("stop", job=self.job, why="it is started anew, for a worker has left it")
+            self.cluster._helper.ask("stop", job=self.job, why="it is started again, because a worker has left it")
             self.cluster._wait(lambda: self._dead, None, None)
             dead = True
         if dead:

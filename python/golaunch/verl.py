@@ -75,7 +75,7 @@ class RayClassWithInitArgs(ClassWithInitArgs):
     def update_options(self, options):
         unknown = sorted(set(options) - {"runtime_env"}) + sorted(set(options.get("runtime_env", {})) - {"env_vars"})
         if unknown:
-            raise ValueError(f"options {unknown} of actors are not there with golaunch, but for the variables in runtime_env: WorkerGroup's options say the rest")
+            raise ValueError(f"golaunch has no options {unknown} of actors, only the variables in runtime_env; use WorkerGroup's options for the rest")
         self.env = {**getattr(self, "env", {}), **options.get("runtime_env", {}).get("env_vars", {})}
 
     def set_additional_resource(self, additional_resource):
@@ -258,7 +258,7 @@ def _unpadded(output, padding):
 
 
 def _dispatching(dispatch):
-    """The same dispatch, but for that of verl's meshes, which puts data into Ray's object store:
+    """The same dispatch. Only that of verl's meshes differs, which puts data into Ray's object store:
     here the data goes with the call.
     """
     if isinstance(dispatch, partial):
