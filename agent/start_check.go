@@ -107,7 +107,7 @@ func (j *jobOnNode) unable(count int) report.Exit {
 	return report.Exit{}
 }
 
-// sampleCommand is the command of a rank, but for what differs between ranks and attempts.
+// sampleCommand returns the command of a rank without what differs between ranks and attempts.
 func (j *jobOnNode) sampleCommand() proc.Command {
 	a := newAttempt(j, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 1)}})
 	a.setup = rankSetup{env: j.work.Task.Env, bindings: make([]bind.Binding, 1)}

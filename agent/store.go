@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// jobStore is torch's store of a job as this node has it: it serves the store, keeps the port for
+// jobStore is this node's part in torch's store of a job: it serves the store, keeps the port for
 // rank 0 to serve it, or has a proxy of the store of another node.
 type jobStore struct {
 	job *jobOnNode

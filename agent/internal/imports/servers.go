@@ -32,8 +32,8 @@ type Options struct {
 	Dir         string
 	Modules     []string
 	FromLastRun bool
-	// Env is the node's part of the ranks' environment, and SampleEnv one of a rank, but for what
-	// differs between ranks.
+	// Env is the node's part of the ranks' environment. SampleEnv returns the environment of one
+	// rank without what differs between ranks.
 	Env       *rankenv.Base
 	SampleEnv func() []string
 	// LocalSize is how many ranks will run here, or 0 if that is not known yet.

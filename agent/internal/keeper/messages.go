@@ -59,7 +59,7 @@ const (
 	doClose   = "close"
 	doForget  = "forget"  // No answer
 	doStore   = "store"   // serve Job's store at the listener that comes along
-	doProxy   = "proxy"   // likewise, a proxy of the store at Root
+	doProxy   = "proxy"   // serve a proxy of the store at Root in the same way
 	doEnded   = "ended"   // Job's store has, by itself
 	doAdmit   = "admit"   // Peers, seen from Own, may use Job's store. No answer
 	doBound   = "bound"   // Job's store takes Most clients. No answer

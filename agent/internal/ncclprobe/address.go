@@ -24,11 +24,11 @@ const (
 )
 
 // Address returns an address of this machine at which nothing listens, for the RAS service of one
-// rank. By default the ranks of all jobs on a node share localhost:28028, so that no single rank
-// can be asked. All of 127.0.0.0/8 is this machine: two jobs pick the same random address so rarely
-// that nothing reserves it, not even for containers that share the host's network. NCCL survives if
-// the address is taken. Without IPv4, or if a program listens at that port on all addresses,
-// Address returns a free port of localhost.
+// rank. By default the ranks of all jobs on a node share localhost:28028, so no single rank can be
+// asked. Every address in 127.0.0.0/8 is this machine. Address picks a random one and does not
+// reserve it, because two jobs so rarely pick the same one, even in containers that share the
+// host's network. NCCL survives if the address is taken. Without IPv4, or if a program listens at
+// that port on all addresses, Address returns a free port of localhost.
 func Address() (string, error) { return address(defaultPort) }
 
 func address(port int) (string, error) {
@@ -50,7 +50,7 @@ func address(port int) (string, error) {
 	return "", fmt.Errorf("no address for NCCL's RAS service: %w", errors.Join(errs...))
 }
 
-// AddressIn returns the address from a rank's environment, in which the user's own wins.
+// AddressIn returns the address from a rank's environment, which may be the user's own.
 func AddressIn(env []string) string {
 	for _, pair := range env {
 		if value, ok := strings.CutPrefix(pair, addressVar+"="); ok {

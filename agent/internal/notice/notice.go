@@ -27,13 +27,13 @@ type Notice struct {
 	Why      string    `json:"why"`
 }
 
-// margin is how much sooner a deadline must be to be news: the same end, announced twice, differs
-// by the time that messages take.
+// margin is how much sooner a deadline must be to count as news. If the same end is announced
+// twice, the deadlines differ by the time that messages take.
 const margin = time.Second
 
 func (n Notice) sooner(than Notice) bool { return n.Deadline.Add(margin).Before(than.Deadline) }
 
-// Notices are those for the ranks of an attempt. The earliest deadline counts.
+// Notices announces the end of an attempt to its ranks. The earliest deadline counts.
 type Notices struct {
 	mu     sync.Mutex
 	newest Notice
@@ -41,7 +41,7 @@ type Notices struct {
 	changed chan struct{}
 }
 
-// New returns none.
+// New returns Notices without an announcement.
 func New() *Notices { return &Notices{changed: make(chan struct{}, 1)} }
 
 // Add announces an end to the ranks, unless they know of an earlier one.
@@ -94,7 +94,8 @@ func (ns *Notices) Deliver(to Receiver, over <-chan struct{}) {
 	}
 }
 
-// awaitReady calls Ready when all ranks are ready. It returns once it watches for that.
+// awaitReady calls Ready when all ranks are ready. It does not wait for that, only until the watch
+// has begun.
 func (to Receiver) awaitReady(over <-chan struct{}) error {
 	at := to.Ranks[0].Output.NoticeFile()
 	if at == "" {
@@ -116,8 +117,9 @@ func (to Receiver) awaitReady(over <-chan struct{}) error {
 	return nil
 }
 
-// write replaces each rank's notice file, and then signals the ranks. A rank keeps a notice of an
-// earlier deadline, perhaps from an earlier agent. If all ranks do, they had the signal already.
+// write replaces each rank's notice file, and then signals the ranks. It leaves a notice with an
+// earlier deadline, perhaps from an earlier agent. If all ranks have one, they were already
+// signalled.
 func (to Receiver) write(n Notice) error {
 	text, err := json.Marshal(n)
 	if err != nil {

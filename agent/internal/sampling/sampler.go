@@ -114,7 +114,7 @@ func (s *Sampler) wakeUp() {
 // Forget drops the samples of a job whose ranks have all ended.
 func (s *Sampler) Forget(job string) { s.later(func(time.Time) { s.table.Forget(job) }) }
 
-// Gang are ranks of a job that are measured together.
+// Gang is a set of a job's ranks that are measured together.
 type Gang struct {
 	Job     string
 	Attempt int
@@ -177,8 +177,8 @@ func (s *Sampler) Look(ctx context.Context, now time.Time) {
 	s.looked = make(chan struct{})
 }
 
-// wait has the sampler look more often until done is called, and at once if the newest samples are
-// old. fresh is closed once they are not.
+// wait makes the sampler look more often until done is called. If the newest samples are old, the
+// sampler looks at once. fresh is closed when there are new samples.
 func (s *Sampler) wait() (fresh <-chan struct{}, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,9 +197,9 @@ func (s *Sampler) wait() (fresh <-chan struct{}, done func()) {
 	}
 }
 
-// Stream returns a function that returns the next samples of a job, or of all if the job is "":
-// first the past that the filter asks for, then new samples as often as it says, or else [io.EOF].
-// The caller must call done.
+// Stream returns a function that returns the next samples of a job, or of all jobs if job is "". At
+// first it returns the past samples that the filter asks for. Then it returns new ones as often as
+// the filter says, or else [io.EOF]. The caller must call done.
 func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(context.Context) (wire.Answer, error), done func()) {
 	fresh, done := s.wait()
 	after, last := time.Now().Add(-filter.Since), time.Time{}
