@@ -1,11 +1,14 @@
-// Package goodput keeps a job's ledger: what the time of its ranks went into, and which causes and nodes cost how much of it.
+// Package goodput keeps a job's ledger: what the time of its ranks went into, and how much of it
+// each cause and node cost.
 //
-// A [Ledger] is told when units of ranks turn to another use of their time, and adds up rank-time, which is GPU-time for ranks with a
-// GPU. It reads no clock and rounds nothing but the times it is given, so that the same changes always give the same report, and the
-// uses of the time add up to the whole. Its size does not depend on how long the job runs.
+// A [Ledger] is told when units of ranks begin to use their time differently, and adds up
+// rank-time, which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing except
+// the times that it is given. So the same changes always give the same report, and the uses of
+// the time add up to the whole. Its size does not depend on how long the job runs.
 //
-// Goodput is what trained, less what had to be trained again, as a share of everything since the job first got its nodes: the runtime
-// goodput of Google's ML productivity goodput (2024).
+// Goodput is the time that was trained, less the time that had to be trained again, as a share of
+// all time since the job first got its nodes: the runtime goodput of Google's ML productivity
+// goodput (2024).
 package goodput
 
 import (
@@ -16,18 +19,18 @@ import (
 // Use is what ranks spend their time on.
 type Use int
 
-// The uses, of which Over is none: these ranks have ended, or are not placed.
+// The uses. Over is none of them: the ranks have ended, or are not placed.
 const (
 	Over Use = iota
 	// Starting is from the decision to start until all ranks of the unit run.
 	Starting
-	// Training is while they do.
+	// Training is while all ranks run.
 	Training
 	// Stopping is from the first failure, or the last success, until no process of the unit lives.
 	Stopping
 	// Backoff is the wait before a restart.
 	Backoff
-	// Waiting is for nodes in the place of those that were lost.
+	// Waiting is the wait for nodes to replace lost ones.
 	Waiting
 	// Importing is the part of Starting in which ranks wait until a fork server has imported modules for them.
 	Importing
@@ -39,29 +42,35 @@ func (u Use) String() string {
 	return [...]string{"", "starting", "training", "stopping", "backoff", "waiting", "importing"}[max(0, min(u, uses-1))]
 }
 
-// Change says that from now on the ranks of a unit spend their time on something else, or to which step they have come.
+// Change says that the ranks of a unit spend their time on something else from now on, or which
+// step they have reached.
 type Change struct {
 	Unit, Ranks int
 	To          Use
-	// Step, if it is not 0, is what the job, which is one unit, came to, Ago before; nothing else changes then.
+	// Step, if not 0, is the step that the job, which is one unit, reached Ago before. Nothing else
+	// changes then.
 	Step int64
 	Ago  time.Duration
-	// Imported is how much of the time of Starting, which ends by the change, was Importing.
+	// Imported is how much of the Starting that this change ends was Importing.
 	Imported time.Duration
-	// Cause and Node are why the unit was stopped, and the node that is to blame; only for a change to Backoff.
+	// Cause and Node are why the unit was stopped and which node is to blame, only for a change to
+	// Backoff.
 	Cause, Node string
 }
 
-// Ledger adds up the time of a job's ranks. The zero Ledger is that of a job without nodes.
+// Ledger adds up the time of a job's ranks. The zero Ledger is for a job without nodes.
 type Ledger struct {
-	// now is the newest time that was told, in milliseconds as all times here: the clock may be set back.
+	// now is the newest time that was given, because the clock may be set back. All times here are
+	// in milliseconds.
 	now   int64
 	units map[int]span
 	used  [uses]int64
-	// accounts are what causes have cost, at most maxAccounts, in the order in which they came; others is what the rest has cost.
+	// accounts are what causes have cost, at most maxAccounts, in the order in which they came.
+	// others is what the rest has cost.
 	accounts []*account
 	others   account
-	// steps are where the job was when, of which lost was trained in vain. back is whom to charge if it goes back at the next step.
+	// steps say where the job was when. lost is the time that was trained in vain. back is whom to
+	// charge if the next step shows that the job went back.
 	steps []sample
 	lost  int64
 	back  *account
@@ -69,7 +78,7 @@ type Ledger struct {
 
 const maxAccounts = 32
 
-// span is what a unit does since a time. blame is for what it does until it trains again.
+// span is what a unit has done since a time. blame is for what it does until it trains again.
 type span struct {
 	use          Use
 	ranks, since int64
@@ -85,7 +94,7 @@ type account struct {
 	cost, lost  int64
 }
 
-// Take tells what changed at a time.
+// Take records what changed at a time.
 func (l *Ledger) Take(at time.Time, changes []Change) {
 	l.now = max(l.now, at.UnixMilli())
 	for _, c := range changes {
@@ -133,7 +142,8 @@ func (l *Ledger) change(now int64, c Change) {
 	l.units[c.Unit] = span{c.To, int64(c.Ranks), now, u.blame}
 }
 
-// account finds that of a cause and node, or opens it in the place of the one that has cost the least.
+// account returns the account of a cause and node. If it opens one, that may replace the one that
+// has cost the least.
 func (l *Ledger) account(cause, node string) *account {
 	least := -1
 	for i, a := range l.accounts {

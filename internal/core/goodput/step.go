@@ -5,14 +5,16 @@ import (
 	"slices"
 )
 
-// sample is that a step was reached when that much had been trained and not lost.
+// sample says how much had been trained and not lost when a step was reached.
 type sample struct{ step, trained int64 }
 
-// maxSteps bounds the samples. When there are more, every other goes, so that what is long ago is known less precisely.
+// maxSteps bounds the samples. If there are more, every other one is dropped, so that old ones are
+// less precise.
 const maxSteps = 256
 
-// step takes that the job has come to a step. The first one after an interruption shows what that lost: all that was trained since the
-// job was at this step before. A job that ends before it comes to a step again has lost nothing that is known.
+// step records that the job has reached a step. The first step after an interruption shows what the
+// interruption lost: all that was trained since the job was at this step before. A job that ends
+// before another step has lost nothing that is known.
 func (l *Ledger) step(at, step int64) {
 	trained := l.trained(at)
 	i, _ := slices.BinarySearchFunc(l.steps, step, func(s sample, step int64) int { return cmp.Compare(s.step, step) })
@@ -36,8 +38,9 @@ func (l *Ledger) step(at, step int64) {
 	l.steps = append(l.steps, sample{step, trained})
 }
 
-// reached is how much had been trained when the job first came to a step, of which sample i is the first that is not before it.
-// Between samples the steps are taken to be as long as each other; before the first one nothing is known, and all is lost.
+// reached returns how much had been trained when the job first reached a step. Sample i is the
+// first one that is not before the step. Steps between samples are assumed to be equally long.
+// Before the first sample nothing is known, and all counts as lost.
 func (l *Ledger) reached(i int, step int64) int64 {
 	to := l.steps[i]
 	switch {
@@ -50,7 +53,7 @@ func (l *Ledger) reached(i int, step int64) int64 {
 	return from.trained + int64(float64(to.trained-from.trained)*float64(step-from.step)/float64(to.step-from.step))
 }
 
-// trained is what was trained and not lost until a time, at which the job trained, or was yet to stop.
+// trained returns what was trained and not lost until a time at which the job still trained.
 func (l *Ledger) trained(at int64) int64 {
 	sum := l.used[Training] - l.lost
 	for _, u := range l.units {

@@ -12,9 +12,9 @@ import (
 // Step is a step of a job.
 type Step struct {
 	cluster.Step
-	// Told says that its reason is another one than that of the step before.
+	// Told says that its reason differs from that of the step before.
 	Told bool
-	// Ends says that the job is over with it.
+	// Ends says that the job ends with it.
 	Ends bool
 }
 
@@ -25,22 +25,26 @@ type Outcome struct {
 	Leave []string
 	// Armed are deadlines that are new.
 	Armed []TimerID
-	// Forgotten are jobs that were over and are known no more.
+	// Forgotten are jobs that were over and are no longer known.
 	Forgotten []string
-	// Stale says that the entry changed nothing, as a report that an agent repeats: it does not count, and need not be kept.
+	// Stale says that the entry changed nothing, such as a report that an agent repeats. It does
+	// not count and need not be kept.
 	Stale bool
 }
 
-// Bounds on jobs that are over: how many are known, and of how many the evidence of their failure is.
+// Bounds on the jobs that are over: how many are known, and of how many the evidence of their
+// failure.
 const (
 	maxEnded    = 1000
 	maxEvidence = 100
 )
 
-// Weighs says that what a rank of a job has left behind can bear on what its failure means; of what cannot, the entry has nothing.
+// Weighs says whether what a rank left behind can bear on what its failure means. An entry has
+// nothing that cannot.
 func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
 
-// Apply takes the next entry. An entry that makes no sense changes nothing: who writes one has checked it.
+// Apply applies the next entry. An entry that makes no sense changes nothing: its writer has
+// checked it.
 func (s *State) Apply(e Entry) Outcome {
 	var o Outcome
 	s.Index++
@@ -92,7 +96,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 	}
 }
 
-// dated has the time of a failure of which no agent says when it was.
+// dated adds the time to a failure if no agent says when it happened.
 func dated(at time.Time, ev job.Event) job.Event {
 	switch ev := ev.(type) {
 	case job.Prepared:
@@ -110,7 +114,7 @@ func dated(at time.Time, ev job.Event) job.Event {
 	}
 }
 
-// readmit has a node be given to jobs as any other.
+// readmit lets jobs have a node like any other.
 func (s *State) readmit(at time.Time, node string, o *Outcome) {
 	if _, avoided := s.Avoided[node]; avoided {
 		s.happened(Entry{At: at, Event: cluster.Avoid{Node: node}}, o)
@@ -125,7 +129,7 @@ func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
 	}
 }
 
-// stepped keeps what a step of a job comes to.
+// stepped keeps the outcome of a step of a job.
 func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	j := s.Jobs[st.Job]
 	if len(st.Changes) > 0 {
@@ -163,7 +167,8 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	return Step{st, told, ends}
 }
 
-// avoid has jobs pass a node over whose hardware failed in one of them, for as long as that one excludes it.
+// avoid makes jobs avoid a node whose hardware failed in one of them, for as long as that job
+// excludes it.
 func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	if !j.OnlyJob {
 		s.Avoided[a.Node] = at.Add(j.Job.ExcludeFor)
@@ -171,7 +176,7 @@ func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	}
 }
 
-// conclude keeps a job that is over, and forgets the oldest of those that are.
+// conclude keeps a job that is over, and forgets the oldest such job if there are too many.
 func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 	j.Over = at
 	for id := range s.Timers {
@@ -192,7 +197,7 @@ func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 	}
 }
 
-// summarize leaves out the evidence of a failure.
+// summarize drops the evidence of a failure.
 func (j *Record) summarize() {
 	j.History = slices.Clone(j.History[max(0, len(j.History)-maxSummary):])
 	if j.Result.Cause == nil {
@@ -205,13 +210,13 @@ func (j *Record) summarize() {
 	j.Result = &result
 }
 
-// Began is the first entry of a log.
+// Began returns the first entry of a log.
 func Began(at time.Time, epoch string) Entry {
 	return Entry{At: at, Founded: &Founded{Format: Format, Epoch: epoch}}
 }
 
-// Replay is the state after a snapshot, which may be nil, and the entries that follow it. Heard, if it is not nil, is told what each of
-// these caused.
+// Replay returns the state after a snapshot, which may be nil, and the entries that follow it.
+// Heard, if not nil, is told what each entry caused.
 func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
 	s := New()
 	if snapshot != nil {

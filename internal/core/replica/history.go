@@ -8,25 +8,26 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// maxHistory bounds the moments that are known of a job, the newest; of one that is over for long maxSummary are.
+// maxHistory bounds the moments that are known of a job, the newest ones. maxSummary is the bound
+// for a job that has been over for long.
 const (
 	maxHistory = 64
 	maxSummary = 8
 )
 
-// Moment is something that was decided about a job.
+// Moment is a decision about a job.
 type Moment struct {
 	At time.Time
-	// Attempt is the newest that was started by then; -1 before the first.
+	// Attempt is the newest attempt that was started by then; -1 before the first.
 	Attempt int
-	// To is what the ranks of a unit spend their time on from then on, and Over when that did not change.
+	// To is what the ranks of a unit spend their time on from then on; Over if that did not change.
 	To goodput.Use
-	// Cause and Node are why the unit was stopped, and the node that is to blame; empty otherwise.
+	// Cause and Node are why the unit was stopped and which node is to blame; empty otherwise.
 	Cause, Node string
 	Reason      string
 }
 
-// remember keeps what a step of a job came to, if that was told.
+// remember keeps the outcome of a step of a job, if people were told of it.
 func (j *Record) remember(at time.Time, actions []job.Action, changes []goodput.Change) {
 	m := Moment{At: at, Attempt: j.newest(), Reason: j.Reason}
 	for _, a := range actions {

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// TimerID is what a newer deadline takes the place of an older one by.
+// TimerID identifies a deadline. A newer deadline replaces an older one with the same TimerID.
 type TimerID struct {
 	// Of is the job or, for the readmission of a node, the node.
 	Of   string
@@ -20,7 +20,8 @@ type TimerID struct {
 	Number int
 }
 
-// What is due beside the alarms of jobs: a unit's next attempt, and the end of the time for which a node is avoided.
+// Deadlines beside the alarms of jobs: a unit's next attempt, and the end of the time for which a
+// node is avoided.
 const (
 	attempt     job.AlarmKind = "attempt"
 	readmission job.AlarmKind = "readmission"
@@ -29,11 +30,11 @@ const (
 // Timer is a deadline.
 type Timer struct {
 	At time.Time
-	// Seq is the alarm's, or the attempt that is due.
+	// Seq is the alarm's number, or the attempt that is due.
 	Seq int
 }
 
-// Due is what happens at the deadline of a timer.
+// Due returns what happens at the deadline of a timer.
 func (id TimerID) Due(t Timer) cluster.Event {
 	switch id.Kind {
 	case readmission:
@@ -71,7 +72,7 @@ func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	}
 }
 
-// expired forgets the timer that an event was due by, and says whether there was one.
+// expired forgets the timer that made an event due, and says whether there was one.
 func (s *State) expired(ev cluster.Happened) bool {
 	switch due := ev.Event.(type) {
 	case job.Elapsed:
@@ -92,7 +93,7 @@ func (s *State) disarm(id TimerID, seq int) bool {
 	return out
 }
 
-// wait is that before a restart: none before one that nobody is charged for.
+// wait returns the wait before a restart. There is none before a restart that costs no budget.
 func (j *Record) wait(a job.Wait) time.Duration {
 	switch {
 	case a.Long:
@@ -109,8 +110,8 @@ func (j *Record) wait(a job.Wait) time.Duration {
 	return time.Duration(float64(wait) * (1 + j.jitter(a)))
 }
 
-// jitter is a tenth, more or less, so that jobs which failed together do not come back together. It is the same each time that the log is
-// read.
+// jitter is a tenth, more or less, so that jobs that failed together do not come back together. It
+// is the same each time the log is read.
 func (j *Record) jitter(a job.Wait) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(j.Job.ID + "/" + strconv.Itoa(a.Unit) + "/" + strconv.Itoa(a.Attempt))) // never fails

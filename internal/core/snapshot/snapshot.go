@@ -22,18 +22,19 @@ import (
 	"unsafe"
 )
 
-// ErrTypes says that bytes were written by a program whose types were others.
+// ErrTypes says that a program with other types wrote the bytes.
 var ErrTypes = errors.New("the snapshot is of another version")
 
-// errShort says that bytes end too early, or say so of something in them.
+// errShort says that bytes, or a part of them, end too early.
 var errShort = errors.New("the snapshot is damaged")
 
 // Encode and Decode know types by their Go names, for bytes that do not outlive the program.
 func Encode(p any) []byte          { return unnamed.Encode(p) }
 func Decode(b []byte, p any) error { return unnamed.Decode(b, p) }
 
-// Encode returns the bytes of what p points to. The same graph always gives the same bytes. It panics for a type that holds a function,
-// a channel or an interface: a test with the zero value of the type finds that.
+// Encode returns the bytes of what p points to. The same graph always gives the same bytes. Encode
+// panics for a type that holds a function, a channel or an interface; a test with the zero value of
+// the type finds that.
 func (s *Schema) Encode(p any) []byte {
 	v := reflect.ValueOf(p)
 	w := writer{schema: s, out: slices.Clone(s.fingerprint(v.Type())), seen: map[pointer]uint64{}}
@@ -41,7 +42,8 @@ func (s *Schema) Encode(p any) []byte {
 	return w.out
 }
 
-// Decode reads what Encode wrote of a value of the same type into what p points to, which is zero.
+// Decode reads what Encode wrote of a value into what p points to, which must be zero and of the
+// same type.
 func (s *Schema) Decode(b []byte, p any) error {
 	v := reflect.ValueOf(p)
 	rest, same := bytes.CutPrefix(b, s.fingerprint(v.Type()))
@@ -59,8 +61,8 @@ func (s *Schema) Decode(b []byte, p any) error {
 	return r.err
 }
 
-// Check says whether reading gives back what p points to: it does not where a pointer leads into the middle of another value, which is
-// then there twice. It is for tests, and as slow as Encode.
+// Check reports whether reading gives back what p points to. It does not if a pointer leads into
+// the middle of another value, which then exists twice. Check is for tests, and as slow as Encode.
 func Check(p any) error {
 	v := reflect.ValueOf(p)
 	unnamed.fingerprint(v.Type()) // it panics for a type that cannot be in one
@@ -84,12 +86,13 @@ func binaryType(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.Implements(marshaler) && reflect.PointerTo(t).Implements(unmarshaler)
 }
 
-// open lets a field be read and set that is not exported.
+// open makes an unexported field readable and settable.
 func open(v reflect.Value) reflect.Value {
 	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 }
 
-// pointer is one of a type: the first field of a struct has the same address as the struct.
+// pointer is a pointer with its type, because the first field of a struct has the same address as
+// the struct.
 type pointer struct {
 	at unsafe.Pointer
 	of reflect.Type
@@ -100,7 +103,7 @@ type writer struct {
 	out    []byte
 	// seen numbers the pointers that were written, from 1.
 	seen map[pointer]uint64
-	// inside, when it is not nil, has the values that were written as a part of another one.
+	// inside, if not nil, has the values that were written as a part of another one.
 	inside map[pointer]bool
 }
 
@@ -111,7 +114,7 @@ func (w *writer) text(b string) {
 	w.out = append(w.out, b...)
 }
 
-// missing writes that there is nothing, if there is not.
+// missing writes 0 if no is set, and returns no.
 func (w *writer) missing(no bool) bool {
 	if no {
 		w.number(0)
@@ -179,7 +182,7 @@ func (w *writer) note(v reflect.Value) {
 	}
 }
 
-// slice writes nil and empty as different ones.
+// slice writes nil and empty slices differently.
 func (w *writer) slice(v reflect.Value) {
 	if w.missing(v.IsNil()) {
 		return
@@ -212,7 +215,8 @@ type entry struct {
 	text string
 }
 
-// sorted has the keys of a map in the order of their bytes. A key has no pointer in it that others share.
+// sorted returns the keys of a map in the order of their bytes. Keys have no pointers that others
+// share.
 func sorted(schema *Schema, v reflect.Value) []entry {
 	all := make([]entry, 0, v.Len())
 	for _, key := range v.MapKeys() {
@@ -224,14 +228,14 @@ func sorted(schema *Schema, v reflect.Value) []entry {
 	return all
 }
 
-// settable is a copy that has an address.
+// settable returns an addressable copy.
 func settable(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)
 	return c
 }
 
-// constant writes what a pointer leads to as if it were there.
+// constant writes the value behind a pointer as if it were there itself.
 func (w *writer) constant(v reflect.Value) {
 	if w.missing(v.IsNil()) {
 		return

@@ -16,10 +16,10 @@ const (
 	maxPattern = 1 << 10
 )
 
-// causeCode is what a code may be.
+// causeCode matches a valid code.
 var causeCode = later(`^[a-z0-9][a-z0-9-]{0,39}$`)
 
-// Parse reads rules of one's own, one on a line:
+// Parse reads a user's own rules, one per line:
 //
 //	ACTION CODE /REGEXP/ REMEDY...
 //
@@ -27,10 +27,11 @@ var causeCode = later(`^[a-z0-9][a-z0-9-]{0,39}$`)
 //
 //	stop  licence  /licence server .* refused/  ask for a seat
 //
-// ACTION is restart, replace, stop or wait, CODE has lower case letters, digits and '-', REGEXP is RE2's, which takes linear time
-// whatever it is, with \/ for a slash, and is sought in each line. A victim: in front of CODE says that such a line is the echo
-// of another rank's failure. Empty lines and those that begin with # are skipped. The error names the file, the line and what is
-// wrong there.
+// ACTION is restart, replace, stop or wait. CODE has lower-case letters, digits and '-'. REGEXP has
+// RE2's syntax, so that it always takes linear time, with \/ for a slash, and is sought in each
+// line. The word victim: before CODE says that such a line is the echo of another rank's failure.
+// Empty lines and lines that begin with # are skipped. The error names the file and the line, and
+// says what is wrong there.
 func Parse(file, data string) ([]Rule, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("%s: %d bytes of rules: at most %d", file, len(data), MaxFile)

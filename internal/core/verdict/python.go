@@ -7,8 +7,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Python writes a traceback as a heading, indented frames, and the exception at the margin, whose message may have more lines
-// (Lib/traceback.py). A chain of them is joined by one of two sentences.
+// Python writes a traceback as a heading, indented frames, and the exception at the margin. The
+// exception's message may have more lines (Lib/traceback.py). One of two sentences joins the
+// exceptions of a chain.
 const (
 	heading = "Traceback (most recent call last):"
 	during  = "During handling of the above exception, another exception occurred:"
@@ -16,15 +17,17 @@ const (
 	ignored = "Exception ignored in"
 	thrown  = "terminate called after throwing an instance of"
 
-	// maxMessage is how many lines of an exception's message are read, maxChain how many exceptions of a chain.
+	// maxMessage is how many lines of an exception's message are read, and maxChain how many
+	// exceptions of a chain.
 	maxMessage = 16
 	maxChain   = 16
 )
 
-// logged is the beginning of a line of torch's C++ log, which is no part of a message (c10/util/Logging.cpp).
+// logged matches the beginning of a line of torch's C++ log, which is no part of a message
+// (c10/util/Logging.cpp).
 var logged = later(`^(?:\[rank\d+\]:)?\[[IWEF]\d* `)
 
-// mark is what torch and launchers put before a line: "[rank3]: ".
+// mark matches what torch and launchers put before a line, such as "[rank3]: ".
 var mark = later(`^(?:\[[^\[\]]{1,40}\]:? ?)+`)
 
 // raised is an exception that no other rule knows.
@@ -39,8 +42,8 @@ var threw = Rule{
 	Remedy: "read the lines around it; when it comes again it is a bug in the program",
 }
 
-// chain are the exceptions of the last traceback of a text, the last one first, each with its message. Those before one that was
-// raised while they were handled are apart.
+// chain returns the exceptions of the last traceback in a text, the last one first, each with its
+// message. handled are those during whose handling another one was raised.
 func (t text) chain() (chain, handled []text) {
 	link := ""
 	lines := strings.Split(t.body, "\n")
@@ -68,12 +71,12 @@ func (t text) chain() (chain, handled []text) {
 	return chain, handled
 }
 
-// longer puts exceptions before others, of which it keeps so many that a chain stays short.
+// longer puts exceptions before others. It drops some of the others to keep the chain short.
 func longer(chain []text, last ...text) []text {
 	return slices.Concat(last, chain[:min(len(chain), maxChain)])
 }
 
-// frames is the first line at or after i that is at the margin: the exception.
+// frames returns the first line at or after i that is at the margin: the exception.
 func frames(lines []string, i int) int {
 	for ; i < len(lines); i++ {
 		if line := unmarked(lines[i]); line != "" && !strings.HasPrefix(line, " ") {
@@ -83,7 +86,7 @@ func frames(lines []string, i int) int {
 	return i
 }
 
-// message is the exception at line i.
+// message returns the exception at line i.
 func (t text) message(lines []string, i int) text {
 	end := i + 1
 	for end < len(lines) && end < i+maxMessage {
@@ -103,8 +106,9 @@ func unmarked(line string) string {
 	return strings.TrimRight(line, "\r")
 }
 
-// raise is the verdict on a chain of exceptions: the most special that a rule knows; else one that was handled and is never a mere
-// warning; an echo only if nothing else is known; and else the last one for what it is.
+// raise returns the verdict on a chain of exceptions: on the most special one that a rule knows,
+// else on a handled one that is never a mere warning. An echo counts only if nothing else is known.
+// Otherwise it is the last exception for what it is.
 func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v

@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	// Repeats is how many failures of one signature in a row, without progress, are a bug.
+	// Repeats is how many failures in a row with one signature, without progress, are a bug.
 	Repeats = 3
-	// Progress is how long an attempt must have lived to count as progress when the program does not say how far it came: long
-	// enough to have written a checkpoint, so that a job that fails now and then is never stopped for it.
+	// Progress is how long an attempt must have lived to count as progress if the program does not
+	// say how far it came. That is long enough to have written a checkpoint, so a job that fails
+	// now and then is never stopped for it.
 	Progress = 10 * time.Minute
-	// Brief is for how long an attempt that says nothing of why it failed may have lived at most to count: one that ends at once does so for the
-	// same reason each time, while what a silent one that has worked for longer died of is not known.
+	// Brief is how long an attempt that says nothing about its failure may have lived to count. An
+	// attempt that ends at once does so for the same reason each time. One that worked for longer
+	// may have died of anything.
 	Brief = 10 * time.Second
 )
 
@@ -26,10 +28,11 @@ type Recurrence struct {
 	Step int64
 }
 
-// Next takes the failure that ended an attempt. It gives back the verdict on it, turned into Stop when it is the third in a row
-// that is the same at the same progress, and from Stop into Restart when the attempt made progress before the first two. A node or
-// anything outside of the job that fails, the echo of another failure, and what is not recognised, says nothing on stderr and has not ended at once, neither
-// count nor end a row.
+// Next takes the failure that ended an attempt, and returns the verdict on it. The verdict becomes
+// Stop if the failure is the third in a row that is the same at the same progress. It becomes
+// Restart instead of Stop if the attempt made progress before the first two. These neither count
+// nor end a row: a failure of a node or of anything else outside the job, the echo of another
+// failure, and an unrecognized failure that says nothing on stderr and did not come at once.
 func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(e, own...)
 	silent := v.Cause == Unknown && e.lastWords() == ""
@@ -52,7 +55,7 @@ func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, report.Verdict) {
 	return r, v
 }
 
-// further says whether the attempt got beyond where the one before it failed.
+// further says whether the attempt got beyond the point where the one before failed.
 func (r Recurrence) further(e Evidence) bool {
 	if e.Step > 0 {
 		return e.Step > r.Step

@@ -11,17 +11,20 @@ import (
 // Rule says what a line means.
 type Rule struct {
 	Action report.Action
-	// Cause is a stable code, Title the same in words, Remedy what a person can do, and Origin who writes such lines.
+	// Cause is a stable code, Title the same in words, and Remedy what a person can do. Origin says
+	// who writes such lines.
 	Cause, Title, Remedy, Origin string
-	// Victim marks what is written when another rank has failed.
+	// Victim marks lines that are written because another rank has failed.
 	Victim bool
-	// loose lines are written in passing too, as warnings; they decide only in an exception, or when there is none.
+	// loose lines are also written in passing, as warnings. They decide only in an exception, or if
+	// there is none.
 	loose bool
-	// patterns begin with a literal, so that a scan is about as fast as looking for that.
+	// patterns begin with a literal, so that a scan is about as fast as a search for the literal.
 	patterns []*regexp.Regexp
 }
 
-// builtin compiles the tables once, when the first failure is judged: a job that succeeds does not pay for it.
+// builtin compiles the tables once, for the first failure: a job that succeeds does not pay for
+// them.
 var builtin = sync.OnceValue(func() (rules []Rule) {
 	for _, t := range [][]row{hardware, gpu, host, fabric, program} {
 		for _, r := range t {
@@ -31,12 +34,12 @@ var builtin = sync.OnceValue(func() (rules []Rule) {
 	return rules
 })
 
-// later is a pattern that is compiled when it is first wanted, for the same reason.
+// later returns a pattern that is compiled at first use, for the same reason.
 func later(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// row is a rule as the tables have it. Its patterns are one on each line.
+// row is a rule in a table. It has one pattern per line.
 type row struct {
 	action          report.Action
 	cause, title    string
@@ -55,12 +58,13 @@ func (r row) rule() Rule {
 	return rule
 }
 
-// hardware is broken wherever such a line stands, and fatal lines are never a mere warning and no echo.
+// hardware says that something is broken wherever such a line stands. Fatal lines are never mere
+// warnings or echoes.
 func (r Rule) hardware() bool { return r.Action == report.ActionReplace && !r.loose }
 func (r Rule) fatal() bool    { return !r.loose && !r.Victim }
 func every(Rule) bool         { return true }
 
-// text is a part of the evidence; skipped counts the lines before the part of it that is read.
+// text is a part of the evidence. skipped counts the lines before the part that is read.
 type text struct {
 	from    report.Source
 	body    string
@@ -72,7 +76,8 @@ func read(from report.Source, body string) text {
 	return text{from, body[cut:], strings.Count(body[:cut], "\n")}
 }
 
-// first is the verdict of the first rule that matches; of each text, the earliest line, because what follows is fallout.
+// first returns the verdict of the first rule that matches. In each text the earliest line counts,
+// because what follows is fallout.
 func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, bool) {
 	for _, r := range rules {
 		if !which(r) {
@@ -87,7 +92,7 @@ func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, b
 	return report.Verdict{}, false
 }
 
-// find is where the earliest line that matches does so, or -1.
+// find returns where the earliest matching line matches, or -1.
 func (r Rule) find(body string) int {
 	best := -1
 	for _, p := range r.patterns {
@@ -107,7 +112,7 @@ func (t text) verdict(r Rule, at int) report.Verdict {
 	}
 }
 
-// quote is a line as it may be shown.
+// quote returns a line in a form that may be shown.
 func quote(line string) string {
 	line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD"))
 	if len(line) > maxQuote {

@@ -11,12 +11,13 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// varying is what differs between ranks, nodes and attempts that fail in the same way: addresses, UUIDs and hashes, the random
-// names of Python's tempfile, and all numbers with what joins them in dates, times, versions and addresses.
+// varying matches what differs between ranks, nodes and attempts that fail in the same way:
+// addresses, UUIDs and hashes, the random names of Python's tempfile, and all numbers with what
+// joins them in dates, times, versions and addresses.
 var varying = later(`0x[0-9a-fA-F]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\btmp[a-z0-9_]{8}\b|` +
 	`\b[0-9a-f]*[0-9][0-9a-f]*[a-f][0-9a-f]{6,}\b|[0-9]+(?:[-.:,/T ]+[0-9]+)*(?:Z|ms|s|\b)?`)
 
-// frame is one of a traceback, with its file, line and function.
+// frame matches a frame of a traceback, with its file, line and function.
 var frame = later(`(?m)^(?:\[[^\[\]\n]{1,40}\]:? ?)* *File "([^"\n]{1,400})", line (\d+)(?:, in (\S{1,100}))?`)
 
 // maxSignature bounds a signature, and maxLine what is read of the deciding line, in bytes.
@@ -25,9 +26,10 @@ const (
 	maxLine      = 4 << 10
 )
 
-// Signature names a failure: its cause, the place where a Python program raised it, and the deciding line without what differs
-// between ranks, nodes and attempts. Where nothing is recognised, it is how the program exited and its last line. Two failures with the
-// same signature are taken for the same.
+// Signature names a failure by its cause, the place where a Python program raised it, and the
+// deciding line without what differs between ranks, nodes and attempts. For an unrecognized
+// failure, it uses how the program exited and its last line instead. Two failures with the same
+// signature count as the same.
 func Signature(e Evidence, own ...Rule) string {
 	v := Judge(e, own...)
 	line := e.line(v)
@@ -41,7 +43,7 @@ func Signature(e Evidence, own ...Rule) string {
 	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
 }
 
-// lastWords is the last line that says anything of a failure: what a program logs as a matter of routine does not.
+// lastWords returns the last line that may be about a failure. Routine log lines are not.
 func (e Evidence) lastWords() string {
 	lines := strings.Split(e.Tail, "\n")
 	for _, line := range slices.Backward(lines) {
@@ -53,13 +55,14 @@ func (e Evidence) lastWords() string {
 	return ""
 }
 
-// routine is how loggers mark what is no error, and Python its warnings; a bar overwrites itself.
+// routine matches how loggers mark lines that are no errors, and Python its warnings. It also
+// matches a progress bar, which overwrites itself.
 var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })
 
-// line is the whole of the line that decided, because where a quote is cut depends on the numbers before; of a very long one, the
-// beginning.
+// line returns the whole deciding line, because the numbers in it decide where a quote is cut. It
+// returns only the beginning of a very long line.
 func (e Evidence) line(v report.Verdict) string {
 	from := map[report.Source]string{report.FromTail: e.Tail, report.FromTraceback: e.Traceback, report.FromKernel: e.Kernel}
 	body, ok := from[v.From]
@@ -75,7 +78,8 @@ func (e Evidence) line(v report.Verdict) string {
 	return strings.TrimSpace(line[:min(len(line), maxLine)])
 }
 
-// place is the innermost frame of the last traceback, such as train.py:12:step. Its folder may differ between nodes.
+// place returns the innermost frame of the last traceback, such as train.py:12:step. Its folder may
+// differ between nodes.
 func place(e Evidence) string {
 	for _, t := range []text{read(report.FromTraceback, e.Traceback), read(report.FromTail, e.Tail)} {
 		begin := strings.LastIndex(t.body, heading)

@@ -2,12 +2,14 @@ package verdict
 
 import "time"
 
-// Twins knows the failures of a node whose evidence was reported, so that it is not for ranks that fail in the same way: of a gang that
-// fails as a whole, each rank has a traceback, and all of a node have the same one. The zero Twins knows none.
+// Twins knows the failures of a node whose evidence was reported, so that ranks that fail in the
+// same way need not report theirs. If a gang fails as a whole, each rank has a traceback, and all
+// ranks of a node have the same one. The zero Twins knows none.
 type Twins struct {
-	// only is the first failure, whose signature nobody needs before there is another: it is the one that is waited for.
+	// only is the first failure. People wait for it, so its signature is not computed before there
+	// is another one.
 	only *failed
-	// ended has for each signature when the first with it did.
+	// ended has the end of the first failure with each signature.
 	ended map[string]time.Time
 }
 
@@ -16,8 +18,8 @@ type failed struct {
 	at time.Time
 }
 
-// Known says that evidence shows, by the built-in rules, no more than that of a failure which is known and was not later. Otherwise it is known
-// from now on.
+// Known says that evidence shows no more, by the built-in rules, than an earlier failure that is
+// known. Otherwise the failure is known from now on.
 func (t *Twins) Known(e Evidence, at time.Time) bool {
 	if t.only == nil {
 		t.only = &failed{e, at}
@@ -36,7 +38,7 @@ func (t *Twins) Known(e Evidence, at time.Time) bool {
 	return false
 }
 
-// signed tells apart what a verdict does, beside the signature.
+// signed returns the signature together with what the verdict does.
 func signed(e Evidence) string {
 	v := Judge(e)
 	words := Signature(e) + " " + string(v.Action)

@@ -1,11 +1,15 @@
-// Package verdict says what a failure means: restart, replace the node, stop, or wait, with the line that decided.
+// Package verdict says what a failure means: restart, replace the node, stop, or wait, with the
+// line that decided.
 //
-// [Judge] reads what one rank left behind: how it ended, its last lines, its traceback, and what the kernel and the checks of its
-// node said. It is a table of rules over lines and a few decisions about which line counts; the same evidence always gives the
-// same verdict. [Signature] names a failure so that it is known again on another rank or in a later attempt, and [Recurrence]
-// counts that: what comes again and again without progress is a bug in the program, and no restart mends it.
+// [Judge] reads what one rank left behind: how it ended, its last lines, its traceback, and what
+// the kernel and the checks of its node said. It has a table of rules for lines and a few decisions
+// about which line counts. The same evidence always gives the same verdict. [Signature] names a
+// failure, so that it is recognized on another rank or in a later attempt. [Recurrence] counts
+// repetitions: a failure that comes again and again without progress is a bug in the program, and
+// no restart mends it.
 //
-// Nothing here reads a file, a clock or the network, and no input, however odd, costs more than time linear in its first 256 KiB.
+// The package reads no file, clock or network. No input, however odd, costs more than time linear
+// in its first 256 KiB.
 package verdict
 
 import (
@@ -18,42 +22,45 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Unknown is the cause when nothing is recognised.
+// Unknown is the cause if no rule recognizes the failure.
 const Unknown = "unknown"
 
-// Quit is the cause when a person has ended the program in its debugger: nothing may start it again.
+// Quit is the cause if a person has ended the program in its debugger: nothing may start it again.
 const Quit = "debugger-quit"
 
-// NotKnown is an exit code that nobody has told.
+// NotKnown stands for an exit code that is not known.
 const NotKnown = -1
 
 // Evidence is what is known of one failed rank.
 type Evidence struct {
 	Exit report.Exit
-	// Tail has its last lines, Traceback what it left in its error file. Of each the last 256 KiB are read.
+	// Tail has the rank's last lines, and Traceback what it left in its error file. The last 256
+	// KiB of each are read.
 	Tail, Traceback string
-	// Kernel is what the kernel of its node logged at that time, Unhealthy what a check of the node's GPUs and links has found
-	// broken; both empty when nothing is known.
+	// Kernel is what the kernel of the node logged at that time. Unhealthy is what a check of the
+	// node's GPUs and links has found broken. Both are empty if nothing is known.
 	Kernel, Unhealthy string
 	Node              string
 	Rank, Attempt     int
-	// Lived is how long the attempt ran, 0 when that is not known. Step is how far the program says it had come, 0 when it does not.
+	// Lived is how long the attempt ran, or 0 if unknown. Step is how far the program says it had
+	// come, or 0 if it does not say.
 	Lived time.Duration
 	Step  int64
 }
 
-// maxText bounds what is read of each text, maxQuote a line that is quoted, in bytes.
+// maxText bounds what is read of each text, and maxQuote a quoted line, in bytes.
 const (
 	maxText  = 256 << 10
 	maxQuote = 300
 )
 
-// Judge says what a failure means. Own rules, in their order, come before the built-in ones. It is the zero Verdict for a process
-// that exited 0.
+// Judge says what a failure means. The caller's own rules, in their order, come before the built-in
+// ones. A process that exited 0 gets the zero Verdict.
 //
-// What the kernel and the checks say of the node decides before what the rank wrote: hardware that fails shows itself in many odd
-// words. Of what it wrote, the exception that ended it decides before the lines above that exception, and those lines before an
-// exception that is only the echo of another rank's failure.
+// What the kernel and the checks say about the node decides before what the rank wrote, because
+// failing hardware shows itself in many odd words. In the rank's own output, the exception that
+// ended it decides before the lines above the exception. Those lines decide before an exception
+// that is only the echo of another rank's failure.
 func Judge(e Evidence, own ...Rule) report.Verdict {
 	if e.Exit == (report.Exit{}) {
 		return report.Verdict{}
@@ -79,8 +86,8 @@ func Judge(e Evidence, own ...Rule) report.Verdict {
 	return unknown
 }
 
-// placed corrects the verdict by the place in the program: what is full is shared memory, and no
-// disk, where Python makes semaphores and memory for several processes.
+// placed corrects the verdict by the place in the program. Where Python makes semaphores and memory
+// for several processes, shared memory is full, not a disk.
 func placed(v report.Verdict, e Evidence) report.Verdict {
 	file, _, _ := strings.Cut(place(e), ":")
 	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
@@ -97,8 +104,8 @@ func placed(v report.Verdict, e Evidence) report.Verdict {
 // inSharedMemory are the files of Python's multiprocessing that use /dev/shm.
 var inSharedMemory = []string{"synchronize.py", "shared_memory.py", "heap.py"}
 
-// fromText finds the line of the program that decides. A process that a signal ended did not end by an exception, but for
-// SIGABRT, which the C++ runtime raises for one.
+// fromText finds the line of the program that decides. A process that a signal ended did not end by
+// an exception, except with SIGABRT, which the C++ runtime raises for one.
 func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	raised := x.Signal == 0 || x.Signal == sigabrt
 	var echo report.Verdict
@@ -133,7 +140,7 @@ func unhealthy(finding string) (report.Verdict, bool) {
 	}, finding != ""
 }
 
-// What these mean no line and no exit tells: the coordinator knows it of the whole job.
+// No line and no exit shows these: the coordinator knows them from the whole job.
 var (
 	// NodeLost is the verdict on the loss of a node.
 	NodeLost = report.Verdict{
@@ -145,8 +152,8 @@ var (
 		Action: report.ActionRestart, Cause: "hang", Title: "no rank moved for --hang-timeout",
 		Remedy: "read where each rank stood: stacks.txt in the bundle",
 	}
-	// Unreachable is the verdict on a node that does not reach the master, or on a master that is
-	// not reached.
+	// Unreachable is the verdict on a node that does not reach the master, or on a master that no
+	// node reaches.
 	Unreachable = report.Verdict{
 		Action: report.ActionReplace, Cause: "unreachable", Title: "a node does not reach MASTER_ADDR:MASTER_PORT",
 		Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface, or ports that the " +
@@ -158,8 +165,8 @@ var (
 	}
 )
 
-// EarlyExit is the verdict on an attempt that has nothing but echoes, where a rank, and so many
-// more, had exited 0 before the first of them, by the time given.
+// EarlyExit is the verdict on an attempt that has nothing but echoes after a rank, and so many
+// more, had exited 0. before is how long before the first echo the rank exited.
 func EarlyExit(rank int, node string, more int, before time.Duration) report.Verdict {
 	v := early
 	before = before.Round(100 * time.Millisecond)
