@@ -125,7 +125,7 @@ func (pl *plan) wholes() []Binding {
 	return out
 }
 
-// why says on how much of which domain a rank is.
+// why says on which domain a rank runs, and on how much of it.
 func (r Rank) why(part string, d *domain) string {
 	text := part + d.name
 	if r.GPU != "" && r.Node != topology.Unknown {

@@ -34,7 +34,7 @@ type printer struct {
 	// blocks.
 	queue    chan entry
 	messages chan struct{}
-	// notices prints the messages about this printer's lost lines; nil if this printer does.
+	// notices is the printer of the messages about lost lines; nil if it is this one.
 	notices *printer
 	// stuckAt is what the reader had taken when a pump last gave up. While that is unchanged, no
 	// pump waits again.
@@ -196,9 +196,9 @@ func (p *printer) messageLines(text string) []byte {
 	return b
 }
 
-// take returns an empty buffer; put must follow. It waits for a slow reader. It returns nil once
-// the reader has taken nothing for a second, while a reader that did so before still takes nothing,
-// or when cancel is closed.
+// take returns an empty buffer; put must follow. It waits for a slow reader. It returns nil if
+// cancel is closed, or if the reader takes nothing for a second. After that it returns nil at once,
+// until the reader takes something.
 func (p *printer) take(cancel <-chan struct{}) []byte {
 	select {
 	case b := <-p.free:
@@ -223,7 +223,7 @@ func (p *printer) take(cancel <-chan struct{}) []byte {
 	return nil
 }
 
-// takePatiently is take that waits for any reader until cancel is closed.
+// takePatiently is like take, but waits for any reader until cancel is closed.
 func (p *printer) takePatiently(cancel <-chan struct{}) []byte {
 	select {
 	case b := <-p.free:

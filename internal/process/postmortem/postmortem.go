@@ -1,5 +1,5 @@
-// Package postmortem says what the failure of a job means, from the logs that its ranks have left: the verdict on each rank, the root cause
-// first.
+// Package postmortem says what the failure of a job means, from the logs that its ranks have left.
+// It gives the verdict on each rank, the root cause first.
 package postmortem
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// NoRank is the rank of a log that is not known to be one rank's.
+// NoRank is the rank of a log that is not known to belong to one rank.
 const NoRank = -1
 
-// InputError is about a file that the caller has named, and must change.
+// InputError is about a file that the caller has named and must change.
 type InputError struct{ err error }
 
 func (e *InputError) Error() string { return e.err.Error() }
@@ -35,26 +35,28 @@ func (e *InputError) Unwrap() error { return e.err }
 // Judged is the verdict on one rank.
 type Judged struct {
 	report.Verdict
-	// Rank is NoRank, and Node empty, when they are not known. Attempt counts from 0.
+	// Rank is NoRank, and Node empty, if they are not known. Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
-	// File has the line that decided; it is empty when none did.
+	// File has the line that decided; it is empty if none did.
 	File string
 	// At is when the rank ended, if that is known.
 	At time.Time
-	// Decided says that the verdict is the coordinator's, as the job's record has it.
+	// Decided says that the verdict is the coordinator's, from the job's record.
 	Decided bool
-	// Words are what the rank left of its exception, or wrote last, if the record has it.
+	// Words are what the rank left of its exception, or wrote last, if the record has that.
 	Words string
 }
 
-// readTail is how much of the end of a log is judged, in bytes, and maxEvents how much is read of a record of events, which has as much at most.
+// readTail is how much of the end of a log is judged. maxEvents is how much of a record of events
+// is read, which is never longer. Both are in bytes.
 const (
 	readTail  = 256 << 10
 	maxEvents = 64 << 20
 )
 
-// ReadRules reads a file of failure rules, for --failure-rules, and returns its text too; see docs/failures.md. An empty path has none.
+// ReadRules reads a file of failure rules, for --failure-rules, and also returns its text; see
+// docs/failures.md. An empty path has no rules.
 func ReadRules(path string) ([]verdict.Rule, string, error) {
 	if path == "" {
 		return nil, "", nil
@@ -75,10 +77,11 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 	return rules, string(data), nil
 }
 
-// Judge judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt
-// that failed. Code is the exit code of ranks of which nothing tells it, or -1. The root cause comes first: what the coordinator
-// decided, where the directory has a record of that and there are no rules to judge by instead; else, of those that are no echoes, the
-// first that ended, as far as is known.
+// Judge judges each file. A directory must be a job's in its --log-dir; Judge judges every rank of
+// the last attempt that failed there. Code is the exit code of ranks whose exit code is not known
+// otherwise, or -1. The root cause comes first. That is what the coordinator decided, if the
+// directory has a record of it and there are no rules to judge by instead. Otherwise it is the
+// first rank to end, as far as is known, whose failure is no echo.
 func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
@@ -100,11 +103,11 @@ func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return all, nil
 }
 
-// before has the root cause first.
+// before sorts the root cause first.
 func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b.At)) }
 
-// class is -1 for what was decided to be the root cause, 0 for what may be it, 1 for what says
-// nothing, and 2 for an echo.
+// class is -1 for the root cause by the coordinator's decision, 0 for a possible root cause, 1 for
+// what says nothing, and 2 for an echo.
 func (j Judged) class() int {
 	switch {
 	case j.Decided:
@@ -153,7 +156,8 @@ func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) 
 	return j, nil
 }
 
-// lastOf is the end of a file, from the beginning of a line, and the number of lines before it.
+// lastOf returns the end of a file, from the beginning of a line, and the number of lines before
+// it.
 func lastOf(path string) (tail string, skipped int, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not block
 	if err != nil {
@@ -183,8 +187,9 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// judgeDir judges the ranks of the last attempt that failed: those that events.jsonl, where there is one, says to have failed by
-// themselves, or all that have logs. What the coordinator decided is not judged again.
+// judgeDir judges the ranks of the last attempt that failed: the ranks that failed by themselves
+// according to events.jsonl, or without that file all ranks that have logs. It does not judge again
+// what the coordinator decided.
 func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	r, err := readRecords(dir)
 	if err != nil {
@@ -234,8 +239,8 @@ func logsOf(dir string, attempt, rank int) []string {
 	return []string{name + ".stderr.log", name + ".stdout.log"}
 }
 
-// decided is what the coordinator took for the root cause, with the place in the logs of the line
-// that decided.
+// decided returns what the coordinator took for the root cause, with the place of the deciding line
+// in the logs.
 func decided(dir string, f cause) (Judged, error) {
 	j := Judged{
 		Verdict: f.Verdict, Node: f.Node, Rank: f.rank(), Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),
@@ -259,7 +264,7 @@ func decided(dir string, f cause) (Judged, error) {
 	return j, nil
 }
 
-// listRanks are the ranks that have logs of the last attempt.
+// listRanks returns the ranks that have logs of the last attempt.
 func listRanks(dir string, code int) ([]job.Exited, error) {
 	files, err := filepath.Glob(filepath.Join(escape(dir), "attempt-*", "rank-*.std*.log"))
 	if err != nil {
@@ -278,7 +283,7 @@ func listRanks(dir string, code int) ([]job.Exited, error) {
 	return slices.CompactFunc(last, func(a, b job.Exited) bool { return a.Rank == b.Rank }), nil
 }
 
-// escape is a path as a pattern for itself.
+// escape returns a pattern that matches only the path itself.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

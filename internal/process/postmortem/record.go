@@ -116,8 +116,8 @@ func readRecord(path string) (r record, err error) {
 	}
 }
 
-// take adds an event. The names of its detail differ from those of the fields in case alone, which
-// encoding/json does not mind, but for lived_seconds, which does not bear on a verdict.
+// take adds an event. The names of its detail differ from the fields' names only in case, which
+// encoding/json ignores. The exception is lived_seconds, which does not bear on a verdict.
 func (r *record) take(event string, detail json.RawMessage) error {
 	switch event {
 	case "prepared", "reached":
@@ -152,7 +152,8 @@ func (r *record) take(event string, detail json.RawMessage) error {
 	return nil
 }
 
-// end takes the root cause of the job: with the coordinator's verdict, or at least with whose it is.
+// end takes the root cause of the job, with the coordinator's verdict, or at least which rank's it
+// is.
 func (r *record) end(f *cause) {
 	switch {
 	case f == nil:

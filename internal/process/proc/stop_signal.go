@@ -31,7 +31,7 @@ func catches(pid int, sig unix.Signal) bool {
 	return err == nil && mask&(1<<(uint(sig)-1)) != 0
 }
 
-// family is what lives of a scope, by parent and by process group.
+// family is the living processes of a scope, by parent and by process group.
 type family struct {
 	children, groups map[int][]procfs.Stat
 }

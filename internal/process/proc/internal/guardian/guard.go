@@ -129,7 +129,7 @@ func (g *Guard) run() {
 	}
 }
 
-// awaitEnd returns why a guardian guards no more. One that stays stopped would never kill the
+// awaitEnd returns why a guardian has stopped guarding. One that stays stopped would never kill the
 // ranks; it is killed.
 func (g *Guard) awaitEnd(pid int) error {
 	for {

@@ -65,7 +65,7 @@ func (g *Guard) AddSession(marker string, session int) {
 	g.sendSession(marker, session)
 }
 
-// Drop guards a scope no more. It must be empty.
+// Drop stops guarding a scope, which must be empty.
 func (g *Guard) Drop(marker string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

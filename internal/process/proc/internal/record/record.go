@@ -191,7 +191,7 @@ func (r Record) endGroup(deadline time.Time) error {
 	return cmp.Or(cgroup.Kill(r.Cgroup), cgroup.AwaitEmpty(r.Cgroup, deadline), cgroup.Remove(r.Cgroup))
 }
 
-// end kills what is left, but for the processes that this one descends from and their sessions.
+// end kills what is left, except the processes that this one descends from and their sessions.
 func (r Record) end(deadline time.Time) error {
 	if err := r.endGroup(deadline); err != nil {
 		return err
