@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// overSSH runs a job on machines on each of which ssh starts an agent.
+// overSSH runs a job on machines. ssh starts an agent on each.
 func (l *localRun) overSSH(ctx context.Context) (report.Result, error) {
 	wait := func() {}
 	result, err := l.remotely(ctx, func(ctx context.Context, e enlistment) error {

@@ -8,8 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Label is the node label with its [Agreement] with itself, by which nodes tell others of their
-// network.
+// Label is the node label with which a node tells others about its network: the node's [Facts.Own].
 const Label = "golaunch.network"
 
 // Agreement is what the networks of a job's nodes have in common, in a few words.
@@ -22,7 +21,7 @@ type Agreement struct {
 	Libfabric, Plugin string
 }
 
-// Own is the agreement of a node with itself.
+// Own returns the agreement for a job with this node alone.
 func (f Facts) Own() Agreement {
 	return Agreement{
 		Fabric: f.Fabric, RDMA: len(f.Devices) > 0, Libfabric: release(f.Versions.Libfabric), Plugin: release(f.Versions.Plugin),
@@ -71,9 +70,10 @@ func ParseAgreement(text string) (Agreement, bool) {
 	return a, true
 }
 
-// Agree finds what the nodes have in common, by their labels, as text for [ParseAgreement]; empty
-// if none has a label. A single node without the fabric of the others makes it TCP for all, because
-// NCCL cannot mix fabrics; then why names the nodes that differ.
+// Agree finds what the nodes have in common, according to their labels, as text for
+// [ParseAgreement]. agreed is empty if no node has a label. A single node without the fabric of the
+// others makes the fabric TCP for all, because NCCL cannot mix fabrics; then why names the nodes
+// that differ.
 func Agree(nodes []placement.Node) (agreed, why string) {
 	var common Agreement
 	having := map[Fabric][]string{}

@@ -59,8 +59,8 @@ func (g *Group) awaitVerdict(l *link, attempt int) {
 	}
 }
 
-// findExited finds the workers that have exited with code 0, of which the coordinator does not
-// tell: it asks their nodes while a link is lost. A live worker connects again by itself.
+// findExited finds the workers that have exited with code 0, which the coordinator does not report.
+// It asks their nodes while a link is lost. A live worker connects again by itself.
 func (g *Group) findExited() {
 	pause := lastPause
 	for {

@@ -44,7 +44,7 @@ type GPU struct {
 	HeldBy string
 }
 
-// failureJSON is a Failure as docs/json.md has it: what does not apply is left out.
+// failureJSON is a Failure in the form of docs/json.md: what does not apply is left out.
 type failureJSON struct {
 	Node      string   `json:"node"`
 	Rank      *int     `json:"rank,omitempty"`

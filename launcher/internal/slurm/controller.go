@@ -42,7 +42,7 @@ func showJob(ctx context.Context) (facts, error) {
 	return show(ctx, "job", os.Getenv("SLURM_JOB_ID"))
 }
 
-// facts are words of the form Key=value, of which the first with a key counts.
+// facts are words of the form Key=value. The first word with a key counts.
 type facts string
 
 func (f facts) value(key string) string {
