@@ -14,12 +14,13 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// baseline is the golaunch of 2026-11-22, the fastest before the features of that week: what came since must not cost what it gave.
+// baseline is the golaunch of 2026-11-22, the fastest before the features of that week. Later
+// versions must not lose its speed.
 const baseline = "86d6a46"
 
 const former = record.Golaunch + " " + baseline
 
-// buildBaseline builds that golaunch from this repository's history.
+// buildBaseline builds the baseline from this repository's history.
 func buildBaseline(ctx context.Context, dir string) (golaunch string, err error) {
 	tree, golaunch := filepath.Join(dir, "baseline"), filepath.Join(dir, "golaunch-"+baseline)
 	line := fmt.Sprintf("mkdir %[1]s && git archive %[2]s | tar -xC %[1]s && cd %[1]s && "+
@@ -30,7 +31,8 @@ func buildBaseline(ctx context.Context, dir string) (golaunch string, err error)
 	return golaunch, os.RemoveAll(tree)
 }
 
-// compare measures golaunch, its baseline and mpirun in turn, and prints the medians and their ratios. They are in no document.
+// compare measures golaunch, its baseline and mpirun in turn, and prints the medians and their
+// ratios. No document has these.
 func (r *run) compare(ctx context.Context, rounds func(round func(n int) error) error) error {
 	binary, err := buildBaseline(ctx, r.dir)
 	if err != nil {
@@ -83,7 +85,7 @@ func (r *run) compare(ctx context.Context, rounds func(round func(n int) error) 
 	return errors.Join(err, c.print())
 }
 
-// weigh notes the memory of a launcher of 8 ranks.
+// weigh notes the memory of a launcher with 8 ranks.
 func (r *run) weigh(ctx context.Context, s *scope, l launcher) error {
 	program, err := r.copy("weighed")
 	if err != nil {
@@ -93,7 +95,7 @@ func (r *run) weigh(ctx context.Context, s *scope, l launcher) error {
 	return r.begin(ctx, s, &job{peer: l.name, program: program, argv: argv, cmd: exec.Command(argv[0], argv[1:]...)})
 }
 
-// ask times status on a cluster that runs.
+// ask times status on a running cluster.
 func (r *run) ask(ctx context.Context, s *scope, name string) error {
 	command, err := r.golaunchCluster(s)
 	if err != nil {
@@ -132,7 +134,7 @@ func (r *run) print() error {
 	return w.Flush()
 }
 
-// median is the one of a series, 0 if there is none.
+// median is the median of a series; 0 if there is none.
 func (r *run) median(work, peer string) float64 {
 	s := r.rec.Of(work, peer)
 	if s == nil || len(s.Samples) == 0 {

@@ -17,10 +17,11 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// workers are placed together on a cluster.
+// workers is how many workers are placed together on a cluster.
 const workers = "8"
 
-// turns has each launcher do all of its work with clusters and torch in a turn of its own, so that no cluster is there in another's.
+// turns gives each launcher a turn of its own for all its work with clusters and torch, so that no
+// two clusters run at a time.
 func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) error) error {
 	all := []func(context.Context, *scope) error{r.golaunchTurn, r.slurmTurn, r.rayTurn}
 	learned := false
@@ -72,7 +73,8 @@ func (r *run) golaunchTurn(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// golaunchCluster starts a coordinator and an agent, and returns what makes a verb with some words a command for them.
+// golaunchCluster starts a coordinator and an agent. It returns a function that makes a command for
+// them from a verb and its arguments.
 func (r *run) golaunchCluster(s *scope) (command func(words ...string) []string, err error) {
 	port, err := free()
 	if err != nil {
@@ -101,7 +103,8 @@ func (r *run) golaunchCluster(s *scope) (command func(words ...string) []string,
 	}, nil
 }
 
-// daemon starts a command, waits until it says a word on its standard error, and ends it in order with the scope.
+// daemon starts a command and waits until it prints a word on its standard error. The scope ends it
+// in order.
 func (r *run) daemon(s *scope, word string, argv []string) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

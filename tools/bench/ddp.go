@@ -14,15 +14,17 @@ import (
 )
 
 const (
-	// scripts has the ranks that are written in Python.
+	// scripts has the ranks' programs in Python.
 	scripts = "tools/bench/testdata"
 	// training is the number of ranks that train.
 	training = 4
-	// defaults is how often torchrun is run as it is: with torch 2.15 its second attempt fails.
+	// defaults is how often torchrun runs with its defaults: with torch 2.15 its second attempt
+	// fails.
 	defaults = 2
 )
 
-// rank is a command line that trains, as ranks of a launcher; restarts says that it survives the death of one.
+// rank is a command line that trains, for the ranks of a launcher. restarts says that it survives
+// the death of one rank.
 type rank struct {
 	peer     string
 	argv     func(python, script, notes string) []string
@@ -59,7 +61,8 @@ func (r *run) trainers() []rank {
 	return all
 }
 
-// trains times the start of ranks that train, and the start of the next attempt after one of them has died.
+// trains times the start of ranks that train, and the start of the next attempt after one of them
+// has died.
 func (r *run) trains(ctx context.Context, round int) {
 	for _, t := range r.trainers() {
 		if t.peer == record.TorchrunDefault && round >= defaults {
@@ -78,7 +81,8 @@ func (r *run) notes(name string) string {
 	return filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, r.pieces))
 }
 
-// trained reads the notes of ranks that have trained. How they ended, after their last step, is no matter if they noted what counts.
+// trained reads the notes of ranks that have trained. If these are complete, it does not matter how
+// the ranks ended.
 func (r *run) trained(ctx context.Context, peer string, argv []string, notes string, begin int64, restarts bool, err error) {
 	n := readNotes(notes)
 	argv = strings.Fields(strings.ReplaceAll(strings.Join(argv, " "), notes, "NOTES"))
@@ -101,7 +105,7 @@ func (r *run) trained(ctx context.Context, peer string, argv []string, notes str
 	r.sample("ddp-restart", peer, argv, float64(last(n["1 step"])-n["0 death"][0])/float64(time.Millisecond))
 }
 
-// readNotes has the values of all notes, by attempt and what was noted.
+// readNotes returns the values of all notes, by attempt and by what was noted.
 func readNotes(file string) map[string][]int64 {
 	data, _ := os.ReadFile(file) // else there are none
 	notes := map[string][]int64{}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// nap is how long a rank of mode nap lives.
+	// nap is how long a rank in mode nap lives.
 	nap = 100 * time.Millisecond
-	// hung is when a launch counts as one that will not end.
+	// hung is the time after which a launch counts as one that does not end.
 	hung = 20 * time.Second
 )
 
@@ -26,8 +26,8 @@ func (r *run) slurm(s *scope) (*slurmtest.Cluster, *shell, error) {
 	return c, sh, err
 }
 
-// launches times jobs of ranks that do nothing, from the command to its exit. The ranks live for 100 ms, which is taken off: mpirun
-// hangs now and then when they end at once.
+// launches times jobs of ranks that do nothing, from the command to its exit. The ranks live for
+// 100 ms, which is subtracted: if they end at once, mpirun sometimes hangs.
 func (r *run) launches(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return within(ctx, func(s *scope) error {
 		_, sh, err := r.slurm(s)
@@ -48,8 +48,8 @@ func (r *run) launches(ctx context.Context, rounds func(round func(n int) error)
 	})
 }
 
-// hangs launches jobs of 32 ranks that end at once, which is not what every launcher reckons with. A sample is 1 for a launch that
-// did not end well and in time, and else 0.
+// hangs launches jobs of 32 ranks that end at once, which not every launcher expects. A sample is 1
+// if a launch did not end well and in time, and 0 otherwise.
 func (r *run) hangs(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return within(ctx, func(s *scope) error {
 		_, sh, err := r.slurm(s)

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// machine is what this machine is, and how busy when the run begins.
+// machine describes this machine, and how busy it is when the run begins.
 func machine() record.Machine {
 	var name unix.Utsname
 	kernel := ""
@@ -25,7 +25,7 @@ func machine() record.Machine {
 	}
 }
 
-// field is what a line of a file has after a prefix, empty if there is none.
+// field returns what follows a prefix in a line of a file; empty if there is no such line.
 func field(file, prefix string) string {
 	text, _ := os.ReadFile(file) // else it has no such line
 	for line := range strings.Lines(string(text)) {
@@ -44,7 +44,8 @@ func load() float64 {
 	return average
 }
 
-// ticks are the time of all cores since the machine was started, and the part of it that a hypervisor gave to others.
+// ticks are the time of all cores since the machine was started, and the part of it that a
+// hypervisor gave to others.
 func ticks() (all, stolen float64) {
 	f := strings.Fields(field("/proc/stat", "cpu "))
 	for i, text := range f[:min(8, len(f))] { // what follows is part of these

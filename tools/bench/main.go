@@ -2,9 +2,11 @@
 //
 //	go run -C tools/bench . -python PYTHON -ray DIRECTORY
 //
-// It needs cc, and compares with what is there: mpirun, Slurm, torchrun (in the same directory as a Python with torch) and Ray (by the
-// directory of its commands). What is missing is named, with what would change that. All samples go to a file, from which tools/bench/plot
-// makes the plots and tables of the documents. Whatever was started has ended when it ends, also by ^C.
+// It needs cc, and compares golaunch with the peers that this machine has: mpirun, Slurm, torchrun
+// (in the directory of a Python with torch) and Ray (by the directory of its commands). It names
+// each missing peer, and what would add it. All samples go to a file, from which tools/bench/plot
+// makes the plots and tables of the documents. When it ends, also by ^C, it has ended everything
+// that it started.
 package main
 
 import (
@@ -25,7 +27,8 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// section is a part of the run that has a number of rounds and a limit, after which no further round begins.
+// section is a part of the run. It has a number of rounds, and a limit after which no further round
+// begins.
 type section struct {
 	name   string
 	rounds int
@@ -33,8 +36,9 @@ type section struct {
 	run    func(r *run, ctx context.Context, rounds func(round func(n int) error) error) error
 }
 
-// sections take 24 minutes at most, and what their last rounds take; on an idle machine of two cores they take less. The last takes longest: on a
-// busy machine it loses rounds, and the others do not.
+// The sections take 24 minutes at most, apart from their last rounds; on an idle machine with two
+// cores they take less. The last section takes longest. On a busy machine it loses rounds, and the
+// others do not.
 var sections = []section{
 	{"baseline", 20, 3 * time.Minute, (*run).compare},
 	{"launch", 15, 4 * time.Minute, (*run).launches},
@@ -114,7 +118,8 @@ func measure(ctx context.Context, out, python, ray, only string, limit time.Dura
 	return r.rec.Write(out)
 }
 
-// environment is the same for all peers. Nothing that this user has on this machine, or does in this directory, is part of it.
+// environment is the same for all peers. It does not depend on this user's files on this machine,
+// nor on this directory.
 func environment(dir string) error {
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
@@ -132,7 +137,7 @@ func environment(dir string) error {
 	return nil
 }
 
-// section runs a section's rounds, and says how far it is.
+// section runs a section's rounds and reports progress.
 func (r *run) section(ctx context.Context, s section, begin time.Time) error {
 	began, made := time.Now(), 0
 	err := s.run(r, ctx, func(round func(n int) error) error {

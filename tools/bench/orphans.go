@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	// families is the number of ranks of a job whose launcher dies, and family how many processes each of them has become.
+	// families is the number of ranks of a job whose launcher dies, and family the number of
+	// processes of each of them.
 	families, family = 8, 4
-	// mourning is how long what the launcher leaves may take to end.
+	// mourning is how long the processes that a launcher leaves may take to end.
 	mourning = 10 * time.Second
 )
 
-// job is a launcher with its ranks, which have a program of their own.
+// job is a launcher with its ranks, which run a program of their own.
 type job struct {
 	peer    string
 	program string
@@ -30,8 +31,9 @@ type job struct {
 	cmd     *exec.Cmd
 }
 
-// orphans counts what is left of a job some time after its launcher was killed, or told to end: of each rank, itself, a child, one in a session
-// of its own, and one whose parent has ended.
+// orphans counts what is left of a job some time after its launcher was killed, or told to end.
+// Each rank has four processes: itself, a child, one in a session of its own, and one whose parent
+// has ended.
 func (r *run) orphans(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return rounds(func(int) error {
 		for work, signal := range map[string]syscall.Signal{"orphans-kill": syscall.SIGKILL, "orphans-term": syscall.SIGTERM} {
@@ -104,7 +106,7 @@ func (r *run) jobs(ctx context.Context, s *scope) (all []*job, err error) {
 	return append(all, &job{peer: record.Ray, program: program, argv: argv, cmd: exec.Command(argv[0], argv[1:]...)}), nil
 }
 
-// copy makes a program of its own for a launcher's ranks, by which they are known.
+// copy makes a program of its own for a launcher's ranks, which identifies them.
 func (r *run) copy(peer string) (string, error) {
 	dir := r.notes(peer)
 	program := filepath.Join(dir, "rank")
@@ -163,7 +165,8 @@ func (r *run) begin(ctx context.Context, s *scope, j *job) (err error) {
 	return nil
 }
 
-// launching are the processes of a launcher: those of the command that are no ranks, and the parents of the ranks.
+// launching are the processes of a launcher: the command's processes that are not ranks, and the
+// parents of the ranks.
 func launching(j *job) []int {
 	ranks := running(j.program)
 	launchers := map[int]bool{}

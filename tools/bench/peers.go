@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// peers is what there is to compare with. What is empty is not there.
+// peers is what golaunch can be compared with. Empty fields mean that something is missing.
 type peers struct {
 	mpirun bool
 	slurm  bool
@@ -35,7 +35,7 @@ type launcher struct {
 	exec func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error)
 }
 
-// find looks for all peers, and says of each that is missing what would make it be compared.
+// find looks for all peers. For each missing one it says what would add it.
 func (r *run) find(ctx context.Context, python, ray string) {
 	own := said1(ctx, "git", "describe", "--always")
 	if exec.CommandContext(ctx, "git", "diff", "--quiet", "HEAD", "--", "*.go", "go.mod", "go.sum").Run() != nil {
@@ -77,7 +77,7 @@ func (r *run) find(ctx context.Context, python, ray string) {
 	}
 }
 
-// named is a version of a program, empty if there is none.
+// named returns the version of a program; empty if there is none.
 func named(name, version string) string {
 	if version == "" {
 		return ""
@@ -85,7 +85,7 @@ func named(name, version string) string {
 	return name + " " + version
 }
 
-// said1 is the first line that a command prints, empty if it fails.
+// said1 returns the first line that a command prints; empty if it fails.
 func said1(ctx context.Context, argv ...string) string {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {
@@ -95,7 +95,8 @@ func said1(ctx context.Context, argv ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// launchers are those that are there, Slurm's on a cluster that runs, if there is one.
+// launchers returns the launchers that are there. Slurm's runs on a running cluster, if there is
+// one.
 func (r *run) launchers(slurm *shell) []launcher {
 	all := []launcher{{record.Golaunch, true, func(n int, command ...string) []string {
 		return append([]string{r.golaunch, "--quiet", "--backoff", "0s", "--procs-per-node", strconv.Itoa(n), "--"}, command...)
@@ -120,7 +121,7 @@ func (r *run) launchers(slurm *shell) []launcher {
 	return all
 }
 
-// free is a TCP port of loopback that nobody has.
+// free returns a TCP port of loopback that is not in use.
 func free() (port string, err error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marked lists the processes that have a variable, NAME=VALUE, in their environment, but this one.
+// marked lists the processes that have a variable, NAME=VALUE, in their environment, except this
+// process.
 func marked(variable string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
@@ -28,7 +29,8 @@ func marked(variable string) (pids []int) {
 	return pids
 }
 
-// kill ends all processes that have a variable in their environment, and waits for that.
+// kill ends all processes that have a variable in their environment, and waits until they have
+// ended.
 func kill(variable string) error {
 	for until := time.Now().Add(ending); ; {
 		pids := marked(variable)
@@ -46,7 +48,7 @@ func kill(variable string) error {
 	}
 }
 
-// killIf kills a process if it still is what it was taken for, and waits for its end.
+// killIf kills a process if it is still the same one, and waits until it has ended.
 func killIf(pid int, variable string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -83,7 +85,8 @@ func running(program string) (pids []int) {
 	return pids
 }
 
-// memory is what processes have in memory, in bytes, a page that n of them share counting 1/n for each (PSS).
+// memory returns the memory of processes in bytes. Each of n processes that share a page has 1/n of
+// it (PSS).
 func memory(pids []int) (bytes float64) {
 	for _, pid := range pids {
 		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
@@ -97,7 +100,7 @@ func memory(pids []int) (bytes float64) {
 	return bytes
 }
 
-// parent is the parent of a process, 0 if it has ended.
+// parent returns the parent of a process; 0 if it has ended.
 func parent(pid int) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

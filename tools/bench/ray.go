@@ -11,8 +11,9 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// head starts a Ray cluster of this machine alone for a scope. It is ended by its mark: `ray stop` would end every Ray of this machine.
-// The start of one beside other work is not measured.
+// head starts a Ray cluster on this machine alone, for a scope. The scope ends it by its mark,
+// because `ray stop` would end every Ray on this machine. The start of a cluster beside other work
+// is not measured.
 func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api string, err error) {
 	gcs, err := free()
 	dashboard, err2 := free()
@@ -45,7 +46,8 @@ func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api stri
 	return mark, "http://127.0.0.1:" + dashboard, os.Setenv("RAY_ADDRESS", "127.0.0.1:"+gcs)
 }
 
-// rayTurn has a Ray cluster do what the others do. What a cluster of Ray's needs for its first job is part of the first sample.
+// rayTurn measures a Ray cluster like the other launchers. The first sample includes what Ray's
+// cluster needs for its first job.
 func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	if r.peers.ray == "" {
 		return nil

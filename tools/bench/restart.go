@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// restarts times the way from the death of one of 8 ranks to the start of the last new one, with the launchers that start anew: on one node,
-// and on four.
+// restarts measures the time from the death of one of 8 ranks to the start of the last new one, on
+// one node and on four, with the launchers that restart ranks.
 func (r *run) restarts(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return within(ctx, func(s *scope) error {
 		var nodes []nettest.Node
@@ -48,7 +48,8 @@ func (r *run) restarts(ctx context.Context, rounds func(round func(n int) error)
 	})
 }
 
-// onNodes runs a job of two ranks on each node to its end. It returns the command of the first.
+// onNodes runs a job with two ranks on each node to its end. It returns the command of the first
+// node.
 func (r *run) onNodes(ctx context.Context, nodes []nettest.Node, peer, notes string) (argv []string, err error) {
 	token := filepath.Join(r.dir, "token")
 	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
@@ -72,8 +73,9 @@ func (r *run) onNodes(ctx context.Context, nodes []nettest.Node, peer, notes str
 	return argv, errors.Join(failures...)
 }
 
-// onNode is a launcher's command on the i-th of n nodes, without the ranks'. The namespaces share a host name, which golaunch and torchrun
-// would make the node's: they are told better.
+// onNode returns a launcher's command on the i-th of n nodes, without the ranks' command. The
+// namespaces share a host name. golaunch and torchrun would use it for every node, so the command
+// names the nodes.
 func (r *run) onNode(peer, at, addr, token string, n, i int) []string {
 	if peer == record.Golaunch {
 		return []string{

@@ -25,29 +25,31 @@ const (
 	ending = 10 * time.Second
 	// said bounds what an error shows of a command's output, in bytes.
 	said = 32 << 10
-	// runMark and workMark are variables that all processes of a run, and of one piece of it, have in their environment.
+	// runMark and workMark are environment variables of all processes of a run, and of one piece of
+	// work in it.
 	runMark, workMark = "BENCH_RUN", "BENCH_WORK"
 )
 
-// run is one run of the benchmark. One goroutine has it, but for the commands.
+// run is one run of the benchmark. One goroutine uses it, except for the commands.
 type run struct {
 	rec *record.Record
 	// dir has all files of the run, and is removed with it.
 	dir            string
 	golaunch, rank string
-	// rootful says that golaunch is an old one, which needs no flag to run ranks as root.
+	// rootful says that this golaunch is an old one, which needs no flag to run ranks as root.
 	rootful bool
 	peers   peers
 	pieces  int
 }
 
-// sample notes what a run of a command took, or how much it was.
+// sample notes how long a run of a command took, or a number.
 func (r *run) sample(work, peer string, argv []string, value float64) {
 	s := r.rec.Add(work, peer, r.shown(argv))
 	s.Samples = append(s.Samples, value)
 }
 
-// timed notes the time of a command, or that it failed. What failed since the run was ended is no matter.
+// timed notes the time of a command, or that it failed. Failures after the end of the run do not
+// count.
 func (r *run) timed(ctx context.Context, work, peer string, argv []string, took time.Duration, err error) {
 	if err != nil {
 		r.failed(ctx, work, peer, argv, err)
@@ -75,7 +77,7 @@ func (r *run) skip(peer, works, reason string) {
 	fmt.Printf("skipped: %s: %s\n", peer, reason)
 }
 
-// shown is a command without the directories of this machine.
+// shown returns a command without the directories of this machine.
 func (r *run) shown(argv []string) string {
 	line := strings.Join(argv, " ")
 	here, _ := os.Getwd() // else nothing of it is in there
@@ -87,14 +89,15 @@ func (r *run) shown(argv []string) string {
 	return line
 }
 
-// piece marks what is started from now on as one piece of work, and returns the mark.
+// piece marks everything that starts from now on as one piece of work, and returns the mark.
 func (r *run) piece() (mark string, err error) {
 	r.pieces++
 	mark = fmt.Sprintf("%d-%d", os.Getpid(), r.pieces)
 	return workMark + "=" + mark, os.Setenv(workMark, mark)
 }
 
-// exec runs a command to its end, at most for a time, and times it. If it fails, nothing of it is left.
+// exec runs a command to its end, with a limit, and times it. If the command fails, exec ends
+// everything that is left of it.
 func (r *run) exec(ctx context.Context, limit time.Duration, argv []string) (took time.Duration, err error) {
 	mark, err := r.piece()
 	if err != nil {
@@ -103,8 +106,8 @@ func (r *run) exec(ctx context.Context, limit time.Duration, argv []string) (too
 	return r.execAs(ctx, limit, argv, mark)
 }
 
-// execAs is exec for what belongs to a piece of work that began before. What it says goes to a file, as what it leaves running may
-// keep a pipe open.
+// execAs is exec for an earlier piece of work. The command's output goes to a file, because
+// processes that it leaves running may keep a pipe open.
 func (r *run) execAs(ctx context.Context, limit time.Duration, argv []string, mark string) (took time.Duration, err error) {
 	return r.execInto(ctx, limit, argv, mark, filepath.Join(r.dir, "out"))
 }
@@ -133,7 +136,8 @@ func (r *run) execInto(ctx context.Context, limit time.Duration, argv []string, 
 	return took, errors.Join(fmt.Errorf("%w: %s", err, lastWords(out.Name())), kill(mark))
 }
 
-// lastWords is the last line with an error that a command has written to a file, or the last with a letter.
+// lastWords returns the last line with an error that a command has written to a file, or else the
+// last line with a letter.
 func lastWords(file string) string {
 	text, _ := os.ReadFile(file) // as much as there is
 	lines := strings.Split(strings.ToValidUTF8(string(text[max(0, len(text)-said):]), "?"), "\n")
@@ -150,7 +154,7 @@ func lastWords(file string) string {
 	return "it said nothing"
 }
 
-// monotonic is the time that ranks note, in nanoseconds.
+// monotonic returns the time that ranks note, in nanoseconds.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

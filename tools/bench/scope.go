@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// scope is what a piece of work starts and must end. It is also as much of a test as package slurmtest wants: in a scope a real Slurm
-// runs outside of tests.
+// scope is what a piece of work starts and must end. It has as much of a test as package slurmtest
+// needs, so that a real Slurm can run outside of tests.
 type scope struct {
 	testing.TB // nil: it is asked for nothing but what is below
 
@@ -21,7 +21,7 @@ type scope struct {
 // fatal ends a scope at once.
 type fatal struct{ error }
 
-// within runs f, and then what it has asked for with Cleanup, the last first.
+// within runs f, and then the functions that f gave to Cleanup, the last first.
 func within(ctx context.Context, f func(s *scope) error) (err error) {
 	outer := ctx
 	ctx, cancel := context.WithCancel(outer)
@@ -54,7 +54,7 @@ func (s *scope) try(f func()) {
 	f()
 }
 
-// Logf says what may explain why something has failed, but for what was interrupted.
+// Logf prints what may explain a failure, unless the run was interrupted.
 func (s *scope) Logf(f string, a ...any) {
 	if s.outer.Err() == nil {
 		fmt.Printf(f+"\n", a...)

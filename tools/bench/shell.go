@@ -17,11 +17,12 @@ type shell struct {
 	in     io.WriteCloser
 	out    *os.File
 	answer *bufio.Reader
-	// said has what the last command said.
+	// said has the output of the last command.
 	said string
 }
 
-// open starts a shell, which ends with a scope or a benchmark. Its commands say what they say in a file of a directory.
+// open starts a shell, which ends with a scope or a benchmark. The output of its commands goes to a
+// file in a directory.
 func open(s interface{ Cleanup(f func()) }, cmd *exec.Cmd, dir string) (*shell, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -50,7 +51,8 @@ func open(s interface{ Cleanup(f func()) }, cmd *exec.Cmd, dir string) (*shell, 
 	return sh, err
 }
 
-// run times a command, which has a limit. After an error other than the command's the shell is of no use.
+// run times a command, which has a limit. After any error that is not the command's the shell
+// cannot be used.
 func (s *shell) run(ctx context.Context, limit time.Duration, line string) (took time.Duration, err error) {
 	begin := time.Now()
 	if err := s.out.SetReadDeadline(begin.Add(limit)); err != nil {

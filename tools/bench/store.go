@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// stores times the start of a job at golaunch's store and at torch's, with the load test of package tcpstore: clients that connect,
-// count themselves and wait for the last of them.
+// stores times the start of a job with golaunch's store and with torch's, using the load test of
+// package tcpstore: clients connect, count themselves and wait for the last of them.
 func (r *run) stores(ctx context.Context, rounds func(round func(n int) error) error) error {
 	load := filepath.Join(r.dir, "load")
 	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", load, "./rendezvous/tcpstore").CombinedOutput(); err != nil {
@@ -50,7 +50,8 @@ func (r *run) stores(ctx context.Context, rounds func(round func(n int) error) e
 	})
 }
 
-// gathered reads what the load test has printed: the time in milliseconds, and the memory of each connection in bytes.
+// gathered reads the output of the load test: the time in milliseconds, and the memory of each
+// connection in bytes.
 func gathered(file string) (took, each float64, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

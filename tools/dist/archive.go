@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// file is one of an archive.
+// file is a file of an archive.
 type file struct {
 	name string
 	mode int64
 	body []byte
 }
 
-// archives are binaries with what goes with them, to unpack anywhere.
+// archives are the binaries and the files that accompany them, to unpack anywhere.
 func (r *release) archives() error {
 	for _, arch := range architectures {
 		if err := r.archive(r.plain[arch], "_linux_"+arch); err != nil {
@@ -63,7 +63,7 @@ func (r *release) write(name string, to func(io.Writer) error) (err error) {
 	return to(f)
 }
 
-// zipped writes an archive whose bytes depend on nothing but the files and the time.
+// zipped writes an archive whose bytes depend only on the files and the time.
 func zipped(w io.Writer, files []file, at time.Time) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
@@ -75,7 +75,7 @@ func zipped(w io.Writer, files []file, at time.Time) error {
 	return z.Close()
 }
 
-// tarred writes files with the directories that they are in, as root's.
+// tarred writes files and their directories, as root's.
 func tarred(w io.Writer, files []file, at time.Time) error {
 	t := tar.NewWriter(w)
 	made := map[string]bool{}
@@ -102,7 +102,7 @@ func tarred(w io.Writer, files []file, at time.Time) error {
 	return t.Close()
 }
 
-// checksums has those of all other files, for sha256sum -c.
+// checksums has the checksums of all other files, for sha256sum -c.
 const checksums = "SHA256SUMS"
 
 func (r *release) checksums() error {

@@ -17,28 +17,28 @@ import (
 	"time"
 )
 
-// release is what is made, and what of.
+// release is what a release contains, and what it is made of.
 type release struct {
 	root, stage, out string
-	// version is semantic, without a v, and marks the binaries if it is a release; at is the time
-	// of its commit, which all files have.
+	// version is semantic, without a v. For a release it marks the binaries. at is the time of its
+	// commit, which all files have.
 	version, marks string
 	at             time.Time
 	info           *debug.BuildInfo
 	// deps are the modules of all binaries together.
 	deps []*debug.Module
-	// plain are the binaries without cgo, by architecture, which find GPUs through libc's loader, whichever glibc that is; static run without one,
-	// and linked is the one with cgo.
+	// plain are the binaries without cgo, by architecture. They find GPUs through libc's loader,
+	// with any glibc. static are those that run without a glibc, and linked is the binary with cgo.
 	plain, static map[string]string
 	linked        string
-	// common is what goes with each binary.
+	// common are the files that accompany each binary.
 	common []file
 }
 
-// architectures are Go's words for those with a release.
+// architectures are Go's names of the architectures of a release.
 var architectures = []string{"amd64", "arm64"}
 
-// build makes the binaries, and what goes with them.
+// build makes the binaries and the files that accompany them.
 func build(ctx context.Context, root, stage string) (*release, error) {
 	r := &release{root: root, stage: stage, plain: map[string]string{}, static: map[string]string{}}
 	if err := r.mark(); err != nil {
@@ -53,7 +53,8 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 		}
 	}
 	r.linked = filepath.Join(stage, "cgo", "golaunch")
-	// go-nvml calls NVML functions that nvml.h calls deprecated; the names are bound when they are called, as make build has it.
+	// go-nvml calls NVML functions that nvml.h calls deprecated. The names are bound when they are
+	// called, as in make build.
 	err := r.compile(ctx, r.linked, "-s -w -extldflags=-Wl,-z,lazy", "", "GOARCH=amd64", "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...
 	return nil
 }
 
-// identify reads the time from a binary, and the version as that says it.
+// identify reads the commit's time and the version from a binary.
 func (r *release) identify(ctx context.Context) error {
 	info, err := buildinfo.ReadFile(r.plain["amd64"])
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *release) identify(ctx context.Context) error {
 	return errors.New("the go command found no time of a commit: build in a clone with git")
 }
 
-// depend reads from the binaries which modules they have.
+// depend reads the modules of the binaries.
 func (r *release) depend() error {
 	for _, binary := range append(slices.Collect(maps.Values(r.plain)), r.linked) {
 		info, err := buildinfo.ReadFile(binary)
@@ -140,7 +141,7 @@ func (r *release) depend() error {
 	return nil
 }
 
-// accompany has a binary for this machine, with more in it, write the completions and the manual pages.
+// accompany makes a binary for this machine write the completions and the manual pages.
 func (r *release) accompany(ctx context.Context) error {
 	here := filepath.Join(r.stage, "here", "golaunch")
 	if err := r.compile(ctx, here, "", "man", "CGO_ENABLED=0"); err != nil {
@@ -191,12 +192,13 @@ func (r *release) run(ctx context.Context, name string, args ...string) ([]byte,
 	return out, nil
 }
 
-// name is that of a file of this release.
+// name returns the name of a file of this release.
 func (r *release) name(parts string) string {
 	return filepath.Join(r.out, "golaunch_"+strings.ReplaceAll(r.version, "+", ".")+parts)
 }
 
-// preview are the parts of a version before one, with what follows a + (see internal/wire/version).
+// preview returns the parts of a version that precedes one, with what follows a + (see
+// internal/wire/version).
 var (
 	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+[0-9a-z.]+)?$`)
 	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+[0-9a-z.]+)?$`)

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// charted is the version that the chart has in the repository, in whose place that of the release comes.
+// charted is the chart's version in the repository. The release's version replaces it.
 const charted = "0.0.0"
 
-// chart is the one for Helm, as helm package would make it.
+// chart is the Helm chart, as helm package would make it.
 func (r *release) chart() error {
 	var files []file
 	root := os.DirFS("chart")

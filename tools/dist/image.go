@@ -16,8 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is one for containers of both architectures, which has golaunch and nothing else: the static binary, and the one for glibc, which a pod's init
-// container takes from there to another's (golaunch install DIR). It is a file in the OCI layout, as skopeo, podman and docker load it.
+// image is a container image for both architectures. It has only golaunch: the static binary, and
+// the one for glibc, which a pod's init container copies into another container (golaunch install
+// DIR). It is a file in the OCI layout, which skopeo, podman and docker can load.
 func (r *release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
@@ -86,7 +87,8 @@ func (r *release) imageFor(arch string) (v1.Image, error) {
 	}
 	return mutate.ConfigFile(image, &v1.ConfigFile{
 		OS: "linux", Architecture: arch, Created: v1.Time{Time: r.at},
-		// No user of a machine has this number. Kubernetes can prove that it is not root's (runAsNonRoot).
+		// No user of a machine has this number. Kubernetes can prove that it is not root's
+		// (runAsNonRoot).
 		Config: v1.Config{
 			Entrypoint: []string{"/usr/bin/golaunch"}, Env: []string{"PATH=/usr/bin"}, User: "65532:65532",
 			Labels: map[string]string{"org.opencontainers.image.title": "golaunch", "org.opencontainers.image.version": r.version},

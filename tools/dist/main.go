@@ -1,10 +1,12 @@
-// Dist makes what a release of golaunch consists of out of the commit that is checked out:
+// Dist makes a release of golaunch from the commit that is checked out:
 //
 //	go run . -o DIR
 //
-// For linux on amd64 and arm64 these are archives with the binary for any glibc and with the static one, deb and rpm packages, and wheels for pip; and
-// an archive with the binary that is built with cgo (amd64), an image for containers (both architectures), a chart for Helm, a list of all that is in
-// the binaries (SBOM) and the checksums of everything. The version is that in internal/wire/version/VERSION, with +devel and the commit if CHANGELOG.md has changes since. Two
+// For linux on amd64 and arm64 it makes archives with the binary for any glibc and with the static
+// one, deb and rpm packages, and wheels for pip. It also makes an archive with the binary that is
+// built with cgo (amd64), a container image (both architectures), a Helm chart, a list of all that
+// is in the binaries (SBOM), and the checksums of everything. The version is that in
+// internal/wire/version/VERSION, with +devel and the commit if CHANGELOG.md has later changes. Two
 // runs on one commit and one machine make the same bytes.
 package main
 
@@ -57,8 +59,8 @@ func dist(ctx context.Context, root, out string) (err error) {
 	return nil
 }
 
-// cleared makes a directory with nothing in it but an empty list of checksums, by which the next run knows that this is its own, also if this one does
-// not come to its end.
+// cleared makes a directory that has only an empty list of checksums. By that list the next run
+// recognizes the directory as its own, even if this run does not finish.
 func cleared(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

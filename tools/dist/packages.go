@@ -14,7 +14,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// described is what a package of a system has, and where.
+// described says what a system package contains, and where.
 const described = "files/nfpm.yaml"
 
 // packages are deb and rpm for each architecture, with the binary for any glibc.
@@ -54,7 +54,8 @@ func (r *release) packages() error {
 	return nil
 }
 
-// lay puts what goes with a binary where the description of the packages finds it: manual pages are compressed there.
+// lay puts a binary's files where the description of the packages finds them. Manual pages are
+// compressed there.
 func (r *release) lay() error {
 	for _, f := range r.common {
 		name, body := filepath.Join(r.stage, "common", f.name), f.body

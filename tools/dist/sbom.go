@@ -7,7 +7,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom is what the binaries consist of, as the go command has recorded it in them, in CycloneDX's form.
+// sbom lists the contents of the binaries in CycloneDX's form, as the go command has recorded them
+// there.
 func (r *release) sbom() error {
 	module := func(path, version string) cdx.Component {
 		purl := "pkg:golang/" + path + "@" + version

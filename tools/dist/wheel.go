@@ -13,11 +13,12 @@ import (
 	"strings"
 )
 
-// machines are what pip calls an architecture.
+// machines are pip's names of the architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// wheels are the Python package with a binary, for each architecture with glibc, of any version that pip has a name for (PEP 599), and with musl
-// (PEP 656), and what puts golaunch in torchrun's place.
+// wheels are the Python package with a binary, for each architecture: for every version of glibc
+// that pip has a name for (PEP 599), and for musl (PEP 656). They also have what replaces torchrun
+// by golaunch.
 func (r *release) wheels() error {
 	version, err := pythons(r.version)
 	if err != nil {

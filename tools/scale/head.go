@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// headVariable has what a coordinator needs that writes a profile when it ends.
+// headVariable has the arguments of a coordinator that writes a profile when it ends.
 const headVariable = "GOLAUNCH_SCALE_HEAD"
 
 func headOf(ctx context.Context, listen, state, profile string, peers []string) *exec.Cmd {
@@ -26,7 +26,7 @@ func headOf(ctx context.Context, listen, state, profile string, peers []string) 
 	return cmd
 }
 
-// runHead is golaunch coordinator, with profiles of the processor and of its memory.
+// runHead runs golaunch coordinator, with profiles of its processor time and its memory.
 func runHead(words string) error {
 	var listen, state, profile, list string
 	_, _ = fmt.Sscan(words, &listen, &state, &profile, &list) // there may be no list

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// logicalRows are what BenchmarkLogical of package rendezvous says, by its metrics.
+// logicalRows are the results of BenchmarkLogical of package rendezvous, by its metrics.
 var logicalRows = []struct{ metric, name, unit string }{
 	{"register-cpu-s", "register: coordinator's processor", "s"},
 	{"register-B/agent", "memory per agent", "bytes"},

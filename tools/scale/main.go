@@ -1,11 +1,14 @@
-// Command scale measures what a cluster costs its coordinator, and how long it takes, at a size that no test has: a real coordinator, and
-// agents that have a connection each, over loopback and mutual TLS, but no ranks. They do at once what they are told.
+// Command scale measures what a cluster costs its coordinator, and how long that takes, at sizes
+// that no test has. It runs a real coordinator, and agents that have a connection each, over
+// loopback and mutual TLS, but no ranks. The agents do at once what they are told.
 //
 //	go run -C tools/scale . -agents 1000,2500,5000,12500
 //
-// The agents are in two processes beside this one, which is their client. All share this machine's cores, so that a third of what is
-// measured, and more of what has handshakes in it, is what the agents cost. An agent's connection needs a file in two processes: the limit
-// of open files bounds the agents, not golaunch. With -logical there are no connections: the agents are in the coordinator's process.
+// The agents are in two processes beside this one, which is their client. All share this machine's
+// cores: a third of each result is the cost of the agents, and more where handshakes are involved.
+// An agent's connection needs a file in two processes, so the limit of open files bounds the
+// agents, not golaunch. With -logical there are no connections: the agents are in the coordinator's
+// process.
 package main
 
 import (
@@ -60,7 +63,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// plan is what is measured at each size.
+// plan says what is measured at each size.
 type plan struct {
 	golaunch        string
 	ranks, failures int
@@ -120,7 +123,7 @@ func measure(ctx context.Context, sizes string, p plan, asJSON bool) error {
 	return failed
 }
 
-// build has the coordinators be golaunch's own.
+// build builds golaunch for the coordinators.
 func (p *plan) build(ctx context.Context, dir string) error {
 	p.golaunch = filepath.Join(dir, "golaunch")
 	build := exec.CommandContext(ctx, "go", "build", "-o", p.golaunch, "./cmd/golaunch")
@@ -133,7 +136,8 @@ func (p *plan) build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// root is the directory of golaunch's module, which this one has for its own; empty, which is the working directory, if it cannot be told.
+// root returns the directory of golaunch's module, in which this module is. It is empty, for the
+// working directory, if that is unknown.
 func root(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/golaunch/golaunch").Output()
 	if err != nil {

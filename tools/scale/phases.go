@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// phase is a part of what is measured.
+// phase is a part of the measurements.
 type phase struct {
 	name string
 	do   func(context.Context) error
@@ -73,7 +73,7 @@ func (s *scene) register(ctx context.Context) error {
 	return nil
 }
 
-// rest is what the agents cost when nothing happens.
+// rest measures the cost of the agents when nothing happens.
 func (s *scene) rest(ctx context.Context) error {
 	if err := s.reset(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *scene) rest(ctx context.Context) error {
 	return s.late("at rest: slowest heartbeat")
 }
 
-// start is from a command until all its ranks have started.
+// start measures from a command until all its ranks have started.
 func (s *scene) start(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
@@ -128,7 +128,7 @@ func runs(ctx context.Context, w *session.Watch, attempt int) error {
 	}
 }
 
-// fail is from the failure of all ranks until all have started anew.
+// fail measures from the failure of all ranks until all have started again.
 func (s *scene) fail(ctx context.Context) error {
 	w, err := s.client.Watch(ctx, jobID)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *scene) status(ctx context.Context) error {
 	return s.late("status: slowest heartbeat")
 }
 
-// logs is until a line of each rank has come, and again after the connection has broken.
+// logs measures until a line of each rank has come, and again after the connection has broken.
 func (s *scene) logs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -210,7 +210,8 @@ func chunks(ctx context.Context, r *session.LogReader, n int) error {
 	return nil
 }
 
-// restart is from the end of the coordinator until all agents have told the next one what they run.
+// restart measures from the end of the coordinator until all agents have told the next one what
+// they run.
 func (s *scene) restart(ctx context.Context) error {
 	s.head.end()
 	s.conns.drop()
@@ -245,7 +246,7 @@ func (s *scene) answers(ctx context.Context, start time.Time, name string) error
 	}
 }
 
-// stop is until all agents know that the job is over.
+// stop measures until all agents know that the job is over.
 func (s *scene) stop(ctx context.Context) error {
 	start := time.Now()
 	if _, err := s.client.Stop(ctx, jobID, 130, "it was measured"); err != nil {
@@ -258,7 +259,8 @@ func (s *scene) stop(ctx context.Context) error {
 	return nil
 }
 
-// silence has a tenth of the agents fall silent without a word, whose connections stay, and is until the last of them is found.
+// silence makes a tenth of the agents fall silent, with open connections, and measures until the
+// last of them is found.
 func (s *scene) silence(ctx context.Context) error {
 	start := time.Now()
 	s.swarms[0].stop()
@@ -271,7 +273,8 @@ func (s *scene) silence(ctx context.Context) error {
 	return nil
 }
 
-// takeover is from the end of the coordinator that leads until all agents have told another what they run.
+// takeover measures from the end of the leading coordinator until all agents have told another one
+// what they run.
 func (s *scene) takeover(ctx context.Context) error {
 	s.end()
 	peers := []string{"127.0.0.1:" + s.port, "127.0.0.2:" + s.port, "127.0.0.3:" + s.port}
@@ -336,7 +339,7 @@ func (s *scene) takeover(ctx context.Context) error {
 	return s.answers(ctx, start, "three coordinators: the job runs on")
 }
 
-// leader is the index of the coordinator that leads.
+// leader returns the index of the leading coordinator.
 func (s *scene) leader(ctx context.Context) (int, error) {
 	status, err := s.client.Status(ctx)
 	if err != nil {

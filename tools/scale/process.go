@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// process is one whose lines are read, and that is told what to do by lines.
+// process is a process that prints lines and gets its orders in lines.
 type process struct {
 	*exec.Cmd
 	lines    chan string
@@ -20,7 +20,7 @@ type process struct {
 	profiled bool
 }
 
-// trouble has what went wrong in a process of which perhaps nobody waits for a line.
+// trouble is what went wrong in a process, in case nothing waits for a line of it.
 var trouble = make(chan error, 1)
 
 // limit bounds each wait.
@@ -114,7 +114,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory is what of a process is in memory and no file's, in bytes.
+// memory returns the memory of a process that belongs to no file, in bytes.
 func (p *process) memory() float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
 	if err != nil {
@@ -128,5 +128,5 @@ func (p *process) memory() float64 {
 	return kib * 1024
 }
 
-// stop stops it, as a machine that hangs.
+// stop stops the process, like a machine that hangs.
 func (p *process) stop() { _ = p.Process.Signal(syscall.SIGSTOP) } // it may have ended

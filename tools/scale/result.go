@@ -8,14 +8,16 @@ import (
 	"text/tabwriter"
 )
 
-// result is what was measured at one size. Times are in seconds, sizes in bytes; of what has not been measured there is nothing.
+// result is what was measured at one size. Times are in seconds, and sizes in bytes. What was not
+// measured is absent.
 type result struct {
 	Agents int     `json:"agents"`
 	Ranks  int     `json:"ranks"`
 	Rows   []value `json:"values"`
 }
 
-// value is one measured thing. PerAgent says that it should grow with the number of agents, and that its cost for each is worth seeing.
+// value is one measured value. PerAgent says that it should grow with the number of agents, so that
+// its cost per agent matters.
 type value struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
@@ -27,7 +29,8 @@ func (r *result) add(name string, v float64, unit string, linear bool) {
 	r.Rows = append(r.Rows, value{name, v, unit, linear})
 }
 
-// print prints a column for each size. The last has how the cost of an agent has changed from the smallest size to the largest.
+// print prints a column for each size. The last column shows how the cost of an agent has changed
+// from the smallest size to the largest.
 func print(w io.Writer, all []*result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	head := []string{"agents"}

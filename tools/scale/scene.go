@@ -20,7 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// few is one of so many agents that is in the smaller swarm, which falls silent at the end.
+// few is how many agents there are for each one in the smaller swarm, which falls silent at the
+// end.
 const few = 10
 
 // scene is a cluster of one size.
@@ -28,7 +29,7 @@ type scene struct {
 	plan
 	*result
 	dir, port, target string
-	// head is the coordinator, and others further ones.
+	// head is the coordinator; others are further ones.
 	head   *process
 	others []*process
 	swarms []*process
@@ -54,7 +55,7 @@ func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-// drop breaks them.
+// drop breaks the client's connections.
 func (c *conns) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +67,7 @@ func (c *conns) drop() {
 
 const token = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 
-// free is a port at which nobody listens.
+// free returns a port at which nothing listens.
 func free() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *scene) end() {
 	s.head, s.others, s.swarms = nil, nil, nil
 }
 
-// coordinate starts the coordinator, with what it had kept.
+// coordinate starts the coordinator, with the log that it kept.
 func (s *scene) coordinate(ctx context.Context) (err error) {
 	if s.head, err = s.coordinator(ctx, s.target, filepath.Join(s.dir, "state")); err == nil {
 		_, err = s.head.until("golaunch agent --coordinator")
@@ -97,7 +98,7 @@ func (s *scene) coordinate(ctx context.Context) (err error) {
 	return err
 }
 
-// coordinator starts one, perhaps one of several.
+// coordinator starts a coordinator, perhaps one of several.
 func (s *scene) coordinator(ctx context.Context, listen, state string, peers ...string) (*process, error) {
 	if s.profile != "" {
 		s.heads++
@@ -114,7 +115,7 @@ func (s *scene) coordinator(ctx context.Context, listen, state string, peers ...
 	return begin(exec.CommandContext(ctx, s.golaunch, args...))
 }
 
-// swarm has all agents join, at once.
+// swarm makes all agents join at once.
 func (s *scene) swarm(ctx context.Context) error {
 	for _, part := range [][2]int{{0, s.Agents / few}, {s.Agents / few, s.Agents}} {
 		p, err := begin(swarmOf(ctx, part[0], part[1], s.ranks, s.loud, s.target))
@@ -126,7 +127,7 @@ func (s *scene) swarm(ctx context.Context) error {
 	return errors.Join(s.all("join"), s.heard("joined"))
 }
 
-// all tells all swarms something, and heard waits until all have said something.
+// all gives all swarms an order. heard waits until all have answered.
 func (s *scene) all(what string) (err error) {
 	for _, p := range s.swarms {
 		err = errors.Join(err, p.say("%s", what))
@@ -195,7 +196,7 @@ func (s *scene) reset() error {
 
 const jobID = "scale"
 
-// submission is a job on all agents, which says everything that jobs of a command line say.
+// submission is a job on all agents, with everything that a submitted command line has.
 func (s *scene) submission() replica.Submission {
 	return replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{

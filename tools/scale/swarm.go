@@ -32,11 +32,11 @@ func swarmOf(ctx context.Context, from, to, ranks int, loud bool, target string)
 	return cmd
 }
 
-// swarm is agents in one process. It says when all of them have done something.
+// swarm is the agents in one process. It reports when all of them have done something.
 type swarm struct {
 	ranks  int
 	target string
-	// loud agents send the evidence of all ranks, as if each had failed in a way of its own.
+	// loud agents send the evidence of all ranks, as if each had failed in its own way.
 	loud   bool
 	token  mtls.Token
 	start  time.Time
@@ -50,7 +50,7 @@ type swarm struct {
 	late time.Duration
 }
 
-// runSwarm does what it is told on standard input until that ends.
+// runSwarm obeys standard input until it ends.
 func runSwarm(words string) error {
 	s := &swarm{start: time.Now(), done: map[string]int{}}
 	var from, to int
@@ -92,8 +92,8 @@ func (s *swarm) node(i int) placement.Node {
 	return n
 }
 
-// atOnce is how many agents of a process join at a time. More would wait for this process' share of the cores, in the middle of a handshake,
-// which real agents do not share.
+// atOnce is how many agents of a process join at a time. More would wait for this process' share of
+// the cores in the middle of a handshake. Real agents do not share a process.
 const atOnce = 256
 
 func (s *swarm) join() {
@@ -104,7 +104,7 @@ func (s *swarm) join() {
 	}
 }
 
-// did counts what an agent has done, and tells when all have.
+// did counts what an agent has done, and reports when all agents have.
 func (s *swarm) did(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *swarm) did(what string) {
 	}
 }
 
-// puppet is an agent that says of all it is told that it was done.
+// puppet is an agent that reports every order as done.
 type puppet struct {
 	*swarm
 	node    placement.Node
@@ -124,7 +124,7 @@ type puppet struct {
 	started map[string]job.Start
 }
 
-// live is the agent's life.
+// live runs the agent until it ends.
 func (a *puppet) live(joined func()) {
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.node.Addr, 0))}
@@ -160,7 +160,7 @@ func (a *puppet) live(joined func()) {
 
 func (a *puppet) clock() time.Duration { return time.Since(a.start) }
 
-// heard measures how long a heartbeat took that was sent at a time.
+// heard measures how long a heartbeat took.
 func (a *puppet) heard(at, _ time.Duration) {
 	took := a.clock() - at
 	a.swarm.mu.Lock()
@@ -207,8 +207,9 @@ func (a *puppet) obey(o wire.Order) {
 // evidence is what a rank has written before it failed.
 var evidence = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
-// fail has all ranks fail at once and alike, with evidence, and further than in the attempt before. As an agent does, it sends that once; but unlike
-// one, it knows that they are alike, which takes 5 ms to find out: the agents of this process share what each has for itself.
+// fail makes all ranks fail at once and in the same way, with evidence, and further than in the
+// attempt before. Like an agent, it sends the evidence once. Unlike an agent, it knows that all are
+// the same. An agent takes 5 ms to find that out, and the agents of this process share the cores.
 func (a *puppet) fail() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,7 +227,7 @@ func (a *puppet) fail() {
 	}
 }
 
-// answer delivers a line of each rank, and goes on for as long as somebody reads.
+// answer delivers a line of each rank, and continues while they are read.
 func (a *puppet) answer(id string, ask wire.Ask) {
 	a.mu.Lock()
 	start := a.started[id]

@@ -1,5 +1,6 @@
-// Test runs go test with its arguments, once for each part between "--", and shows what failed: each failed test in full when it ends,
-// and at the very end the names of all of them with their last lines:
+// Test runs go test with its arguments, once for each part between "--", and shows what failed. It
+// shows each failed test in full when the test ends, and at the very end the names of all failed
+// tests with their last lines:
 //
 //	test ./internal/core/job -- -race ./...
 //
@@ -21,7 +22,8 @@ import (
 	"syscall"
 )
 
-// last is how many lines of a failed test stand at the end: the last, or the first of a panic.
+// last is how many lines of a failed test are shown at the end: its last ones, or the first ones of
+// a panic.
 const last = 30
 
 func main() {
@@ -85,7 +87,7 @@ type event struct {
 	Action, Package, Test, Output, ImportPath string
 }
 
-// test is one, or for the empty name what a package says outside of tests.
+// test is one test, or with an empty name the output of a package outside of tests.
 type test struct {
 	pkg, name string
 	output    []string
@@ -96,15 +98,15 @@ type test struct {
 type report struct {
 	to    io.Writer
 	tests map[[2]string]*test
-	// order is that in which tests began.
+	// order is the order in which tests began.
 	order []*test
-	// builds are what the compiler says of packages that it does not take.
+	// builds are the compiler's errors.
 	builds []string
 }
 
 func newReport(to io.Writer) *report { return &report{to: to, tests: map[[2]string]*test{}} }
 
-// read takes the events until their end. A line that is none is shown as it is.
+// read takes events until their end. It shows a line that is no event as it is.
 func (r *report) read(from io.Reader) {
 	lines := bufio.NewReader(from)
 	for {
@@ -159,7 +161,7 @@ func (r *report) test(pkg, name string) *test {
 	return t
 }
 
-// over shows a test that has failed, with its subtests, and forgets one that has not.
+// over shows a failed test with its subtests, and forgets any other.
 func (r *report) over(t *test) {
 	for _, s := range r.within(t) {
 		if t.failed {
@@ -172,7 +174,7 @@ func (r *report) over(t *test) {
 	r.order = slices.DeleteFunc(r.order, func(s *test) bool { return r.tests[[2]string{s.pkg, s.name}] == nil })
 }
 
-// within are a test and its subtests, or for a package all that it has left.
+// within returns a test and its subtests or, for a package, everything that is left of it.
 func (r *report) within(t *test) (all []*test) {
 	for _, s := range r.order {
 		if s.pkg == t.pkg && (t.name == "" || s.name == t.name || strings.HasPrefix(s.name, t.name+"/")) {
@@ -182,7 +184,8 @@ func (r *report) within(t *test) (all []*test) {
 	return all
 }
 
-// ended shows the line of a package that has ended. Where it failed so have the tests that have not ended, which are shown here.
+// ended shows the last line of a package. If the package failed, its unfinished tests failed too,
+// and are shown here.
 func (r *report) ended(p *test) {
 	for _, s := range r.within(p) {
 		if p.failed && !s.ended {
@@ -200,7 +203,7 @@ func (r *report) ended(p *test) {
 	}
 }
 
-// end tells of all that failed.
+// end lists everything that failed.
 func (r *report) end() {
 	var failed []*test
 	for _, t := range r.order {

@@ -1,9 +1,10 @@
-// Plot makes the plots and the tables of the documents from what tools/bench has measured, so that none of them can disagree with it:
+// Plot makes the plots and tables of the documents from the measurements of tools/bench, so that
+// they always agree:
 //
 //	go run -C tools/bench ./plot
 //
-// It writes docs/performance/*.svg, and what stands between `<!-- measured: NAME -->` and `<!-- end -->` in the documents that have such
-// marks.
+// It writes docs/performance/*.svg, and the text between `<!-- measured: NAME -->` and `<!-- end
+// -->` in the documents that have such marks.
 package main
 
 import (
@@ -34,7 +35,7 @@ const (
 	plots = "docs/performance"
 )
 
-// documents are those that have tables.
+// documents are the documents with tables.
 var documents = []string{"README.md", "docs/performance.md", "docs/preload.md"}
 
 func write(root string) error {
@@ -50,7 +51,7 @@ func write(root string) error {
 	return nil
 }
 
-// render returns all files that are made, by their names within the repository.
+// render returns all files that it makes, by their names within the repository.
 func render(root string) (map[string][]byte, error) {
 	rec, err := record.Read(filepath.Join(root, data))
 	if err != nil {
@@ -85,7 +86,7 @@ func render(root string) (map[string][]byte, error) {
 
 var mark = regexp.MustCompile(`(?s)<!-- measured: ([a-z-]+) -->\n.*?<!-- end -->\n`)
 
-// fill puts the parts where a document has marks for them.
+// fill puts the parts between a document's marks.
 func fill(text string, parts map[string]string, used map[string]bool) (string, error) {
 	var unknown []string
 	text = mark.ReplaceAllStringFunc(text, func(old string) string {

@@ -22,20 +22,22 @@ const (
 	bottom = 34
 )
 
-// style is for light and dark pages. The plot has a background of its own: it may be shown on a page that is not what the browser prefers.
+// style is for light and dark pages. The plot has a background of its own, because the page may
+// differ from the browser's preference.
 const style = `svg{font:13px system-ui,sans-serif;--bg:#fff;--ink:#1f2328;--dim:#59636e;--line:#d1d9e0;--own:#0969da;--other:#6e5494}` +
 	`@media(prefers-color-scheme:dark){svg{--bg:#0d1117;--ink:#f0f6fc;--dim:#9198a1;--line:#3d444d;--own:#58a6ff;--other:#c297ff}}` +
 	`text{fill:var(--ink)}.b{fill:var(--bg)}.h{font-weight:600}.d{fill:var(--dim)}.e{text-anchor:end}.m{text-anchor:middle}` +
 	`.g{stroke:var(--line);fill:none}.own,.other{fill:none;stroke-width:8;stroke-linecap:round;stroke-opacity:.45}` +
 	`.own{stroke:var(--own)}.other{stroke:var(--other)}.t{stroke:var(--ink);stroke-width:2.5;fill:none}`
 
-// axis is from values to places.
+// axis maps values to places.
 type axis struct {
 	low, high float64
 	log       bool
 }
 
-// newAxis is logarithmic where the values differ much, and else begins at zero.
+// newAxis returns a logarithmic axis if the values differ much, and otherwise one that begins at
+// zero.
 func newAxis(lowest, highest float64) axis {
 	if lowest > 0 && highest/lowest > 20 {
 		return axis{math.Pow(10, math.Floor(math.Log10(lowest))), math.Pow(10, math.Ceil(math.Log10(highest))), true}
@@ -65,7 +67,8 @@ func (a axis) ticks() (all []float64) {
 	return all
 }
 
-// plot shows each sample of a group as a dot and each median as a line; nil where there is nothing to see.
+// plot shows each sample of a group as a dot and each median as a line. It returns nil if there is
+// nothing to show.
 func plot(rec *record.Record, g record.Group) []byte {
 	lowest, highest, rows, works := extent(rec, g)
 	if rows == 0 || g.Unit == record.Share {
@@ -157,7 +160,7 @@ func dots(b *bytes.Buffer, a axis, s *record.Series, unit record.Unit, y int) {
 
 func places(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }
 
-// described says in words what the plot shows.
+// described describes the plot in words.
 func described(rec *record.Record, g record.Group) string {
 	var all []string
 	for _, w := range g.Works {
@@ -174,7 +177,7 @@ func described(rec *record.Record, g record.Group) string {
 	return "Medians. " + strings.Join(all, "; ") + "."
 }
 
-// picture is a plot in Markdown, with its text for those who do not see it.
+// picture is a plot in Markdown, with its text for people who do not see it.
 func picture(rec *record.Record, g record.Group) string {
 	if plot(rec, g) == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// never says why a peer has no series of a work, where that is no matter of what is installed.
+// never says why a peer has no series of a work, if that does not depend on what is installed.
 var never = map[string]map[string]string{
 	"restart-8":       {record.Mpirun: noRestart, record.Srun: noRestart, record.Ray: aCluster},
 	"restart-nodes-8": {record.Mpirun: noRestart, record.Srun: noRestart, record.Ray: aCluster},
@@ -60,7 +60,8 @@ func markdown(heads []string, rows [][]string) string {
 	return text.String()
 }
 
-// cell is the median of a work of a peer, and if asked for its spread and the number of runs; or why there is none.
+// cell returns the median of a work of a peer, and on request its spread and the number of runs.
+// Without a median it says why.
 func cell(rec *record.Record, work, peer string, unit record.Unit, spread bool) string {
 	s := rec.Of(work, peer)
 	switch {
@@ -88,7 +89,7 @@ func cell(rec *record.Record, work, peer string, unit record.Unit, spread bool) 
 	return text
 }
 
-// span says from where to where values go, and their unit once if it is one.
+// span returns the range of values, with their unit once if it is the same.
 func span(lowest, highest float64, unit record.Unit) string {
 	from, to := say(lowest, unit), say(highest, unit)
 	if from == to {
@@ -148,7 +149,7 @@ func short(rec *record.Record) string {
 	return text + "\n" + circumstances(rec)
 }
 
-// preload is what a fork server changes.
+// preload shows what a fork server changes.
 func preload(rec *record.Record) string {
 	var rows [][]string
 	for _, peer := range []string{record.Golaunch, record.GolaunchTorch, record.GolaunchAuto, record.Torchrun} {
@@ -161,7 +162,7 @@ func preload(rec *record.Record) string {
 	return markdown(heads, rows)
 }
 
-// facts are where and when it was measured, and with what.
+// facts say where, when and with what it was measured.
 func facts(rec *record.Record) string {
 	m := rec.Machine
 	var rows [][]string
@@ -186,7 +187,7 @@ func facts(rec *record.Record) string {
 	return markdown([]string{"", ""}, rows) + "\n" + circumstances(rec)
 }
 
-// circumstances says how far the figures are to be trusted.
+// circumstances says how far the figures can be trusted.
 func circumstances(rec *record.Record) string {
 	m := rec.Machine
 	text := fmt.Sprintf("Measured on %s on %d cores. ", rec.Began.Format("2006-01-02"), m.Cores)
@@ -197,7 +198,7 @@ func circumstances(rec *record.Record) string {
 	return text + fmt.Sprintf("The machine was otherwise quiet (load average %.2f before the run).\n", m.Load)
 }
 
-// cut bounds what a failure says.
+// cut bounds the text of a failure.
 func cut(text string) string {
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
 	if runes := []rune(text); len(runes) > 200 {
@@ -208,7 +209,8 @@ func cut(text string) string {
 
 var number = regexp.MustCompile(`[0-9]+`)
 
-// commands lists what was run, and what failed. Commands that differ by a number alone are listed once.
+// commands lists what was run, and what failed. Commands that differ only in a number are listed
+// once.
 func commands(rec *record.Record) string {
 	var rows, wrong [][]string
 	var seen []string

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// scales are the steps in which a unit is said, the largest first.
+// scales are the steps of a unit, the largest first.
 var scales = map[record.Unit][]struct {
 	from, by float64
 	name     string
@@ -18,7 +18,7 @@ var scales = map[record.Unit][]struct {
 	record.Share:        {{0, 1, ""}},
 }
 
-// say says a value in three digits or more, with its unit.
+// say formats a value with its unit, in three digits or more.
 func say(value float64, unit record.Unit) string {
 	for _, s := range scales[unit] {
 		if value < s.from {

@@ -1,5 +1,5 @@
-// Package record is what one run of tools/bench has measured, and what it means: docs/performance/peers.json, from which tools/bench/plot
-// makes the plots and tables of the documents.
+// Package record is what one run of tools/bench has measured: docs/performance/peers.json. From it
+// tools/bench/plot makes the plots and tables of the documents.
 package record
 
 import (
@@ -19,22 +19,23 @@ type Record struct {
 	Began         time.Time `json:"began"`
 	TookSeconds   float64   `json:"took_seconds"`
 	Machine       Machine   `json:"machine"`
-	// Peers are what was compared, golaunch too.
+	// Peers are the launchers that were compared, golaunch included.
 	Peers []Peer `json:"peers"`
-	// Skipped is what was not, and why.
+	// Skipped are the launchers that were not compared, and why.
 	Skipped  []Skipped `json:"skipped"`
 	Sections []Section `json:"sections"`
 	Series   []*Series `json:"series"`
 }
 
-// Machine is where it was measured.
+// Machine is the machine of the run.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 	OS          string `json:"os"`
-	// Load is the load average of one minute when the run began: how many processes of others wanted a core.
+	// Load is the load average of one minute when the run began: how many other processes wanted a
+	// core.
 	Load float64 `json:"load"`
 	// Stolen is the part of the time of all cores, from 0 to 1, that the hypervisor gave to others during the run.
 	Stolen float64 `json:"stolen"`
@@ -46,7 +47,7 @@ type Peer struct {
 	Version string `json:"version"`
 }
 
-// Skipped is a peer that was left out of all works, or of those that are named.
+// Skipped is a peer that was left out of all works, or of the named ones.
 type Skipped struct {
 	Peer   string `json:"peer"`
 	Works  string `json:"works,omitempty"`
@@ -62,11 +63,11 @@ type Section struct {
 	Load float64 `json:"load"`
 }
 
-// Series is one work of one peer, in the order in which it was measured.
+// Series is one work of one peer, in the order of measurement.
 type Series struct {
 	Work string `json:"work"`
 	Peer string `json:"peer"`
-	// Command is what was run, without the directories of programs.
+	// Command is the command that was run, without the directories of programs.
 	Command string    `json:"command"`
 	Samples []float64 `json:"samples"`
 	// Failed counts the runs that have no sample; Failure is why the first of them has none.
@@ -74,7 +75,7 @@ type Series struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// Of is the series of a work and a peer, nil if there is none.
+// Of returns the series of a work and a peer; nil if there is none.
 func (r *Record) Of(work, peer string) *Series {
 	for _, s := range r.Series {
 		if s.Work == work && s.Peer == peer {
@@ -84,7 +85,7 @@ func (r *Record) Of(work, peer string) *Series {
 	return nil
 }
 
-// Add returns the series of a work and a peer, made if it is new.
+// Add returns the series of a work and a peer. It adds a new one if there is none.
 func (r *Record) Add(work, peer, command string) *Series {
 	s := r.Of(work, peer)
 	if s == nil {
@@ -94,7 +95,7 @@ func (r *Record) Add(work, peer, command string) *Series {
 	return s
 }
 
-// Spread is the lowest, the middle and the highest of samples, of which there is at least one.
+// Spread returns the lowest, the middle and the highest of one or more samples.
 func Spread(samples []float64) (lowest, median, highest float64) {
 	all := slices.Sorted(slices.Values(samples))
 	n := len(all)
@@ -117,7 +118,7 @@ func Read(file string) (*Record, error) {
 	return &r, nil
 }
 
-// Write writes a record, a series a line.
+// Write writes a record, with one series per line.
 func (r *Record) Write(file string) error {
 	text, err := r.text()
 	if err != nil {

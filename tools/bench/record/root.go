@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// ChangeToRoot makes the root of the repository the working directory, from which all paths count: go run -C begins below it.
+// ChangeToRoot makes the root of the repository the working directory. All paths begin there, but
+// go run -C begins in a directory below it.
 func ChangeToRoot() error {
 	for range 4 {
 		if _, err := os.Stat("cmd/golaunch"); err == nil {

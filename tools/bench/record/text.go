@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// text is the record as JSON that people can read and git can compare: an element of a list a line.
+// text is the record as JSON that people can read and git can compare: one element of a list per
+// line.
 func (r *Record) text() ([]byte, error) {
 	var out bytes.Buffer
 	whole, err := json.Marshal(r)

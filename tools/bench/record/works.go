@@ -1,6 +1,6 @@
 package record
 
-// The launchers, as documents call them.
+// The launchers, as the documents name them.
 const (
 	Golaunch        = "golaunch"
 	GolaunchTorch   = "golaunch --preload torch"
@@ -13,22 +13,22 @@ const (
 	Torch           = "torch"
 )
 
-// Unit is what samples are in.
+// Unit is the unit of samples.
 type Unit string
 
 const (
 	Milliseconds Unit = "ms"
 	Bytes        Unit = "B"
-	// Processes are counted.
+	// Processes is a number of processes.
 	Processes Unit = "processes"
-	// Share is of runs, from 0 to 1.
+	// Share is a part of the runs, from 0 to 1.
 	Share Unit = "share"
 )
 
-// Work is something that all do.
+// Work is a task that all launchers do.
 type Work struct{ ID, Label string }
 
-// Group is works that stand in one table, and, unless they are counted, in one plot.
+// Group is a set of works in one table and, unless they are counted, in one plot.
 type Group struct {
 	ID    string
 	Title string
@@ -37,7 +37,7 @@ type Group struct {
 	Peers []string
 }
 
-// Groups are all that is measured.
+// Groups are all works that are measured.
 var Groups = []Group{
 	{"launch", "Ranks that do nothing, from the command to its exit", Milliseconds, []Work{
 		{"launch-1", "1 rank"}, {"launch-8", "8 ranks"}, {"launch-32", "32 ranks"}, {"launch-128", "128 ranks"},

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// broken is what programs that import golaunch lose between a tag and what is checked out; empty when nothing.
+// broken returns what programs that import golaunch lose between a tag and the checked-out commit;
+// empty if nothing.
 func broken(ctx context.Context, root, tag string) (_ string, err error) {
 	parent, err := os.MkdirTemp("", "golaunch-release-")
 	if err != nil {
@@ -24,7 +25,7 @@ func broken(ctx context.Context, root, tag string) (_ string, err error) {
 		return "", errors.Join(err, os.RemoveAll(parent))
 	}
 	defer func() {
-		// The context may have ended, and the tree goes all the same.
+		// The context may have ended, but the tree must be removed.
 		err = errors.Join(err, run(context.WithoutCancel(ctx), root, "git", "worktree", "remove", "--force", old), os.RemoveAll(parent))
 	}()
 	before, err := exported(ctx, old)

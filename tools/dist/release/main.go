@@ -95,7 +95,7 @@ func release(ctx context.Context, root, next string, check bool) error {
 	return run(ctx, root, "make", "dist")
 }
 
-// versionFile has the version where there is no tag.
+// versionFile has the version if there is no tag.
 const versionFile = "internal/wire/version/VERSION"
 
 // version is a semantic one (https://semver.org), less what may follow its three numbers.
@@ -120,7 +120,7 @@ func parse(text string) (v version, err error) {
 	return v, nil
 }
 
-// follows says that nothing is left out between two versions.
+// follows says that no version is left out between two versions.
 func (v version) follows(last version) error {
 	a, b := last.numbers, v.numbers
 	next := b == [3]int{a[0], a[1], a[2] + 1} || b == [3]int{a[0], a[1] + 1, 0} || b == [3]int{a[0] + 1, 0, 0}
@@ -131,12 +131,13 @@ func (v version) follows(last version) error {
 	return fmt.Errorf("version %v is no next one of %v", b, a)
 }
 
-// breaks says that what was may be gone.
+// breaks says that a version may remove something.
 func (v version) breaks(last version) bool {
 	return v.numbers[0] > last.numbers[0] || v.numbers[0] == 0 && v.numbers[1] > last.numbers[1]
 }
 
-// logged wants a section of the version, with its day and something in it, below an empty one of what is unreleased.
+// logged requires a section of the version, with its day and some text, below an empty section of
+// unreleased changes.
 func logged(text, next string) error {
 	_, rest, found := strings.Cut(text, "\n## Unreleased\n")
 	if !found {
@@ -162,7 +163,7 @@ func clean(ctx context.Context, root string) error {
 	return err
 }
 
-// tagged is the last version before this commit; empty before the first.
+// tagged returns the last version before this commit; empty before the first.
 func tagged(ctx context.Context, root string) (string, error) {
 	tags, err := output(ctx, root, "git", "-c", "versionsort.suffix=-", "tag", "--merged", "HEAD", "--sort=-version:refname", "--list", "v*")
 	first, _, _ := strings.Cut(tags, "\n")
