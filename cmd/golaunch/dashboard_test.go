@@ -160,7 +160,7 @@ func TestTheDashboardOfARealJob(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = '#/job/first'`))
 	p.until(fact("Step") + ` > 3 && (window.first = Number(` + fact("Step") + `))`)
 	p.until(fact("Step") + ` > window.first + 2`)
-	p.until(`[...document.querySelectorAll('.log > div')].some((d) => /^r0-3 step \d+ loss=0\.40\.\.0\.43$/.test([...d.children].map((s) => s.textContent).join(' ')))`)
+	p.until(`[...document.querySelectorAll('.log > div')].some((d) => /^r0-3 step [\d.]+ loss=0\.40\.\.0\.43$/.test([...d.children].map((s) => s.textContent).join(' ')))`)
 	p.do(chromedp.Click(chromedp.CSS(".actions button")))
 	p.until(`/train/.test(document.querySelector('dialog pre')?.textContent)`)
 	p.do(chromedp.Click(chromedp.CSS("dialog form button")))
