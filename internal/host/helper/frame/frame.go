@@ -113,7 +113,7 @@ func (fd FD) Read(b []byte) (n int, err error) {
 	if err == nil && n == 0 && len(b) > 0 {
 		err = io.EOF
 	}
-	return n, err
+	return max(n, 0), err // recvmsg returns -1 with an error, which io does not take
 }
 
 func (fd FD) Write(b []byte) (written int, err error) {

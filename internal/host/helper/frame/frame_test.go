@@ -85,3 +85,21 @@ func TestBadMessages(t *testing.T) {
 		}
 	}
 }
+
+// TestReset has the peer end in the middle of a message with something unread, which resets the
+// connection.
+func TestReset(t *testing.T) {
+	fd, conn := pair(t)
+	defer unix.Close(int(fd))
+	if err := errors.Join(Send(fd, []byte("unread")), write(conn, "\x00\x00\x00\x05abc"), conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if body, _, err := Receive(fd, 100, 1); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("%q, %v, want a reset", body, err)
+	}
+}
+
+func write(to io.Writer, text string) error {
+	_, err := io.WriteString(to, text)
+	return err
+}
