@@ -123,7 +123,7 @@ func New(opts Options) (*Supervisor, error) {
 		if err := s.adoptOrphans(); err != nil {
 			return nil, errors.Join(err, null.Close())
 		}
-		guarded.Session = session
+		guarded.Subreaper, guarded.Session = true, session
 	}
 	if !opts.noCgroup {
 		s.home = cgroup.MakeHome()

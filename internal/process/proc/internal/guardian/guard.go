@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,8 +35,10 @@ type Options struct {
 	Cgroup, Record string
 	// Since is older than all ranks.
 	Since procfs.Epoch
-	// Session is the owner's if it is a subreaper, else 0.
-	Session int
+	// Subreaper says that the owner adopts the orphans of its ranks. Session is the owner's session,
+	// in which they are not; it is 0 in a PID namespace that does not see the session's leader.
+	Subreaper bool
+	Session   int
 	// Start calls start, which starts a guardian, and notes that this is a child of the owner. Reap
 	// reaps one that has ended.
 	Start func(start func() (pid int, err error)) (int, error)
@@ -188,15 +189,7 @@ func (g *Guard) launch() (int, error) {
 		g.kill()
 		return pid, nil
 	}
-	g.sendOrigin()
-	if g.opts.Session != 0 {
-		g.send(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.opts.Session))
-	}
-	for _, t := range g.trails {
-		g.sendTrail(t)
-	}
-	g.sendHeld()
-	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
+	g.sendAll()
 	return pid, nil
 }
 

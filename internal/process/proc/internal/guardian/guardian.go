@@ -63,8 +63,8 @@ type guardian struct {
 	// since is older than all ranks.
 	since  procfs.Epoch
 	trails map[string]sweep.Trail
-	// adopter is the process that orphans go to, and session the one that they are not in; 0 if the
-	// owner is no subreaper.
+	// adopter is the process that orphans go to, 0 if the owner is no subreaper, and session the one
+	// that they are not in.
 	adopter, session int
 }
 

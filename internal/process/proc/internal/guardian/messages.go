@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"os"
 	"strconv"
 	"time"
 
@@ -23,6 +24,19 @@ func (g *Guard) send(fds []int, words ...string) {
 	if errors.Is(frame.Send(frame.FD(g.sock), frame.Words(words), fds...), unix.EAGAIN) {
 		g.kill()
 	}
+}
+
+// sendAll tells a new guardian all there is to know.
+func (g *Guard) sendAll() {
+	g.sendOrigin()
+	if g.opts.Subreaper {
+		g.send(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.opts.Session))
+	}
+	for _, t := range g.trails {
+		g.sendTrail(t)
+	}
+	g.sendHeld()
+	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
 }
 
 // sendOrigin must be sent before all trails.

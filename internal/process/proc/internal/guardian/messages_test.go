@@ -1,0 +1,48 @@
+package guardian
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+)
+
+// TestWhatANewGuardianHears: the order of its messages matters, and a session 0, as in a PID
+// namespace without the session's leader, is one too.
+func TestWhatANewGuardianHears(t *testing.T) {
+	for _, subreaper := range []bool{true, false} {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &Guard{
+			opts: Options{Record: "record", Subreaper: subreaper}, sock: fds[0],
+			trails: map[string]sweep.Trail{"m": {Marker: "m", Sessions: []int{7}}},
+		}
+		g.lease.Store(5)
+		g.sendAll()
+		frame.Close(fds[:1])
+		var heard [][]string
+		for {
+			body, _, err := frame.Receive(frame.FD(fds[1]), maxMessage, MaxHeld)
+			if err != nil {
+				break
+			}
+			words := frame.Split(body)
+			heard = append(heard, words[:min(len(words), 3)])
+		}
+		frame.Close(fds[1:])
+		want := [][]string{{"origin", "", "record"}, {"scope", "m", ""}, {"session", "m", "7"}, {"hold"}, {"lease", "5"}}
+		if subreaper {
+			want = slices.Insert(want, 1, []string{"adopter", strconv.Itoa(os.Getpid()), "0"})
+		}
+		if !slices.EqualFunc(heard, want, func(a, b []string) bool { return slices.Equal(a[:min(len(a), len(b))], b) }) {
+			t.Errorf("subreaper %v: it hears %q, want %q", subreaper, heard, want)
+		}
+	}
+}
