@@ -13,8 +13,8 @@ import (
 
 var recordTask = flag.Bool("record-task", false, "write the golden file of a job as agents get it")
 
-// TestTaskKeepsItsBytes compares a job with every field set, as a coordinator keeps it for its agents,
-// with a recorded one, and reads one that the version before named fields wrote.
+// TestTaskKeepsItsBytes compares a job with every field set, as a coordinator keeps it for its
+// agents, with a recorded one, and reads one that the version before named fields wrote.
 func TestTaskKeepsItsBytes(t *testing.T) {
 	j := filled[Job]()
 	j.Restarts.ExitCodes = map[report.Ending]int{report.EndProgram: 3}

@@ -61,8 +61,8 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	return nil
 }
 
-// LocalNode is the node of the coordinator's own process. Another node that comes first does not get its
-// name: the job could not continue without this one.
+// LocalNode is the node of the coordinator's own process. Another node that comes first does not
+// get its name: the job could not continue without this one.
 type LocalNode struct {
 	node     placement.Node
 	instance atomic.Pointer[string]
@@ -81,9 +81,9 @@ func (o *LocalNode) is(instance string) bool {
 	return its != nil && *its == instance
 }
 
-// endIfTooFew ends a job that still waits for nodes when too few remain without the refused one, or when
-// that was started for another job. The other nodes hear why they wait in vain. A job that has its nodes
-// continues.
+// endIfTooFew ends a job that still waits for nodes when too few remain without the refused one, or
+// when that was started for another job. The other nodes hear why they wait in vain. A job that has
+// its nodes continues.
 func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {
 	case c.onlyJob == nil || c.onlyJob.Result != nil || len(c.everJoined) >= c.onlyJob.Job.Request.MinNodes:

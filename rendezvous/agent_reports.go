@@ -29,8 +29,8 @@ func (c *Coordinator) takeAll(m *member, s *agentStream) {
 // maxNotice bounds the time that ranks have to get ready.
 const maxNotice = 24 * time.Hour
 
-// take handles a message of an agent. No report is handled twice: a new stream starts after what was
-// handled when it was welcomed, and what remains in the old one is dropped.
+// take handles a message of an agent. No report is handled twice: a new stream starts after what
+// was handled when it was welcomed, and what remains in the old one is dropped.
 func (c *Coordinator) take(m *member, s *agentStream, msg *pb.FromAgent) {
 	if m.stream != s {
 		return
@@ -71,7 +71,8 @@ func (c *Coordinator) take(m *member, s *agentStream, msg *pb.FromAgent) {
 	}
 }
 
-// drainRequested handles an agent's notice that its node, or all nodes of the only job, must be freed.
+// drainRequested handles an agent's notice that its node, or all nodes of the only job, must be
+// freed.
 func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
 	within, why := min(d.GetWithin().AsDuration(), maxNotice), wire.Plain(d.GetWhy())
 	switch sig := int(d.GetSignal()); {
@@ -94,8 +95,8 @@ func (c *Coordinator) sendResult(m *member, id string, j *trackedJob) {
 	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
 }
 
-// killUnknown kills attempts on a node that the logs of earlier coordinators do not have. The node is
-// activated when it has said what it runs and none of that is unknown.
+// killUnknown kills attempts on a node that the logs of earlier coordinators do not have. The node
+// is activated when it has said what it runs and none of that is unknown.
 func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	switch e := ev.(type) {
 	case job.Started:
@@ -151,8 +152,8 @@ func (c *Coordinator) broadcast(job string, do any) {
 
 func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, msg) }
 
-// queue sends a message to an agent once it may be seen. An agent that does not read its messages is cut
-// off: waiting for it would delay the job.
+// queue sends a message to an agent once it may be seen. An agent that does not read its messages
+// is cut off: waiting for it would delay the job.
 func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.stream == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// agentStream is one stream to an agent. Its goroutine sends the queued orders when woken, and ends it
-// with the error in cut; over is closed at the end.
+// agentStream is one stream to an agent. Its goroutine sends the queued orders when woken, and ends
+// it with the error in cut; over is closed at the end.
 type agentStream struct {
 	wake chan struct{}
 	cut  chan error
@@ -26,8 +26,8 @@ type agentStream struct {
 	size     int
 }
 
-// maxReceived and maxReceivedSize, in bytes before the last message, bound the messages of an agent that
-// wait for the coordinator. Behind more, heartbeats wait too.
+// maxReceived and maxReceivedSize, in bytes before the last message, bound the messages of an agent
+// that wait for the coordinator. Behind more, heartbeats wait too.
 const (
 	maxReceived     = 256
 	maxReceivedSize = 256 << 10

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in an attempt; those for which
-// it says false run until they are stopped.
+// agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in
+// an attempt; those for which it says false run until they are stopped.
 type agent struct {
 	*session.Session
 	w     *world
@@ -38,8 +38,8 @@ type agent struct {
 	signals  []string
 	stops    []job.Stop
 	notices  []job.Notice
-	// ignoresStop says that its ranks ignore a stop, lost that it never finds out whether it reaches the
-	// master, and barred why it does not.
+	// ignoresStop says that its ranks ignore a stop, lost that it never finds out whether it
+	// reaches the master, and barred why it does not.
 	ignoresStop, lost bool
 	barred            string
 	// tail is what its ranks say last.
@@ -58,7 +58,8 @@ type share struct {
 	units map[int]*unit
 }
 
-// unit is one attempt; said has its reports, and asked are earlier ones that the coordinator asked for.
+// unit is one attempt; said has its reports, and asked are earlier ones that the coordinator asked
+// for.
 type unit struct {
 	job.Start
 	alive bool
@@ -77,7 +78,8 @@ func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
-// inPlaceOf is another agent that goes on with the ranks of one that is dead, while something holds its connections.
+// inPlaceOf is another agent that goes on with the ranks of one that is dead, while something holds
+// its connections.
 func (w *world) inPlaceOf(a *agent) *agent {
 	w.t.Helper()
 	a.cable.cut()
@@ -306,7 +308,8 @@ func (a *agent) runs() string {
 	return strings.Join(list, " ")
 }
 
-// born and died hold, over all agents of a world, that no rank lives twice, and that no two have one GPU.
+// born and died hold, over all agents of a world, that no rank lives twice, and that no two have
+// one GPU.
 func (w *world) born(id, node string, u *unit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -393,7 +396,8 @@ func (b *book) end() {
 	b.more = make(chan struct{})
 }
 
-// replies are to a question that is not about logs: each word that the test gives the agent, until there are no more.
+// replies are to a question that is not about logs: each word that the test gives the agent, until
+// there are no more.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
 		var words chan string

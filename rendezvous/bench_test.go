@@ -56,7 +56,8 @@ func BenchmarkJoin(b *testing.B) {
 	run("loopback-tls", tcp, session.Options{Target: tcp.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
 }
 
-// BenchmarkThousandAgents has 1,000 agents join over loopback and mutual TLS at once, clients on the same cores.
+// BenchmarkThousandAgents has 1,000 agents join over loopback and mutual TLS at once, clients on
+// the same cores.
 func BenchmarkThousandAgents(b *testing.B) {
 	const agents = 1000
 	for b.Loop() {
@@ -86,8 +87,8 @@ func BenchmarkThousandAgents(b *testing.B) {
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
 }
 
-// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have an entry, and
-// to say that nobody else leads.
+// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for
+// them to have an entry, and to say that nobody else leads.
 func BenchmarkCommit(b *testing.B) {
 	for _, voters := range []int{1, 3, 5} {
 		term := parliament(b, voters)
@@ -167,7 +168,8 @@ func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
 	}
 }
 
-// commit returns when a majority of the voters has the entries. Without entries it makes sure that no other voter led when it was called.
+// commit returns when a majority of the voters has the entries. Without entries it makes sure that
+// no other voter led when it was called.
 func commit(t *quorum.Term, entries [][]byte) error {
 	done := make(chan error, 1)
 	if len(entries) == 0 {

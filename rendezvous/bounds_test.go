@@ -82,7 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAnotherCommandEndsTheWait: a node that was started with other flags will not come as the others want it, and they are told at once.
+// TestAnotherCommandEndsTheWait: a node that was started with other flags will not come as the
+// others want it, and they are told at once.
 func TestAnotherCommandEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, one(3))
@@ -161,7 +162,8 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	})
 }
 
-// TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has ended meanwhile.
+// TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has
+// ended meanwhile.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{eventLoop: newEventLoop()}
 	close(c.done)
@@ -209,7 +211,8 @@ func TestHungAgent(t *testing.T) {
 	})
 }
 
-// TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over; nobody else is held up.
+// TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over;
+// nobody else is held up.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -18,16 +18,16 @@ import (
 
 // CandidateConfig configures a [Candidate]. Listen, Dial and Note may be nil.
 type CandidateConfig struct {
-	// Node is the name of this process's node, and Addr the HOST:PORT where it listens already; empty if
-	// it does not yet.
+	// Node is the name of this process's node, and Addr the HOST:PORT where it listens already;
+	// empty if it does not yet.
 	Node, Addr string
-	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks it up again and again,
-	// and invites the process that listens there to join the job. It is empty for that process itself,
-	// and where the place is not fixed.
+	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks it up again and
+	// again, and invites the process that listens there to join the job. It is empty for that
+	// process itself, and where the place is not fixed.
 	Home string
-	// Peers are the addresses of a cluster's coordinators, HOST:PORT, Addr among them, in the same order
-	// for each; none for a job. Facts are what must be the same for all of them, by flag name, and File
-	// keeps this one's part of the log.
+	// Peers are the addresses of a cluster's coordinators, HOST:PORT, Addr among them, in the same
+	// order for each; none for a job. Facts are what must be the same for all of them, by flag
+	// name, and File keeps this one's part of the log.
 	Peers []string
 	Facts map[string]string
 	File  *File
@@ -35,8 +35,8 @@ type CandidateConfig struct {
 	Lease time.Duration
 	// Server and Client are nil in tests only.
 	Server, Client *tls.Config
-	// Listen listens at an address of this node, on a free port. Dial connects to another node. Both use
-	// TCP when nil.
+	// Listen listens at an address of this node, on a free port. Dial connects to another node.
+	// Both use TCP when nil.
 	Listen func(netip.Addr) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Warn   func(error)
@@ -44,9 +44,9 @@ type CandidateConfig struct {
 	Note func(string)
 }
 
-// Candidate is a process that may come to coordinate: a job whose nodes all run the same command, or a
-// cluster with several coordinators. It listens for the others, keeps the log that they share, and says
-// when it was elected.
+// Candidate is a process that may come to coordinate: a job whose nodes all run the same command,
+// or a cluster with several coordinators. It listens for the others, keeps the log that they share,
+// and says when it was elected.
 type Candidate struct {
 	cfg      CandidateConfig
 	election *election.Participant
@@ -117,15 +117,16 @@ func (s *Candidate) Transfer() bool {
 // Shared says that another process has the log too and can take over.
 func (s *Candidate) Shared() bool { return len(s.election.Others()) > 0 }
 
-// Open listens at an address of this node and waits for a coordinator that wants this voter. It returns
-// the voter, or the zero Voter if that fails.
+// Open listens at an address of this node and waits for a coordinator that wants this voter. It
+// returns the voter, or the zero Voter if that fails.
 func (s *Candidate) Open(at netip.Addr) quorum.Voter { return s.election.Open(at) }
 
 // Learn stores where the coordinator is, or may come to be.
 func (s *Candidate) Learn(addrs []string) { s.election.Learn(addrs) }
 
-// Serve serves agents, other voters and the clients of a cluster at a listener until Close. The error is
-// the listener's, or says why this process's part of a cluster's log could not be read or kept.
+// Serve serves agents, other voters and the clients of a cluster at a listener until Close. The
+// error is the listener's, or says why this process's part of a cluster's log could not be read or
+// kept.
 func (s *Candidate) Serve(l net.Listener) error {
 	srv := server.New(s.cfg.Server, s.cfg.Warn, s.election.HoldHandshake)
 	pb.RegisterRendezvousServer(srv, candidateAgentService{candidate: s, refusals: srv.Refusals})
@@ -157,9 +158,9 @@ func (s *Candidate) found() (*quorum.Term, error) {
 	}
 }
 
-// coordinate serves at a listener and coordinates the cluster in each term of this peer, until ctx ends.
-// Another peer then leads at once, if there is a majority without this one. The error is as that of
-// [Candidate.Serve].
+// coordinate serves at a listener and coordinates the cluster in each term of this peer, until ctx
+// ends. Another peer then leads at once, if there is a majority without this one. The error is as
+// that of [Candidate.Serve].
 func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

@@ -19,8 +19,8 @@ func (s *Candidate) await(ctx context.Context, caller election.Caller) (*Coordin
 	return nil, s.election.Elsewhere()
 }
 
-// candidateAgentService serves agents if the coordinator is in this process, and else tells them where
-// it is.
+// candidateAgentService serves agents if the coordinator is in this process, and else tells them
+// where it is.
 type candidateAgentService struct {
 	pb.UnimplementedRendezvousServer
 	candidate *Candidate
@@ -47,8 +47,8 @@ func (s candidateAgentService) Deliver(stream pb.Rendezvous_DeliverServer) error
 	return agentService{c: c, refusals: s.refusals}.Deliver(stream)
 }
 
-// candidateClientService serves clients of a cluster if the coordinator is in this process, and else
-// tells them where it is.
+// candidateClientService serves clients of a cluster if the coordinator is in this process, and
+// else tells them where it is.
 type candidateClientService struct {
 	pb.UnimplementedClusterServer
 	candidate *Candidate
@@ -99,8 +99,9 @@ type voterService struct {
 	candidate *Candidate
 }
 
-// Invite asks the coordinator in this process to give up its job for the one of the invitation. Without
-// a coordinator there is nothing to give up: the agent here is on its way to the job, or has joined it.
+// Invite asks the coordinator in this process to give up its job for the one of the invitation.
+// Without a coordinator there is nothing to give up: the agent here is on its way to the job, or
+// has joined it.
 func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting, error) {
 	c := s.candidate.coordinator.Load()
 	if c == nil {

@@ -51,8 +51,8 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	return s.follow(stream, w)
 }
 
-// submitter is the uid of the submitting user: from the kernel if the client is on this machine, else
-// from munge, which the client is asked for if both sides have it. It is nil if neither knows.
+// submitter is the uid of the submitting user: from the kernel if the client is on this machine,
+// else from munge, which the client is asked for if both sides have it. It is nil if neither knows.
 func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
 	conn := server.ConnOf(ctx)
 	if uid, ok := submitter.Local(conn.LocalAddr(), conn.PeerAddr()); ok {
@@ -147,8 +147,8 @@ func (s clientService) endUnkept(w *watcher) error {
 	return err
 }
 
-// kept waits until a later coordinator would know all that was done before. The error says that it may
-// not.
+// kept waits until a later coordinator would know all that was done before. The error says that it
+// may not.
 func (s clientService) kept() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// coordinators are the addresses of a cluster's coordinators, this one first, and of those that do not
-// answer it. A single coordinator has none.
+// coordinators are the addresses of a cluster's coordinators, this one first, and of those that do
+// not answer it. A single coordinator has none.
 func (s *succession) coordinators() (all, silent []string) {
 	if s.candidate() == nil || s.c.onlyJob != nil {
 		return nil, nil
@@ -41,8 +41,8 @@ func (s *succession) lead() {
 // peerChecksPerLease is how often the leader asks each of the other peers who it is.
 const peerChecksPerLease = 6
 
-// watchPeer asks a peer again and again who it is. A new one votes instead of the one that was at its
-// address.
+// watchPeer asks a peer again and again who it is. A new one votes instead of the one that was at
+// its address.
 func (s *succession) watchPeer(addr string) {
 	cfg := s.candidate().cfg
 	for {

@@ -204,11 +204,12 @@ func (h *headed) client() *user {
 	return &user{Client: c, h: &hosted{world: h.world}}
 }
 
-// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost; fewer with the race detector.
+// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost; fewer with the
+// race detector.
 var manyJobs = 20
 
-// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents, and the clients that watch, hear
-// of one for no longer than a third of a lease more than usual.
+// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents, and
+// the clients that watch, hear of one for no longer than a third of a lease more than usual.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string) (back func()){
 		"killed": func(h *headed, addr string) func() {
@@ -382,7 +383,8 @@ func TestAnotherLease(t *testing.T) {
 	})
 }
 
-// TestACoordinatorMoves to another machine: the list changes, one after another is started with it, and the new one is taken in.
+// TestACoordinatorMoves to another machine: the list changes, one after another is started with it,
+// and the new one is taken in.
 func TestACoordinatorMoves(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

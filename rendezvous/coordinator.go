@@ -1,10 +1,11 @@
-// Package rendezvous is the coordinator: it gathers agents, for one job or for a cluster of many jobs.
+// Package rendezvous is the coordinator: it gathers agents, for one job or for a cluster of many
+// jobs.
 //
 // A [Coordinator] is a function of its log. One goroutine applies each entry to the state
-// (internal/core/replica), has the entry kept (rendezvous/internal/log), and then sends the orders that
-// follow. Starting, restarting and taking over are the same: read the log, and ask the agents what runs.
-// A [Candidate] is a process that may come to coordinate, and keeps the log until then. The other side,
-// of agents and clients, is internal/wire/session.
+// (internal/core/replica), has the entry kept (rendezvous/internal/log), and then sends the orders
+// that follow. Starting, restarting and taking over are the same: read the log, and ask the agents
+// what runs. A [Candidate] is a process that may come to coordinate, and keeps the log until then.
+// The other side, of agents and clients, is internal/wire/session.
 package rendezvous
 
 import (
@@ -38,46 +39,48 @@ import (
 
 // Config configures a coordinator. The zero Config is valid.
 type Config struct {
-	// Job is the only job: it gets every node that joins, and the coordinator ends with it. Nil makes the
-	// coordinator that of a cluster. A coordinator that continues a log has its job from there.
+	// Job is the only job: it gets every node that joins, and the coordinator ends with it. Nil
+	// makes the coordinator that of a cluster. A coordinator that continues a log has its job from
+	// there.
 	Job *replica.Submission
-	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent that
-	// brings other facts is refused; one that brings none is not.
+	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent
+	// that brings other facts is refused; one that brings none is not.
 	Facts map[string]string
-	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how
-	// long that takes; 5 s when 0.
+	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime
+	// is how long that takes; 5 s when 0.
 	Lease, KillTime time.Duration
 	// LocalNode is this process's node; nil when it has none.
 	LocalNode *LocalNode
-	// StartedTogether is how many nodes were started together for the only job. A node that starts late is
-	// still told how the job ended.
+	// StartedTogether is how many nodes were started together for the only job. A node that starts
+	// late is still told how the job ended.
 	StartedTogether int
-	// Nodes is how many nodes are started for the only job, spares included. When so many are refused that
-	// too few remain, the job ends. 0 means that more may always come.
+	// Nodes is how many nodes are started for the only job, spares included. When so many are
+	// refused that too few remain, the job ends. 0 means that more may always come.
 	Nodes int
-	// AllNodes is how many nodes the only job has, spares included, if a coordinator before this one was
-	// lost with its state. With fewer nodes the job starts only when ranks of that coordinator must be
-	// dead. 0 says that there was none.
+	// AllNodes is how many nodes the only job has, spares included, if a coordinator before this
+	// one was lost with its state. With fewer nodes the job starts only when ranks of that
+	// coordinator must be dead. 0 says that there was none.
 	AllNodes int
-	// HasID says that the user chose the ID of the only job, so that a job with another ID is another job.
+	// HasID says that the user chose the ID of the only job, so that a job with another ID is
+	// another job.
 	HasID bool
-	// Candidate is this process as a candidate, and Term the term that it was elected for if it continues
-	// a job. Both are nil when no other process can coordinate.
+	// Candidate is this process as a candidate, and Term the term that it was elected for if it
+	// continues a job. Both are nil when no other process can coordinate.
 	Candidate *Candidate
 	Term      *Term
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
-	// Observe is called for each decision about the only job whose reason is new, and Joined for each node
-	// that has joined, before anything follows from that. Note gets what happens in a cluster (nodes and
-	// jobs that come and go), and which nodes can take over the only job. Warn gets what users should know
-	// but does not end a job; nil is slog's default logger. A goroutine of their own calls them in order,
-	// so that none delays the coordinator; others call Warn too.
+	// Observe is called for each decision about the only job whose reason is new, and Joined for
+	// each node that has joined, before anything follows from that. Note gets what happens in a
+	// cluster (nodes and jobs that come and go), and which nodes can take over the only job. Warn
+	// gets what users should know but does not end a job; nil is slog's default logger. A goroutine
+	// of their own calls them in order, so that none delays the coordinator; others call Warn too.
 	Observe func(wire.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
 	Warn    func(error)
-	// Journal gets a JSON line for each event of the only job, 64 MiB at most. If it fails, the journal
-	// ends, not the job.
+	// Journal gets a JSON line for each event of the only job, 64 MiB at most. If it fails, the
+	// journal ends, not the job.
 	Journal io.Writer
 
 	// onStep and onResume let tests see what each entry caused, by its index, and where a coordinator
@@ -112,8 +115,8 @@ type Coordinator struct {
 	end      end
 }
 
-// end is why a coordinator ends: the only job is over and its end is kept, or this process does not lead
-// any more.
+// end is why a coordinator ends: the only job is over and its end is kept, or this process does not
+// lead any more.
 type end struct {
 	finished bool
 	deposed  error
@@ -142,8 +145,8 @@ func NewCoordinator(cfg Config) *Coordinator {
 	return c
 }
 
-// Coordinate coordinates a cluster at a listener until ctx ends: at once, or with a Candidate whenever it
-// is elected. The error says that the log could not be read or kept.
+// Coordinate coordinates a cluster at a listener until ctx ends: at once, or with a Candidate
+// whenever it is elected. The error says that the log could not be read or kept.
 func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Config) error {
 	if cfg.Candidate != nil {
 		return cfg.Candidate.coordinate(ctx, l, cfg)
@@ -162,12 +165,12 @@ func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Con
 
 // Run coordinates until the only job has ended and the agents know it, and returns the result.
 //
-// The end of ctx cancels the only job, with code 124 after a deadline and 130 otherwise; ranks still get
-// their grace period. In a cluster Run returns at the end of ctx without ending a job: ranks live on for
-// a lease, in which a coordinator with the same log may take them over.
+// The end of ctx cancels the only job, with code 124 after a deadline and 130 otherwise; ranks
+// still get their grace period. In a cluster Run returns at the end of ctx without ending a job:
+// ranks live on for a lease, in which a coordinator with the same log may take them over.
 //
-// The error says that the log could not be read, or is ErrDeposed, or an [wire.ElsewhereError] for a job
-// that had not begun.
+// The error says that the log could not be read, or is ErrDeposed, or an [wire.ElsewhereError] for
+// a job that had not begun.
 func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	defer close(c.done)
 	defer c.close()
@@ -269,7 +272,8 @@ func (c *Coordinator) say(text string) {
 
 func (c *Coordinator) warn(err error) { c.messages.Say(func() { c.cfg.Warn(err) }) }
 
-// Cancelled is what the end of a context means for a job: code 124 after a deadline, and 130 otherwise.
+// Cancelled is what the end of a context means for a job: code 124 after a deadline, and 130
+// otherwise.
 func Cancelled(ctx context.Context) job.Cancel {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {
@@ -278,8 +282,8 @@ func Cancelled(ctx context.Context) job.Cancel {
 	return job.Cancel{Code: 130, Why: why.Error()}
 }
 
-// Preempted ends a job whose nodes will be gone after the time of within. If loose, the scheduler ends
-// what is not ready then.
+// Preempted ends a job whose nodes will be gone after the time of within. If loose, the scheduler
+// ends what is not ready then.
 func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }
@@ -302,8 +306,8 @@ func (c *Coordinator) Stop(ev job.Cancel) {
 	})
 }
 
-// Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time does
-// not get it.
+// Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time
+// does not get it.
 func (c *Coordinator) Signal(number syscall.Signal) {
 	c.post(func() { c.broadcast("", wire.Signal{Number: number}) })
 }
@@ -323,8 +327,8 @@ func (c *Coordinator) Summary() job.Summary {
 // errEnding answers the callers of a coordinator that is ending. A cluster's may be back.
 var errEnding = status.Error(codes.Unavailable, "the coordinator is ending")
 
-// endError answers a client once Run has ended: the only job is over, or the coordinator may be back, or
-// is elsewhere.
+// endError answers a client once Run has ended: the only job is over, or the coordinator may be
+// back, or is elsewhere.
 func (c *Coordinator) endError() error {
 	switch {
 	case c.onlyJob != nil && c.end.finished:
@@ -338,8 +342,8 @@ func (c *Coordinator) endError() error {
 // startSkew bounds the time between the first and the last of the nodes that were started together.
 const startSkew = 10 * time.Second
 
-// awaitGoodbyes waits until all agents have said goodbye to the finished job, also those that are only
-// just starting.
+// awaitGoodbyes waits until all agents have said goodbye to the finished job, also those that are
+// only just starting.
 func (c *Coordinator) awaitGoodbyes() {
 	c.log.Release(true) // what waits for the log is done at once
 	late := time.NewTimer(time.Until(c.started.Add(startSkew)))
@@ -362,7 +366,8 @@ func (c *Coordinator) awaitGoodbyes() {
 	}
 }
 
-// receiveWhile handles messages for as long as waits is true, and returns false if the limit came first.
+// receiveWhile handles messages for as long as waits is true, and returns false if the limit came
+// first.
 func (c *Coordinator) receiveWhile(waits func() bool, limit <-chan time.Time) bool {
 	for waits() {
 		select {

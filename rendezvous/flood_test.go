@@ -59,7 +59,8 @@ var floods = map[string]func(*attacker) error{
 	"window":   func(a *attacker) error { return a.WriteWindowUpdate(0, 1) },
 }
 
-// flood says it, over one connection after the other, until over is closed. It reads nothing, or all that comes.
+// flood says it, over one connection after the other, until over is closed. It reads nothing, or
+// all that comes.
 func flood(t *testing.T, target string, say func(*attacker) error, reads bool, over <-chan struct{}) (said int) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -104,8 +105,8 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 	}
 }
 
-// TestFloods has clients with valid certificates flood a coordinator in all ways at once while an agent's heartbeats are answered: what
-// that costs is bounded.
+// TestFloods has clients with valid certificates flood a coordinator in all ways at once while an
+// agent's heartbeats are answered: what that costs is bounded.
 func TestFloods(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()
@@ -150,11 +151,12 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// silent is how many connections of this process say nothing: both ends count, and 20,000 files is what some machines permit.
+// silent is how many connections of this process say nothing: both ends count, and 20,000 files is
+// what some machines permit.
 const silent = 9000
 
-// TestSilentConnections come in thousands, half of them with the first byte of a TLS hello. An agent gets in while they are there, and
-// none is there for long.
+// TestSilentConnections come in thousands, half of them with the first byte of a TLS hello. An
+// agent gets in while they are there, and none is there for long.
 func TestSilentConnections(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()

@@ -21,8 +21,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// TestReadFormat2 reads the entries of a story, which has entries of every kind, as they were recorded
-// when 2 was the format of the log.
+// TestReadFormat2 reads the entries of a story, which has entries of every kind, as they were
+// recorded when 2 was the format of the log.
 func TestReadFormat2(t *testing.T) {
 	text, err := os.ReadFile("testdata/format/log-2.entries")
 	if err != nil {
@@ -51,8 +51,8 @@ func TestReadFormat2(t *testing.T) {
 
 var recordFormat = flag.Bool("record-format", false, "write the golden files of the log's format")
 
-// TestFormatKeepsItsBytes compares entries of every kind, and the snapshot of a state with jobs in every
-// phase, with the recorded ones. A change of these bytes needs another format.
+// TestFormatKeepsItsBytes compares entries of every kind, and the snapshot of a state with jobs in
+// every phase, with the recorded ones. A change of these bytes needs another format.
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
 	var golden bytes.Buffer
@@ -87,7 +87,8 @@ func TestFormatKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfFormat2IsRefused has the log of a version whose snapshots followed the names of Go types.
+// TestSnapshotOfFormat2IsRefused has the log of a version whose snapshots followed the names of Go
+// types.
 func TestSnapshotOfFormat2IsRefused(t *testing.T) {
 	text, err := os.ReadFile("testdata/format/log-2.snapshot")
 	if err != nil {

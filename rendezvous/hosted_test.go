@@ -26,7 +26,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the same store.
+// hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the
+// same store.
 type hosted struct {
 	*world
 	dir   string

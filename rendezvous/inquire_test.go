@@ -72,7 +72,8 @@ var (
 	watch = wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
 )
 
-// TestInquiry asks all nodes of a cluster, those of a job, and one; who does not answer in time is named.
+// TestInquiry asks all nodes of a cluster, those of a job, and one; who does not answer in time is
+// named.
 func TestInquiry(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)

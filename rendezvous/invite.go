@@ -41,8 +41,8 @@ func (s *succession) invite() {
 	}()
 }
 
-// inviteOnce invites once, unless the node has joined the job already. The error says why the invitation
-// was refused. It is no error that no process listens there, or one with another token.
+// inviteOnce invites once, unless the node has joined the job already. The error says why the
+// invitation was refused. It is no error that no process listens there, or one with another token.
 func (s *succession) inviteOnce() (joined bool, err error) {
 	candidate := s.candidate()
 	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, wire.DialLimit)
@@ -79,8 +79,8 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 	return false, nil
 }
 
-// invited gives up a job that has not begun, or only just, for the same job elsewhere. A job that other
-// processes may know is not given up, because one of them would continue it.
+// invited gives up a job that has not begun, or only just, for the same job elsewhere. A job that
+// other processes may know is not given up, because one of them would continue it.
 func (s *succession) invited(i *pb.Invitation) error {
 	c := s.c
 	why := wire.Different(c.cfg.Facts, i.GetFacts())

@@ -24,7 +24,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their longest.
+// What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their
+// longest.
 const (
 	mostNodes = 12_500
 	mostPIDs  = 1 << 22
@@ -312,7 +313,8 @@ func TestLargestSubmission(t *testing.T) {
 	})
 }
 
-// TestTooLarge is refused before it is sent, with what and how much; whoever sends it all the same is refused too.
+// TestTooLarge is refused before it is sent, with what and how much; whoever sends it all the same
+// is refused too.
 func TestTooLarge(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		for want, change := range map[string]func(*replica.Submission){

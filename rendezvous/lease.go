@@ -10,18 +10,19 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// leaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's stream
-// answers its heartbeats directly where no other process may have come to coordinate, so that the
-// heartbeats of thousands never wait, least of all while thousands of ranks fail.
+// leaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's
+// stream answers its heartbeats directly where no other process may have come to coordinate, so
+// that the heartbeats of thousands never wait, least of all while thousands of ranks fail.
 type leaseMonitor struct {
-	// patience is how long the agent may be silent, by the lease that it was given; silence is the timer.
+	// patience is how long the agent may be silent, by the lease that it was given; silence is the
+	// timer.
 	patience time.Duration
 	silence  *time.Timer
 
 	mu    sync.Mutex
 	heard time.Time
-	// answered is the stream whose heartbeats are answered, if any. A node that is or may be counted as
-	// lost must not believe that it still has its lease.
+	// answered is the stream whose heartbeats are answered, if any. A node that is or may be
+	// counted as lost must not believe that it still has its lease.
 	answered *agentStream
 }
 
@@ -67,7 +68,8 @@ func (m *leaseMonitor) lastHeard() time.Time {
 	return m.heard
 }
 
-// overdue is by how much the agent has been silent for too long. From then on heartbeats are not answered.
+// overdue is by how much the agent has been silent for too long. From then on heartbeats are not
+// answered.
 func (m *leaseMonitor) overdue(at time.Time) (heard time.Time, by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,8 +97,8 @@ func heartbeatReply(b *pb.Heartbeat) *pb.Heartbeat {
 // patience is the silence after which the ranks of an agent with this coordinator's lease are dead.
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
 
-// maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard to
-// compare.
+// maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard
+// to compare.
 const maxSkew = time.Minute
 
 func (c *Coordinator) compareClocks(node string, theirs time.Time) {

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestLease cuts the network one way, the other and both. The agent must give up its ranks before the coordinator counts them
-// as dead, and its connection must not end before it says so.
+// TestLease cuts the network one way, the other and both. The agent must give up its ranks before
+// the coordinator counts them as dead, and its connection must not end before it says so.
 func TestLease(t *testing.T) {
 	for name, cut := range map[string]func(*cable){
 		"up":   func(c *cable) { c.up.Store(true) },

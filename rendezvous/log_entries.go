@@ -18,8 +18,8 @@ import (
 // File keeps the log of a cluster's coordinator across restarts.
 type File = log.File
 
-// OpenFile opens the log in a directory, which it creates at first use with mode 0700. It fails when
-// another coordinator has the log open, or another version of golaunch wrote it.
+// OpenFile opens the log in a directory, which it creates at first use with mode 0700. It fails
+// when another coordinator has the log open, or another version of golaunch wrote it.
 func OpenFile(dir string) (*File, error) { return log.Open(dir) }
 
 // restore makes the state from the log, or begins the log if it is empty.
@@ -170,8 +170,8 @@ func now() time.Time { return time.Now().Round(0).UTC() }
 // applyEvent applies an event of the cluster that happens now.
 func (c *Coordinator) applyEvent(ev cluster.Event) { c.apply(replica.Entry{At: now(), Event: ev}) }
 
-// applyJobEvent applies an event of one job. Of ranks that fail together, only the evidence of the first
-// is kept.
+// applyJobEvent applies an event of one job. Of ranks that fail together, only the evidence of the
+// first is kept.
 func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
 	if e, ends := ev.(job.Exited); ends && !c.state.Weighs(j.Job.ID, e) {
 		e.Tail, e.Traceback, e.Kernel = "", "", ""

@@ -39,12 +39,14 @@ type machine struct {
 
 	mu sync.Mutex
 	p  *proc
-	// cut says that no connection can be made, and wake is closed when a paused agent goes on; it is nil when none is paused.
+	// cut says that no connection can be made, and wake is closed when a paused agent goes on; it
+	// is nil when none is paused.
 	cut  bool
 	wake chan struct{}
 	// changed is closed when the network or the coordinator may be there again.
 	changed chan struct{}
-	// fault counts what was done to it, and sound is since when nothing of that lasts; zero while something does.
+	// fault counts what was done to it, and sound is since when nothing of that lasts; zero while
+	// something does.
 	fault int
 	sound time.Time
 }

@@ -73,8 +73,8 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 	})
 }
 
-// breakOff has something between end the connection of a machine, of which nobody must take notice but by connecting again. Half of the
-// time its own side is not told.
+// breakOff has something between end the connection of a machine, of which nobody must take notice
+// but by connecting again. Half of the time its own side is not told.
 func (s *sim) breakOff(m *machine, p *proc, half bool) {
 	s.tell("the connection of %s is broken off", m.node.Name)
 	conn := p.cable.newest()
@@ -128,8 +128,8 @@ func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end fu
 	})
 }
 
-// expectLoss holds that a silent node is found in time, if nothing was done for it meanwhile; a coordinator that was started since has
-// all that time itself.
+// expectLoss holds that a silent node is found in time, if nothing was done for it meanwhile; a
+// coordinator that was started since has all that time itself.
 func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
 	since := s.since.Load()
 	time.AfterFunc(limit+time.Minute, func() {

@@ -26,7 +26,8 @@ func TestNodesThatDoNotReachTheMaster(t *testing.T) {
 	})
 }
 
-// TestATakeoverAsksAgain has the coordinator die while a node finds out whether it reaches the master.
+// TestATakeoverAsksAgain has the coordinator die while a node finds out whether it reaches the
+// master.
 func TestATakeoverAsksAgain(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -50,7 +51,8 @@ func TestATakeoverAsksAgain(t *testing.T) {
 	})
 }
 
-// TestAQuestionOutlivesABrokenConnection breaks it before a node is asked whether it reaches the master.
+// TestAQuestionOutlivesABrokenConnection breaks it before a node is asked whether it reaches the
+// master.
 func TestAQuestionOutlivesABrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// member is an agent as the coordinator sees it, from its first hello until it is lost. It belongs to the
-// goroutine of Run.
+// member is an agent as the coordinator sees it, from its first hello until it is lost. It belongs
+// to the goroutine of Run.
 type member struct {
 	name     string
 	instance string
@@ -37,12 +37,12 @@ type member struct {
 	taken atomic.Uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
 	fenced string
-	// leaving says that it is about to go and waits only for the end of its ranks. gone is closed when it
-	// has left or is lost.
+	// leaving says that it is about to go and waits only for the end of its ranks. gone is closed
+	// when it has left or is lost.
 	leaving bool
 	gone    chan struct{}
-	// inactive is the node of an agent that the jobs do not know yet: it has yet to restate what it runs,
-	// or runs attempts that are unknown.
+	// inactive is the node of an agent that the jobs do not know yet: it has yet to restate what it
+	// runs, or runs attempts that are unknown.
 	inactive *placement.Node
 	restated bool
 	unknown  map[attemptOnNode]bool
@@ -122,7 +122,8 @@ func (m *member) unlink() {
 	m.answer(nil)
 }
 
-// streamEnded notes that the stream of an agent has ended. The agent may come back within its lease.
+// streamEnded notes that the stream of an agent has ended. The agent may come back within its
+// lease.
 func (c *Coordinator) streamEnded(m *member, s *agentStream) {
 	c.takeAll(m, s) // its last messages among them
 	delete(c.succession.departing, s)
@@ -144,7 +145,8 @@ func (c *Coordinator) died(m *member, outOfMemory bool) {
 	}
 }
 
-// silent removes an agent that has been silent for too long, if it has; fired is when the timer fired.
+// silent removes an agent that has been silent for too long, if it has; fired is when the timer
+// fired.
 func (c *Coordinator) silent(m *member, fired time.Time) {
 	heard, by := m.overdue(fired)
 	switch {
@@ -170,7 +172,8 @@ func (c *Coordinator) fence(m *member, s *agentStream) {
 	m.unlink()
 }
 
-// removeMember forgets an agent and ends its stream with an error, or with nil if the agent asked for that.
+// removeMember forgets an agent and ends its stream with an error, or with nil if the agent asked
+// for that.
 func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.roster.remove(m)
 	m.silence.Stop()

@@ -27,7 +27,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// used is the processor time of this process, or thread: a busy machine changes less of it than of what a clock shows.
+// used is the processor time of this process, or thread: a busy machine changes less of it than of
+// what a clock shows.
 func used(b *testing.B, who int) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(who, &u); err != nil {
@@ -36,7 +37,8 @@ func used(b *testing.B, who int) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// reporter is a coordinator that welcomes all, has the same order for them, and counts what they report.
+// reporter is a coordinator that welcomes all, has the same order for them, and counts what they
+// report.
 type reporter struct {
 	pb.UnimplementedRendezvousServer
 	order *pb.ToAgent
@@ -82,8 +84,8 @@ func (t *reporter) Join(stream pb.Rendezvous_JoinServer) error {
 	return err
 }
 
-// BenchmarkMessage is an order and a report, over loopback and mutual TLS, that come alone on their connection or with others. The metric is
-// the processor time of one end of one of them.
+// BenchmarkMessage is an order and a report, over loopback and mutual TLS, that come alone on their
+// connection or with others. The metric is the processor time of one end of one of them.
 func BenchmarkMessage(b *testing.B) {
 	const orders = 1024
 	for _, agents := range []int{1024, 128, 32} {
@@ -117,8 +119,8 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkConnection is an agent that joins, over loopback and mutual TLS: from TCP to the welcome. The metric is the processor time of one
-// end.
+// BenchmarkConnection is an agent that joins, over loopback and mutual TLS: from TCP to the
+// welcome. The metric is the processor time of one end.
 func BenchmarkConnection(b *testing.B) {
 	t := &reporter{agents: make(chan chan int, 1)}
 	target, end := t.serve(b)
@@ -166,8 +168,9 @@ func (t *reporter) agent(b *testing.B, target string, i int) *session.Session {
 	return s
 }
 
-// BenchmarkReport is what the coordinator's goroutine does for a report of each kind, its orders and its log included, in a job of so many
-// nodes that starts, fails with all its ranks, and starts again. The metrics are processor time.
+// BenchmarkReport is what the coordinator's goroutine does for a report of each kind, its orders
+// and its log included, in a job of so many nodes that starts, fails with all its ranks, and starts
+// again. The metrics are processor time.
 func BenchmarkReport(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("%dx8", nodes), func(b *testing.B) {

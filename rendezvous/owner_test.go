@@ -43,7 +43,8 @@ func TestJobOfADeadClientEnds(t *testing.T) {
 	})
 }
 
-// TestJobOfASilentClientEnds once it cannot come back: after the coordinator's own probes and a lease.
+// TestJobOfASilentClientEnds once it cannot come back: after the coordinator's own probes and a
+// lease.
 func TestJobOfASilentClientEnds(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)
@@ -93,7 +94,8 @@ func TestAClosedWatchGivesTheJobUp(t *testing.T) {
 	})
 }
 
-// TestSlowClient does not take what it is told: it is cut off, holds up nobody, and is told the result when it reads.
+// TestSlowClient does not take what it is told: it is cut off, holds up nobody, and is told the
+// result when it reads.
 func TestSlowClient(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		const failures = 1000

@@ -24,7 +24,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// peerage is a job whose every node runs the same command, in virtual time: any of them may come to coordinate it.
+// peerage is a job whose every node runs the same command, in virtual time: any of them may come to
+// coordinate it.
 type peerage struct {
 	*world
 	want replica.Submission
@@ -347,7 +348,8 @@ func (p *peerage) settled(voters int) {
 	p.t.Fatalf("there are no %d voters: %s", voters, p.warnings)
 }
 
-// ended wants the agents of all these to have been told that the job ended well, in so many attempts.
+// ended wants the agents of all these to have been told that the job ended well, in so many
+// attempts.
 func (p *peerage) ended(attempts int, all ...*process) {
 	p.t.Helper()
 	for _, q := range all {

@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something between may. Its ranks stay, and it comes
-// back. The proof is then believed at once.
+// TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something
+// between may. Its ranks stay, and it comes back. The proof is then believed at once.
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },

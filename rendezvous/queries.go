@@ -22,8 +22,8 @@ type queries struct {
 	open map[string]*query
 }
 
-// query is one client's question, and the answers of nodes. The goroutines of streams use the channels
-// answers, done and over; all else belongs to the goroutine of Run.
+// query is one client's question, and the answers of nodes. The goroutines of streams use the
+// channels answers, done and over; all else belongs to the goroutine of Run.
 type query struct {
 	wire.Inquiry
 	id string
@@ -123,7 +123,8 @@ func (qs *queries) targets(q *query) (targets []string) {
 // asks says that a node is among those that the client chose.
 func (q *query) asks(node string) bool { return len(q.nodes) == 0 || q.nodes[node] }
 
-// ask asks one node. A node that is not connected is asked when it is back, if there is time for that.
+// ask asks one node. A node that is not connected is asked when it is back, if there is time for
+// that.
 func (qs *queries) ask(q *query, node string) {
 	if q.ended {
 		return
@@ -146,8 +147,8 @@ func (qs *queries) ask(q *query, node string) {
 // goesOn says that answers keep coming, and that a node which is away may come back in time.
 func (q *query) goesOn() bool { return q.Follows() && (q.job == nil || q.job.Result == nil) }
 
-// questionFor is what one node is asked. If there are too many files to name, the node delivers them
-// whole, and the client drops what it knows.
+// questionFor is what one node is asked. If there are too many files to name, the node delivers
+// them whole, and the client drops what it knows.
 func (q *query) questionFor(node string) wire.Question {
 	question := q.Question
 	if question.About == wire.AboutLogs {
@@ -230,8 +231,8 @@ func (q *query) endIfComplete() {
 	}
 }
 
-// delivered notes that a node's delivery has ended. After a failure the client must ask anew for the logs
-// that it lacks, and a node that sends samples is asked when it is back.
+// delivered notes that a node's delivery has ended. After a failure the client must ask anew for
+// the logs that it lacks, and a node that sends samples is asked when it is back.
 func (qs *queries) delivered(q *query, node string, err error) {
 	p := q.pending[node]
 	switch {

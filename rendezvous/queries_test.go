@@ -263,8 +263,8 @@ func TestSharedFileSystem(t *testing.T) {
 	})
 }
 
-// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the longest names. All go to the coordinator,
-// and each node gets its own.
+// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the
+// longest names. All go to the coordinator, and each node gets its own.
 func TestPositionsOfTheLargestJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.joinAs(gpus(1, 1), forever)

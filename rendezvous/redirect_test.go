@@ -17,8 +17,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who leads next, and goes there if it is elsewhere.
-// So none makes more than two connections; without the news they would ask one after another, again and again.
+// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who
+// leads next, and goes there if it is elsewhere. So none makes more than two connections; without
+// the news they would ask one after another, again and again.
 func TestAgentsWaitForTheNews(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -107,7 +108,8 @@ func TestWhoIsHeld(t *testing.T) {
 	})
 }
 
-// TestACrowd of agents has no handshakes while nobody leads, and none at all where another one does; a few have.
+// TestACrowd of agents has no handshakes while nobody leads, and none at all where another one
+// does; a few have.
 func TestACrowd(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

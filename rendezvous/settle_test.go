@@ -111,7 +111,8 @@ func ending(r report.Result) string {
 	return "rank failed"
 }
 
-// quiet mends all, and waits until every job has ended: in the longest of what ranks live, leases and backoffs are, for each restart.
+// quiet mends all, and waits until every job has ended: in the longest of what ranks live, leases
+// and backoffs are, for each restart.
 func (s *sim) quiet() {
 	s.calm.Store(true)
 	s.tell("it is calm from now on")

@@ -52,7 +52,8 @@ func (p *proc) clock() time.Duration {
 
 var errDead = errors.New("this agent is dead")
 
-// dial hangs while nothing answers, and takes its time for each further attempt, as everything here does that is scaled to the lease.
+// dial hangs while nothing answers, and takes its time for each further attempt, as everything here
+// does that is scaled to the lease.
 func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	if again := time.Since(p.dialled); !p.dialled.IsZero() && again < simLease/8 {
 		p.rest(simLease/8 - again)
@@ -251,7 +252,8 @@ func (p *proc) begin(id string, o job.Start) {
 	}
 }
 
-// answer says that an attempt is over that is older than one that lives here, once that is over too.
+// answer says that an attempt is over that is older than one that lives here, once that is over
+// too.
 func (p *proc) answer(id string, u *simUnit, unit, attempt int) {
 	switch {
 	case attempt == u.attempt:

@@ -30,16 +30,18 @@ var (
 	simSeed  = flag.Uint64("world-seed", 0, "simulate just this world, and print what happens in it")
 )
 
-// What this code does is counted in leases, and so are the faults here, one in each of them. 10^5 hours are 4,167 leases of a day; with
-// leases of 15 s, and a fault every 15 s, these would be 17 hours.
+// What this code does is counted in leases, and so are the faults here, one in each of them. 10^5
+// hours are 4,167 leases of a day; with leases of 15 s, and a fault every 15 s, these would be 17
+// hours.
 const (
 	simLease    = 24 * time.Hour
 	simKillTime = 8 * time.Hour
 	worldTime   = 1000 * time.Hour
 )
 
-// TestWorld has the real coordinator and real sessions, over cables, live through random schedules of faults, in virtual time. A seed
-// decides what happens to whom and when; which of two goroutines is first at the same instant is Go's to choose.
+// TestWorld has the real coordinator and real sessions, over cables, live through random schedules
+// of faults, in virtual time. A seed decides what happens to whom and when; which of two goroutines
+// is first at the same instant is Go's to choose.
 func TestWorld(t *testing.T) {
 	defer stretch()()
 	if *simSeed != 0 {
@@ -89,7 +91,8 @@ type sim struct {
 	idle  atomic.Int64
 	back  time.Time
 	calm  atomic.Bool
-	// jobs are those that are not judged, of the number of submitted; ends counts how the others ended.
+	// jobs are those that are not judged, of the number of submitted; ends counts how the others
+	// ended.
 	jobs                 map[string]submitted
 	submitted, takeovers int
 	ends                 map[string]int

@@ -15,11 +15,12 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// statusReadTimeout bounds the wait for a client to read the next message of a status, which takes memory
-// meanwhile.
+// statusReadTimeout bounds the wait for a client to read the next message of a status, which takes
+// memory meanwhile.
 const statusReadTimeout = 30 * time.Second
 
-// statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read it.
+// statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read
+// it.
 type statusSnapshot struct {
 	report.Status
 	// pastNodes are the nodes of jobs that are over, by ID.
@@ -116,7 +117,8 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	return s
 }
 
-// why says why a job waits. That takes a plan of all nodes, so the answer is kept until the state changes.
+// why says why a job waits. That takes a plan of all nodes, so the answer is kept until the state
+// changes.
 func (c *Coordinator) why(j *trackedJob) string {
 	if j.why == nil || j.why.index != c.state.Index {
 		j.why = &reason{c.state.Index, c.state.Cluster.Why(j.Job.ID)}

@@ -30,8 +30,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// largestCluster has as many nodes as there can be, of which no agent is there, a job that has them all, and jobs that have failed on 64
-// of them each.
+// largestCluster has as many nodes as there can be, of which no agent is there, a job that has them
+// all, and jobs that have failed on 64 of them each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
 	l, dial := session.Pipe()
@@ -251,7 +251,8 @@ func testLongestStatus(t *testing.T) {
 	}
 }
 
-// tellsWhoIsMissing is what comes of a report about 100,000 ranks, from the node that serves their store.
+// tellsWhoIsMissing is what comes of a report about 100,000 ranks, from the node that serves their
+// store.
 func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	first := usualNode(0).Name
 	_, _ = ask(c, func() (bool, error) {
@@ -310,8 +311,8 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	hears("99998 of 100000 ranks connected; missing: rank 77777 (gpu-node-09722, pid 1077777), rank 77778 (gpu-node-09722, pid 1077778)")
 }
 
-// BenchmarkStatus is of 12,500 nodes, with 1,000 jobs that have failed and without: what the coordinator's goroutine has to do for it, and
-// what a client waits for.
+// BenchmarkStatus is of 12,500 nodes, with 1,000 jobs that have failed and without: what the
+// coordinator's goroutine has to do for it, and what a client waits for.
 func BenchmarkStatus(b *testing.B) {
 	for _, ended := range []int{0, wire.MaxEnded} {
 		c, dial := largestCluster(b, ended)

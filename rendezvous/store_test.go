@@ -18,7 +18,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestTornLogs has the last words of a log be lost or garbled: what came before them counts, and what the agents say.
+// TestTornLogs has the last words of a log be lost or garbled: what came before them counts, and
+// what the agents say.
 func TestTornLogs(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge func([]byte) []byte
@@ -70,7 +71,8 @@ func isReport(e replica.Entry, ev job.Event) bool {
 	return ok && reflect.TypeOf(h.Event) == reflect.TypeOf(ev)
 }
 
-// TestAstray has a log forget a whole attempt, so that ranks live of which the new coordinator does not know.
+// TestAstray has a log forget a whole attempt, so that ranks live of which the new coordinator does
+// not know.
 func TestAstray(t *testing.T) {
 	for name, forgotten := range map[string]func(replica.Entry) bool{
 		"the attempt before runs":   func(e replica.Entry) bool { return isReport(e, job.Exited{}) },
@@ -104,7 +106,8 @@ func TestAstray(t *testing.T) {
 	}
 }
 
-// TestForgottenJob has ranks of a job that the log does not know: they end before their node is used.
+// TestForgottenJob has ranks of a job that the log does not know: they end before their node is
+// used.
 func TestForgottenJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)

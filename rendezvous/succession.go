@@ -31,18 +31,20 @@ type succession struct {
 	// want are those that are to vote, this one first, and announced the others as people were told.
 	want      []quorum.Voter
 	announced string
-	// established says that the job has run long enough to be worth taking over; the timer is nil before
-	// ranks start.
+	// established says that the job has run long enough to be worth taking over; the timer is nil
+	// before ranks start.
 	established bool
 	establishes *time.Timer
-	// inviting says that the process at the job's home is being invited. invitation is not nil once this
-	// coordinator gives up its job for another one that has invited it; it is final once Run has returned.
+	// inviting says that the process at the job's home is being invited. invitation is not nil once
+	// this coordinator gives up its job for another one that has invited it; it is final once Run
+	// has returned.
 	inviting   bool
 	invitation *wire.ElsewhereError
 	// peers are a cluster's other coordinators by address, and silent those that do not answer.
 	peers  map[string]quorum.Voter
 	silent map[string]bool
-	// departing are the streams of agents that have left, but whose nodes vote until others do instead.
+	// departing are the streams of agents that have left, but whose nodes vote until others do
+	// instead.
 	departing map[*agentStream]bool
 }
 
@@ -83,7 +85,8 @@ func (s *succession) offer(m *member, v *pb.Voter) {
 	s.update()
 }
 
-// replace has another node vote instead of one that is gone, and invites the gone one if it was the first.
+// replace has another node vote instead of one that is gone, and invites the gone one if it was the
+// first.
 func (s *succession) replace(node string) {
 	if s.candidate() != nil && s.c.onlyJob != nil && s.c.onlyJob.Result == nil {
 		s.voters.Remove(node)
@@ -186,8 +189,9 @@ func (s *succession) replaceMissing() {
 	}
 }
 
-// release lets an agent go that has said goodbye. If its node votes, the agent waits until others vote
-// instead, as long as it waits for anything: when most voters left at once, the rest would be no majority.
+// release lets an agent go that has said goodbye. If its node votes, the agent waits until others
+// vote instead, as long as it waits for anything: when most voters left at once, the rest would be
+// no majority.
 func (s *succession) release(node string, l *agentStream) {
 	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
 		s.c.log.Then(func() { l.cut <- nil })
@@ -205,8 +209,8 @@ func (s *succession) release(node string, l *agentStream) {
 	})
 }
 
-// awaitDepartures waits until no agent is about to leave, but no longer than the limit. It says whether
-// an agent stays and has work to do.
+// awaitDepartures waits until no agent is about to leave, but no longer than the limit. It says
+// whether an agent stays and has work to do.
 func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	late := time.After(limit)
 	for {
@@ -224,8 +228,8 @@ func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	}
 }
 
-// departures are the agents that are about to leave: next is closed when one has left, and nil if there
-// is none. stays says that others stay.
+// departures are the agents that are about to leave: next is closed when one has left, and nil if
+// there is none. stays says that others stay.
 type departures struct {
 	next  <-chan struct{}
 	stays bool

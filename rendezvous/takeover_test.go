@@ -262,7 +262,8 @@ func TestOrphansOfATakeoverEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverTooLate comes when all leases are over: the agents have ended their ranks and are fresh.
+// TestTakeoverTooLate comes when all leases are over: the agents have ended their ranks and are
+// fresh.
 func TestTakeoverTooLate(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

@@ -99,7 +99,8 @@ func TestClientWithAnotherToken(t *testing.T) {
 	}
 }
 
-// TestSubmitToken: its holder submits and looks, and is neither a node nor one who takes a node out of use.
+// TestSubmitToken: its holder submits and looks, and is neither a node nor one who takes a node out
+// of use.
 func TestSubmitToken(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()
@@ -130,7 +131,8 @@ func TestSubmitToken(t *testing.T) {
 	}
 }
 
-// TestClosedClientOverTLS holds that a client which closes its connection in order is not waited for.
+// TestClosedClientOverTLS holds that a client which closes its connection in order is not waited
+// for.
 func TestClosedClientOverTLS(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()

@@ -19,8 +19,8 @@ type trio struct {
 	voters []quorum.Voter
 	logs   []*quorum.Log
 	disks  []*memoryDisk
-	// lead is the one that leads, and cut the one that is cut off from the others; -1 for none. meanwhile happens to a coordinator that does not
-	// know yet that it is.
+	// lead is the one that leads, and cut the one that is cut off from the others; -1 for none.
+	// meanwhile happens to a coordinator that does not know yet that it is.
 	lead, cut int
 	meanwhile func()
 }
@@ -112,7 +112,8 @@ func (tr *trio) elect() *quorum.Term {
 	}
 }
 
-// lose has the coordinator that leads lose the others, and says so; or it has the voter die with it.
+// lose has the coordinator that leads lose the others, and says so; or it has the voter die with
+// it.
 func (tr *trio) lose(h *hosted) (lost bool) {
 	lead := tr.lead
 	if tr.chance(2) {

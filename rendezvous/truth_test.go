@@ -50,7 +50,8 @@ type truth struct {
 	lives   map[rankOf]life
 	reports map[exitOf]exitReport
 	history []string
-	// told is what each job was told, and last the index at which the coordinator before this one stood.
+	// told is what each job was told, and last the index at which the coordinator before this one
+	// stood.
 	told   map[string][]told
 	last   uint64
 	failed bool
@@ -88,7 +89,8 @@ func (w *truth) violated(format string, args ...any) {
 	w.t.Errorf("%s\nsee go test -run '^TestWorld$' -v ./rendezvous -seed=%d\n%s", fmt.Sprintf(format, args...), w.seed, strings.Join(last, "\n"))
 }
 
-// born holds that no two attempts of a rank live at a time, and that attempts are started in their order.
+// born holds that no two attempts of a rank live at a time, and that attempts are started in their
+// order.
 func (w *truth) born(p *proc, id string, o job.Start) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +190,8 @@ type told struct {
 	event job.Event
 }
 
-// judge holds a result against what truly happened, and what the job was told against what was reported.
+// judge holds a result against what truly happened, and what the job was told against what was
+// reported.
 func (w *truth) judge(s replica.Submission, takeovers int, r report.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -217,7 +220,8 @@ func (w *truth) ranks(id string) (n int) {
 	return n
 }
 
-// complete holds, over the decisions that follow from the journal, that the ranks of a gang start only when all its nodes are there.
+// complete holds, over the decisions that follow from the journal, that the ranks of a gang start
+// only when all its nodes are there.
 func (w *truth) complete(s replica.Submission, events []job.Event) {
 	there := map[string]bool{}
 	state := job.New(s.Job)
@@ -238,8 +242,8 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once holds that each exit reached the job as often as an agent said it; coordinators that took the job over hear what was not
-// acknowledged again.
+// once holds that each exit reached the job as often as an agent said it; coordinators that took
+// the job over hear what was not acknowledged again.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}
 	for _, ev := range events {

@@ -157,8 +157,8 @@ var logs = map[string]func() quorum.Past{
 	"many small entries":   func() quorum.Past { return quorum.Past{Entries: entries(20_000, 300)} },
 }
 
-// TestNewVotersAreCaughtUp with all of a log, without a message that fails: one connection of each kind is enough, and nobody waits for a
-// heartbeat to try again.
+// TestNewVotersAreCaughtUp with all of a log, without a message that fails: one connection of each
+// kind is enough, and nobody waits for a heartbeat to try again.
 func TestNewVotersAreCaughtUp(t *testing.T) {
 	for name, log := range logs {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,8 @@ func (c *chamber) succeeded(want quorum.Past) {
 	}
 }
 
-// TestALongSnapshotOnASlowNetwork takes longer than an election and a lease. The leader leads all the while, and is sure of it as soon as else.
+// TestALongSnapshotOnASlowNetwork takes longer than an election and a lease. The leader leads all
+// the while, and is sure of it as soon as else.
 func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()

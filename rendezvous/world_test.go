@@ -38,7 +38,8 @@ type world struct {
 	mu        sync.Mutex
 	decisions []wire.Decision
 	warnings  []string
-	// lives has the node on which each rank of each job lives, and the job that has each GPU of a node; begun counts the starts.
+	// lives has the node on which each rank of each job lives, and the job that has each GPU of a
+	// node; begun counts the starts.
 	lives map[[2]string]string
 	begun map[[2]string]int
 }
@@ -143,7 +144,8 @@ func node(i int) placement.Node {
 	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 }
 
-// cable is the network between one peer and the coordinator. What goes into a cut direction is gone, without an error.
+// cable is the network between one peer and the coordinator. What goes into a cut direction is
+// gone, without an error.
 type cable struct {
 	dial        func(context.Context) (net.Conn, error)
 	up, down    atomic.Bool // cut

@@ -69,8 +69,8 @@ func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	h.touch("go")
 	controller.line(`\[0, 1\] \[1, 1\]`)
 	controller.line(`the same \{0\}`)
-	// An agent that dies may take the cancellation with it: a worker that hears of it after its turn has run
-	// the cancelled call.
+	// An agent that dies may take the cancellation with it: a worker that hears of it after its
+	// turn has run the cancelled call.
 	controller.line(`\[[23], [23]\] True`)
 	if code, out := controller.wait(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)

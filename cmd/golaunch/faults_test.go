@@ -50,8 +50,9 @@ func (p *process) ends(want int, words ...string) {
 	}
 }
 
-// child finds the process that another one started under a name. A list of children may lack one while
-// threads and other children end (proc_pid_children(5)), so it is read until it has the child.
+// child finds the process that another one started under a name. A list of children may lack one
+// while threads and other children end (proc_pid_children(5)), so it is read until it has the
+// child.
 func child(t *testing.T, parent int, name string) int {
 	t.Helper()
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {

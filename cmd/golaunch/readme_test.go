@@ -158,13 +158,15 @@ func isCommand(line string) bool {
 	return false
 }
 
-// trainer is a train.py that needs nothing but Python. It shows what else a launcher may give to a rank: accelerate's variables, and arguments.
+// trainer is a train.py that needs nothing but Python. It shows what else a launcher may give to a
+// rank: accelerate's variables, and arguments.
 const trainer = `import os, sys
 settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ACCELERATE_"))
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *settings, *sys.argv[1:])
 `
 
-// workplace is a directory with the programs that the documents name, Python under both of its names.
+// workplace is a directory with the programs that the documents name, Python under both of its
+// names.
 func workplace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -208,7 +210,8 @@ func theJobAlone(t *testing.T, line string) string {
 	return out
 }
 
-// sourceFiles hides what is no part of a fresh copy of the module: hidden folders and what was built.
+// sourceFiles hides what is no part of a fresh copy of the module: hidden folders and what was
+// built.
 type sourceFiles struct{ fs.FS }
 
 func (s sourceFiles) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -222,7 +225,8 @@ func (s sourceFiles) ReadDir(name string) ([]fs.DirEntry, error) {
 	return shown, err
 }
 
-// onNodes runs the same command on each of two nodes, with CPU ranks in the place of GPUs and an address in the place of a name.
+// onNodes runs the same command on each of two nodes, with CPU ranks in the place of GPUs and an
+// address in the place of a name.
 func onNodes(t *testing.T, line string) string {
 	nodes, token := cluster(t)
 	line = strings.NewReplacer("n1:29400", "10.77.0.2:29400", "--gpus-per-node 8", "--procs-per-node 2 --token-file "+token,
@@ -280,8 +284,8 @@ const twiceUp = "echo attempt $TORCHELASTIC_RESTART_COUNT; echo up $RANK; exit $
 // sleeping is a rank that is in a Python program.
 var sleeping = "exec " + python + ` -c 'import os, time; print("up", os.environ["RANK"], flush=True); time.sleep(1000)'`
 
-// onCluster runs a command on the coordinator's node of a cluster of two nodes with eight declared GPUs each, where four ranks of
-// a job JOB run a script.
+// onCluster runs a command on the coordinator's node of a cluster of two nodes with eight declared
+// GPUs each, where four ranks of a job JOB run a script.
 func onCluster(script string) func(t *testing.T, line string) string {
 	return func(t *testing.T, line string) string {
 		h, _, _, _ := up(t, 8)
@@ -295,7 +299,8 @@ func onCluster(script string) func(t *testing.T, line string) string {
 	}
 }
 
-// serves starts a command on the coordinator's node of a cluster that runs until it is stopped, and stops it.
+// serves starts a command on the coordinator's node of a cluster that runs until it is stopped, and
+// stops it.
 func serves(t *testing.T, line string) string {
 	h, _, _, _ := up(t, 8)
 	p := h.start(0, append(strings.Fields(line)[1:], "--coordinator", h.at)...)

@@ -22,7 +22,8 @@ const (
 	maxInitializers = 215
 	// maxInitialized is what initializers allocate, in bytes.
 	maxInitialized = 510_000
-	// maxVersionFaults and maxJobFaults are page faults of golaunch --version, and of a job of one rank with its helpers.
+	// maxVersionFaults and maxJobFaults are page faults of golaunch --version, and of a job of one
+	// rank with its helpers.
 	maxVersionFaults, maxJobFaults = 700, 1950
 	// maxHelper is what a helper process has in memory for itself, in KiB.
 	maxHelper = 4096
@@ -85,7 +86,8 @@ func unraced(t *testing.T) string {
 	return program
 }
 
-// faults runs golaunch and counts the page faults of it and of the processes that it has waited for. The least of a few runs counts.
+// faults runs golaunch and counts the page faults of it and of the processes that it has waited
+// for. The least of a few runs counts.
 func faults(t *testing.T, program string, args ...string) int {
 	t.Helper()
 	least := 0

@@ -4,10 +4,10 @@
 #
 #   examples/megatron/run.sh [FLAG OF golaunch ...] [-- ARGUMENT OF pretrain_gpt.py ...]
 #
-# MEGATRON   Megatron-LM's directory (./Megatron-LM)
-# TP, PP     tensor and pipeline parallel sizes (1); data parallel is what is left of the ranks
-# DATA       prefix of the preprocessed data, with TOKENIZER, a directory or name of Hugging Face's; mock data without
-# SAVE       directory of the checkpoints, shared by the nodes, where every run begins (./checkpoints)
+# MEGATRON   Megatron-LM's directory (./Megatron-LM) TP, PP     tensor and pipeline parallel sizes
+# (1); data parallel is what is left of the ranks DATA       prefix of the preprocessed data, with
+# TOKENIZER, a directory or name of Hugging Face's; mock data without SAVE       directory of the
+# checkpoints, shared by the nodes, where every run begins (./checkpoints)
 flags=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	flags+=("$1")

@@ -79,5 +79,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # Python does not tear itself down here: a thread of gloo's may still hold a gradient then, and aborts the process (torch 2.15, on CPUs).
+    # Python does not tear itself down here: a thread of gloo's may still hold a gradient then, and
+    # aborts the process (torch 2.15, on CPUs).
     os._exit(0)

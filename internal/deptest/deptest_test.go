@@ -117,8 +117,8 @@ func TestPurePackagesReachNothing(t *testing.T) {
 	}
 }
 
-// TestNoClockInTheCore checks that the core does not ask for the time, which enters as an event, and
-// starts no goroutine.
+// TestNoClockInTheCore checks that the core does not ask for the time, which enters as an event,
+// and starts no goroutine.
 func TestNoClockInTheCore(t *testing.T) {
 	for _, pkg := range packages(t) {
 		if !in(pkg, "internal/core") {

@@ -61,8 +61,8 @@ func mentions(n ast.Node, pkg, name string) (found bool) {
 	return found
 }
 
-// TestContributingShowsTheRooms checks that the layout in CONTRIBUTING.md has each top-level package
-// and each folder below internal.
+// TestContributingShowsTheRooms checks that the layout in CONTRIBUTING.md has each top-level
+// package and each folder below internal.
 func TestContributingShowsTheRooms(t *testing.T) {
 	text, err := os.ReadFile(path.Join(root, "CONTRIBUTING.md"))
 	if err != nil {

@@ -21,15 +21,15 @@ var public = map[string]debt{
 	"rendezvous": {internal: 10, why: "launcher wires it to its candidate, its log and the job"},
 }
 
-// debt is how many lines go doc prints for a package if that is more than a screen, and how often its
-// exported declarations mention internal packages.
+// debt is how many lines go doc prints for a package if that is more than a screen, and how often
+// its exported declarations mention internal packages.
 type debt struct {
 	lines, internal int
 	why             string
 }
 
-// TestPublicPackagesFitOnAScreen keeps public packages small: what an outsider would not use belongs
-// in internal/.
+// TestPublicPackagesFitOnAScreen keeps public packages small: what an outsider would not use
+// belongs in internal/.
 func TestPublicPackagesFitOnAScreen(t *testing.T) {
 	for pkg, d := range public {
 		cmd := exec.Command("go", "doc", "./"+pkg)
@@ -46,8 +46,9 @@ func TestPublicPackagesFitOnAScreen(t *testing.T) {
 	}
 }
 
-// TestPublicPackagesShowTheirTypes checks that go doc of a public package shows the fields of each of
-// its types: no exported declaration mentions an internal package or a protobuf type, or is an alias.
+// TestPublicPackagesShowTheirTypes checks that go doc of a public package shows the fields of each
+// of its types: no exported declaration mentions an internal package or a protobuf type, or is an
+// alias.
 func TestPublicPackagesShowTheirTypes(t *testing.T) {
 	for pkg, d := range public {
 		var found []string

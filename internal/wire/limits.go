@@ -18,7 +18,8 @@ const DialLimit = 5 * time.Second
 // variable for tests whose leases are days.
 var PingAfter = 30 * time.Second
 
-// PatienceForReturn is how much longer than its lease a client waits for a coordinator that is started again.
+// PatienceForReturn is how much longer than its lease a client waits for a coordinator that is
+// started again.
 const PatienceForReturn = 10 * time.Second
 
 // AckEvery is the number of reports after which the coordinator acknowledges without being asked.

@@ -29,7 +29,8 @@ const (
 	AboutStacks
 	// AboutPing is answered at once, with nothing.
 	AboutPing
-	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as text.
+	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as
+	// text.
 	AboutEndpoint
 	// AboutGPUs is which processes use the memory of a node's GPUs: a list of [GPU], in JSON.
 	AboutGPUs

@@ -107,8 +107,8 @@ func (f *Failure) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// timeText returns a time as docs/json.md has it: in UTC, with microseconds. It is empty for the zero
-// time.
+// timeText returns a time as docs/json.md has it: in UTC, with microseconds. It is empty for the
+// zero time.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""

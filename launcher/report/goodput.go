@@ -6,7 +6,8 @@ import (
 )
 
 // Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job
-// without GPUs. A rank counts for as long as it is placed or waits for a node in place of a lost one.
+// without GPUs. A rank counts for as long as it is placed or waits for a node in place of a lost
+// one.
 type Goodput struct {
 	// Unit is what the hours are of: "GPU" or "rank".
 	Unit string `json:"unit"`

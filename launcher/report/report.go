@@ -1,5 +1,5 @@
-// Package report declares what golaunch says about a job: how a process ended, why an attempt failed
-// and what that means, how the job ended, and where it stands.
+// Package report declares what golaunch says about a job: how a process ended, why an attempt
+// failed and what that means, how the job ended, and where it stands.
 //
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report
@@ -14,7 +14,8 @@ const (
 	EndProgram Ending = "program"
 	// EndBudget means that the job failed more often than it may. A restart might have helped, or not.
 	EndBudget Ending = "budget"
-	// EndInfrastructure means that a node, its hardware, the network or golaunch failed: submit it again.
+	// EndInfrastructure means that a node, its hardware, the network or golaunch failed: submit it
+	// again.
 	EndInfrastructure Ending = "infrastructure"
 	// EndPreempted means that another job took the nodes, or the time was over: submit it again.
 	EndPreempted Ending = "preempted"

@@ -26,7 +26,8 @@ class Far(Case):
 
     def far(self, target="workers:Worker", *args, **options):
         cluster = self.cluster([2, 1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"])
-        # A worker that is told of no socket of the controller's, as on another machine, comes by its node's endpoint.
+        # A worker that is told of no socket of the controller's, as on another machine, comes by
+        # its node's endpoint.
         options.setdefault("show_output", False)
         return _Far(cluster, target, *args, **options)
 

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// stores runs a benchmark against this package's store and those of the torches that there are, each in a process of its own.
+// stores runs a benchmark against this package's store and those of the torches that there are,
+// each in a process of its own.
 func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	found := torches(b)
 	if python := os.Getenv(uvPython); python != "" {
@@ -146,7 +147,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// ops has n clients share b.N steps, with MULTI_GET if multi. Before, one of them prepares the store, with a reply of 1 byte.
+// ops has n clients share b.N steps, with MULTI_GET if multi. Before, one of them prepares the
+// store, with a reply of 1 byte.
 func ops(b *testing.B, n int, multi bool, prepare []byte, steps func(times int) step) {
 	stores(b, func(b *testing.B, c *crowd, group int) {
 		if c.legacy && multi {

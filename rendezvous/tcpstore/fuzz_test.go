@@ -88,8 +88,8 @@ func (o *lone) close() int64 {
 	return left
 }
 
-// FuzzRequests sends what a client might, whole and in pieces: the store gives the same answers, holds no more than a multiple of
-// what was sent, and gives all of it back.
+// FuzzRequests sends what a client might, whole and in pieces: the store gives the same answers,
+// holds no more than a multiple of what was sent, and gives all of it back.
 func FuzzRequests(f *testing.F) {
 	var modern, legacy []byte
 	for _, e := range layout {
@@ -130,7 +130,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzScanner finds the end of a request in what there is of it: at the same place, and for the same reason, however it comes.
+// FuzzScanner finds the end of a request in what there is of it: at the same place, and for the
+// same reason, however it comes.
 func FuzzScanner(f *testing.F) {
 	for _, e := range layout {
 		f.Add(e.request, uint16(1))

@@ -20,7 +20,8 @@ func b(p ...byte) []byte     { return p }
 // hello begins a connection of torch 2.2 or later; 2.5 and later then ping.
 var hello = b(0, 0xCE, 0xF7, 0x85, 0x3C)
 
-// layout is the wire format, written out: what is sent, what comes back, and the client's call that should send it.
+// layout is the wire format, written out: what is sent, what comes back, and the client's call that
+// should send it.
 var layout = []struct {
 	name           string
 	request, reply []byte
@@ -96,7 +97,8 @@ var legacyLayout = []struct {
 	{"GETNUMKEYS after it", b(6), le(2)},
 }
 
-// exchange sends a request, a byte at a time if slowly, and fails the test when the reply is not the one wanted.
+// exchange sends a request, a byte at a time if slowly, and fails the test when the reply is not
+// the one wanted.
 func exchange(t *testing.T, conn net.Conn, slowly bool, name string, request, reply []byte) {
 	t.Helper()
 	step := len(request)

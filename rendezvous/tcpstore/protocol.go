@@ -2,8 +2,9 @@ package tcpstore
 
 import "encoding/binary"
 
-// The requests of torch 2.2 and later, by their first byte (torch/csrc/distributed/c10d/TCPStoreBackend.hpp).
-// Later versions only appended numbers, so one server serves them all.
+// The requests of torch 2.2 and later, by their first byte
+// (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). Later versions only appended numbers, so one
+// server serves them all.
 const (
 	opValidate = iota
 	opSet
@@ -78,8 +79,8 @@ const (
 	notReady     = 1
 )
 
-// The limits of torch's libuv server (TCPStoreLibUvBackend.cpp), in bytes and in keys of a request. A
-// client that exceeds them is disconnected.
+// The limits of torch's libuv server (TCPStoreLibUvBackend.cpp), in bytes and in keys of a request.
+// A client that exceeds them is disconnected.
 const (
 	maxKey   = 8192
 	maxValue = 8 << 20

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one of 100,000 ranks has: each rank waits
-// for all ids, of 128 bytes each, and then reads them. The last rank that comes sets them. What the store and its machine have to do is
-// counted by the kernel: conns, and the bytes that the store sends (egress) and gets.
+// BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one
+// of 100,000 ranks has: each rank waits for all ids, of 128 bytes each, and then reads them. The
+// last rank that comes sets them. What the store and its machine have to do is counted by the
+// kernel: conns, and the bytes that the store sends (egress) and gets.
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
 	ids, all := roots()
@@ -73,8 +74,8 @@ func BenchmarkRoots(b *testing.B) {
 	}
 }
 
-// BenchmarkRootsAtFullSize is the store's part of the same for 100,000 ranks on 12,500 nodes: as many connections that speak as proxies do,
-// each for its node.
+// BenchmarkRootsAtFullSize is the store's part of the same for 100,000 ranks on 12,500 nodes: as
+// many connections that speak as proxies do, each for its node.
 func BenchmarkRootsAtFullSize(b *testing.B) {
 	const nodes = 12500
 	ids, all := roots()
@@ -118,7 +119,8 @@ func BenchmarkRootsAtFullSize(b *testing.B) {
 	}
 }
 
-// roots are the names of what a job of 100,000 ranks has of NCCL roots, by torch's 128 ranks for each, and the requests that set them.
+// roots are the names of what a job of 100,000 ranks has of NCCL roots, by torch's 128 ranks for
+// each, and the requests that set them.
 func roots() (ids []string, all []byte) {
 	for i := range 782 {
 		id := fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i)

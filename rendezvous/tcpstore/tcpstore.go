@@ -1,5 +1,5 @@
-// Package tcpstore is torch's TCPStore: the server, as torch 1.13 and 2.2 to 2.14 expect it, with its
-// client for Go programs.
+// Package tcpstore is torch's TCPStore: the server, as torch 1.13 and 2.2 to 2.14 expect it, with
+// its client for Go programs.
 //
 // Torch's processes find each other through such a store, at MASTER_ADDR and MASTER_PORT. With
 // TORCHELASTIC_USE_AGENT_STORE=True they expect the launcher to serve it. golaunch serves one per
@@ -13,20 +13,20 @@
 //	defer store.Close()
 //
 // The protocol and its limits are those of torch's libuv server
-// (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The protocol has no authentication, so use
-// [Options.Allow]. The backlog of a listener is the longest that the machine allows
+// (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The protocol has no authentication, so
+// use [Options.Allow]. The backlog of a listener is the longest that the machine allows
 // (net.core.somaxconn); it should be at least the number of processes. No name is resolved here.
 //
 // A store may have proxies, one for the clients of each node ([Options.Root]). A proxy has one
-// connection to the store. It passes on what its clients set, add and wait for. It caches values, and
-// uses one only when the store has said, after the client asked, that the value still holds. A value
-// that has changed once is not cached any more. A client can tell a proxy from the store in one case:
-// when several clients of a proxy wait for the same keys, and a queue is the last of them, all are woken
-// instead of one.
+// connection to the store. It passes on what its clients set, add and wait for. It caches values,
+// and uses one only when the store has said, after the client asked, that the value still holds. A
+// value that has changed once is not cached any more. A client can tell a proxy from the store in
+// one case: when several clients of a proxy wait for the same keys, and a queue is the last of
+// them, all are woken instead of one.
 //
-// One goroutine owns a store. It waits on an epoll set of all connections and answers one request after
-// another, as torch's servers do. A goroutine for each connection would cost 4 kB more for each, and
-// three system calls for a request instead of two.
+// One goroutine owns a store. It waits on an epoll set of all connections and answers one request
+// after another, as torch's servers do. A goroutine for each connection would cost 4 kB more for
+// each, and three system calls for a request instead of two.
 package tcpstore
 
 import (

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// otherRoot names a variable with the root of a Debian that has a newer python3-torch than the machine:
+// otherRoot names a variable with the root of a Debian that has a newer python3-torch than the
+// machine:
 //
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const otherRoot = "GOLAUNCH_TEST_TORCH"
@@ -23,7 +24,8 @@ const otherRoot = "GOLAUNCH_TEST_TORCH"
 // patience bounds torch's work in a test: its import alone takes seconds on a busy machine.
 const patience = 2 * time.Minute
 
-// otherPython names a variable with a Python that has another torch, such as that of PyPI, which has libuv.
+// otherPython names a variable with a Python that has another torch, such as that of PyPI, which
+// has libuv.
 const otherPython = "GOLAUNCH_TEST_PYTHON"
 
 // uvPython names a variable with a Python for benchmarks to compare with. Its torch has libuv,

@@ -60,7 +60,8 @@ func (w *world) check() bool {
 	return true
 }
 
-// search tries orders. done counts for each client the acts in order, and part has the keys of a wait that were there.
+// search tries orders. done counts for each client the acts in order, and part has the keys of a
+// wait that were there.
 type search struct {
 	acts [][]*act
 	seen map[string]bool

@@ -21,7 +21,8 @@ type peers struct {
 	slurm  bool
 	// python is a Python with torch, and torchrun its torchrun.
 	python, torchrun string
-	// ray is the directory of Ray's commands and of its Python; rayTrain says that it can train with the same torch.
+	// ray is the directory of Ray's commands and of its Python; rayTrain says that it can train
+	// with the same torch.
 	ray      string
 	rayTrain bool
 }

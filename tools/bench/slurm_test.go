@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// BenchmarkSlurmStep is the time of a whole command that runs two ranks of true on each of four nodes of Slurm: golaunch's and srun's,
-// in turn, each with an allocation of its own and within one that stands. The metrics are medians.
+// BenchmarkSlurmStep is the time of a whole command that runs two ranks of true on each of four
+// nodes of Slurm: golaunch's and srun's, in turn, each with an allocation of its own and within one
+// that stands. The metrics are medians.
 func BenchmarkSlurmStep(b *testing.B) {
 	b.Chdir("../..")
 	golaunch, _ := built(b, b.TempDir())

@@ -204,7 +204,8 @@ var (
 	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+[0-9a-z.]+)?$`)
 )
 
-// pythons is a version as Python writes it (https://packaging.python.org/en/latest/specifications/version-specifiers/).
+// pythons is a version as Python writes it
+// (https://packaging.python.org/en/latest/specifications/version-specifiers/).
 func pythons(version string) (string, error) {
 	if m := preview.FindStringSubmatch(version); m != nil {
 		return m[1] + map[string]string{"a": "a", "alpha": "a", "b": "b", "beta": "b", "rc": "rc"}[m[2]] + m[3] + m[4], nil

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// machine is a Debian with systemd as its first process, in namespaces of its own, that keeps nothing.
+// machine is a Debian with systemd as its first process, in namespaces of its own, that keeps
+// nothing.
 type machine struct {
 	t      *testing.T
 	init   string

@@ -122,7 +122,8 @@ with golaunch.VirtualCluster([2]) as cluster:
 	}
 }
 
-// TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses what they are not for.
+// TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses
+// what they are not for.
 func TestWheels(t *testing.T) {
 	venv := filepath.Join(t.TempDir(), "venv") // Debian's own Python may have no pip
 	do(t, "python3", "-m", "venv", venv)
@@ -177,7 +178,8 @@ func text(t *testing.T, f *zip.File) string {
 	return string(b)
 }
 
-// TestImage: the image is whole, and all that its container can do, with nothing but golaunch in it, is to give that away.
+// TestImage: the image is whole, and all that its container can do, with nothing but golaunch in
+// it, is to give that away.
 func TestImage(t *testing.T) {
 	dir := unpacked(t, one(t, "*_oci.tar"))
 	index, err := layout.ImageIndexFromPath(dir)

@@ -67,7 +67,8 @@ func (r *release) wheels() error {
 	})
 }
 
-// wheel is a package as pip installs it (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
+// wheel is a package as pip installs it
+// (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
 type wheel struct {
 	name, version, platform, summary, description string
 	requires                                      []string

@@ -1,5 +1,5 @@
-// Package manifests checks the examples for Kubernetes against the types of its API, and writes down what their pods get, so that
-// cmd/golaunch can run them without a cluster:
+// Package manifests checks the examples for Kubernetes against the types of its API, and writes
+// down what their pods get, so that cmd/golaunch can run them without a cluster:
 //
 //	go test . -update
 package manifests
@@ -34,7 +34,8 @@ const (
 
 var update = flag.Bool("update", false, "write "+record)
 
-// pod is what a controller and the kubelet make of a template. A variable from a secret has the value secret/KEY.
+// pod is what a controller and the kubelet make of a template. A variable from a secret has the
+// value secret/KEY.
 type pod struct {
 	Host, Subdomain string
 	Env, Args       []string
@@ -113,7 +114,8 @@ func decode[T any](t *testing.T, text string) (object T) {
 	return object
 }
 
-// carried wants a runtime whose pods get golaunch from its image. What a TrainJob then gives them is in cmd/golaunch.
+// carried wants a runtime whose pods get golaunch from its image. What a TrainJob then gives them
+// is in cmd/golaunch.
 func carried(t *testing.T, r trainer.ClusterTrainingRuntime) {
 	t.Helper()
 	job := r.Spec.Template.Spec.ReplicatedJobs[0]

@@ -97,7 +97,8 @@ func (p *process) end() {
 	}
 }
 
-// cpu is the processor time that a process has used (proc_pid_stat(5): utime and stime, in ticks of 10 ms).
+// cpu is the processor time that a process has used (proc_pid_stat(5): utime and stime, in ticks of
+// 10 ms).
 func (p *process) cpu() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 	if err != nil {

@@ -17,8 +17,8 @@ func (s *soak) upTo(limit time.Duration) time.Duration {
 	return time.Duration(s.rng.Int64N(int64(limit)))
 }
 
-// torment injects faults into a job's services, one after the other, until it is over or its wild time is. All that lasts is undone when it
-// returns.
+// torment injects faults into a job's services, one after the other, until it is over or its wild
+// time is. All that lasts is undone when it returns.
 func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	defer s.undo.Wait()
 	calm := time.After(wild)
@@ -36,7 +36,8 @@ func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	}
 }
 
-// harm does one thing to a job, of which the first of the services leads, at the beginning at least.
+// harm does one thing to a job, of which the first of the services leads, at the beginning at
+// least.
 func (s *soak) harm(job string, all []*service) {
 	first, v, d := all[0], all[1+s.rng.IntN(len(all)-1)], s.upTo(2*lease)
 	any := s.rng.IntN(1 << 16)
@@ -107,7 +108,8 @@ func (v *service) link(state string) error {
 	return ip("link", "set", veth, state)
 }
 
-// mislead has what one node sends to an address go to a machine that is not there, and guide ends that.
+// mislead has what one node sends to an address go to a machine that is not there, and guide ends
+// that.
 func mislead(node, to string) error {
 	return ip("-n", node, "neigh", "replace", to, "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
 }

@@ -1,7 +1,8 @@
 //go:build soak
 
-// Package soak injects random faults into a real cluster of network namespaces, and into jobs of the same command on each of its nodes, in
-// turn, for as long as it is told. It is a test, as root, on Linux, with iproute2 and util-linux:
+// Package soak injects random faults into a real cluster of network namespaces, and into jobs of
+// the same command on each of its nodes, in turn, for as long as it is told. It is a test, as root,
+// on Linux, with iproute2 and util-linux:
 //
 //	make soak SECONDS=3600
 package soak
@@ -92,7 +93,8 @@ func (s *soak) write(name, text string) {
 	}
 }
 
-// start keeps a coordinator and agents up until the end of the test. Every other agent leaves its ranks to the next one when it is killed.
+// start keeps a coordinator and agents up until the end of the test. Every other agent leaves its
+// ranks to the next one when it is killed.
 func (s *soak) start(nodes []nettest.Node) {
 	for i := range nodes[1:] {
 		s.disk(agentName(i))

@@ -19,8 +19,8 @@ type JobSummary struct {
 	Waits string
 }
 
-// Nodes are all nodes, by name. The owner of the clock adds for how long a node is silent, and until
-// when it is excluded.
+// Nodes are all nodes, by name. The owner of the clock adds for how long a node is silent, and
+// until when it is excluded.
 func (s *State) Nodes() []report.NodeStatus {
 	list := make([]report.NodeStatus, 0, len(s.nodes))
 	excluded := s.excluded()

@@ -32,7 +32,8 @@ const (
 	Backoff
 	// Waiting is the wait for nodes to replace lost ones.
 	Waiting
-	// Importing is the part of Starting in which ranks wait until a fork server has imported modules for them.
+	// Importing is the part of Starting in which ranks wait until a fork server has imported
+	// modules for them.
 	Importing
 	uses
 )

@@ -137,7 +137,8 @@ func flat(r report.Goodput) []any {
 	return all
 }
 
-// TestSteps has a job come to a step a minute, say so of every other, fail 100 minutes after it began, and go on from the checkpoint of step 90.
+// TestSteps has a job come to a step a minute, say so of every other, fail 100 minutes after it
+// began, and go on from the checkpoint of step 90.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -169,7 +170,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestBounds holds that neither causes nor steps make the ledger grow, and that the dear causes keep their names.
+// TestBounds holds that neither causes nor steps make the ledger grow, and that the dear causes
+// keep their names.
 func TestBounds(t *testing.T) {
 	var l Ledger
 	now := 0
@@ -202,8 +204,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestTheParts holds for any changes, in any order, that the parts of a report are the whole, that it does not matter how often one
-// asks, and that the same changes give the same report.
+// TestTheParts holds for any changes, in any order, that the parts of a report are the whole, that
+// it does not matter how often one asks, and that the same changes give the same report.
 func TestTheParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []told

@@ -40,7 +40,8 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// length is that of a slice or map, and -1 for none. Each element takes a byte at least, unless it is an empty struct.
+// length is that of a slice or map, and -1 for none. Each element takes a byte at least, unless it
+// is an empty struct.
 func (r *reader) length(element reflect.Type) int {
 	n := r.number()
 	if n == 0 {

@@ -25,14 +25,15 @@ type names struct {
 
 type namedField struct{ name, goName string }
 
-// NewSchema reads a schema when it is first used. Each line of the text names a struct and its fields:
+// NewSchema reads a schema when it is first used. Each line of the text names a struct and its
+// fields:
 //
 //	job.node = node: node nodeRank ran leavesAt=leaves
 //
-// The Go type job.node is known as node. A line that begins with a tab goes on with the fields of the
-// line before. The name of a field is that of the Go field in any case, or
-// "name=GoField". To rename a Go type, change what is left of " = "; to rename a field, what is right of
-// its "=". Keep the names.
+// The Go type job.node is known as node. A line that begins with a tab goes on with the fields of
+// the line before. The name of a field is that of the Go field in any case, or "name=GoField". To
+// rename a Go type, change what is left of " = "; to rename a field, what is right of its "=". Keep
+// the names.
 func NewSchema(text string) *Schema {
 	return &Schema{types: sync.OnceValue(func() map[string]names { return parse(text) })}
 }
@@ -116,8 +117,8 @@ func fieldOf(t reflect.Type, name string) int {
 	return -1
 }
 
-// Gaps lists how the schema differs from the types that what p points to consists of: structs and fields
-// that it does not name, and names of what is not there. It is for a test.
+// Gaps lists how the schema differs from the types that what p points to consists of: structs and
+// fields that it does not name, and names of what is not there. It is for a test.
 func (s *Schema) Gaps(p any) (gaps []string) {
 	seen := map[reflect.Type]bool{}
 	var look func(reflect.Type)

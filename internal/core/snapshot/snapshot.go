@@ -1,12 +1,13 @@
-// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported fields
-// too, with each pointer shared as it was. It is for the state of a decision maker, which is plain data.
+// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported
+// fields too, with each pointer shared as it was. It is for the state of a decision maker, which is
+// plain data.
 //
-// A [Schema] names the types and fields. The bytes follow these names, and the order in which the schema
-// has them, not those of the Go source: to rename, move or reorder a declaration changes no byte. The
-// bytes begin with a fingerprint of the names and kinds; other bytes, such as those of another version
-// of the program, are refused with [ErrTypes]. A field with the tag `snapshot:"-"` is left out, and zero
-// after reading. A pointer with the tag `snapshot:"value"` leads to an immutable value: it is written
-// whole, and not shared after reading.
+// A [Schema] names the types and fields. The bytes follow these names, and the order in which the
+// schema has them, not those of the Go source: to rename, move or reorder a declaration changes no
+// byte. The bytes begin with a fingerprint of the names and kinds; other bytes, such as those of
+// another version of the program, are refused with [ErrTypes]. A field with the tag `snapshot:"-"`
+// is left out, and zero after reading. A pointer with the tag `snapshot:"value"` leads to an
+// immutable value: it is written whole, and not shared after reading.
 package snapshot
 
 import (

@@ -88,7 +88,8 @@ class Data(list):
 for x in DataLoader(Data([1, 2]), num_workers=1): pass
 `
 
-// TestRealTorch is TestRealFailures with torch. A machine without it, or without its CPU build, has nothing to test here.
+// TestRealTorch is TestRealFailures with torch. A machine without it, or without its CPU build, has
+// nothing to test here.
 func TestRealTorch(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch; exit(torch.version.cuda is not None)").Run(); err != nil {
 		if os.Getenv("CI") == "true" {

@@ -20,7 +20,8 @@ const (
 	Brief = 10 * time.Second
 )
 
-// Recurrence is how often the same failure has come in a row. The zero value is the beginning of a job.
+// Recurrence is how often the same failure has come in a row. The zero value is the beginning of a
+// job.
 type Recurrence struct {
 	Signature string
 	Count     int

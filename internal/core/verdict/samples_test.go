@@ -7,8 +7,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// samples are, for each rule, a line as it is really written, where that was seen or who writes it, and a line that looks like it
-// and means something else.
+// samples are, for each rule, a line as it is really written, where that was seen or who writes it,
+// and a line that looks like it and means something else.
 var samples = []struct{ cause, line, seen, miss string }{
 	{
 		"gpu-lost", "NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.", "open-gpu-kernel-modules discussion 1327",
@@ -97,7 +97,8 @@ func TestEveryRuleHasARealSample(t *testing.T) {
 	}
 }
 
-// TestSamplesAreJudged goes the whole way: no earlier rule takes the line away, alone or at the end of a traceback.
+// TestSamplesAreJudged goes the whole way: no earlier rule takes the line away, alone or at the end
+// of a traceback.
 func TestSamplesAreJudged(t *testing.T) {
 	for _, s := range samples {
 		for _, tail := range []string{s.line, "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n    f()\n" + s.line + "\n"} {
@@ -115,7 +116,8 @@ func TestSamplesAreJudged(t *testing.T) {
 	}
 }
 
-// TestPatternsBeginWithALiteral is what makes a scan fast: the regexp package looks for that literal first.
+// TestPatternsBeginWithALiteral is what makes a scan fast: the regexp package looks for that
+// literal first.
 func TestPatternsBeginWithALiteral(t *testing.T) {
 	for _, r := range builtin() {
 		for _, p := range r.patterns {

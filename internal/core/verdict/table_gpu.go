@@ -6,8 +6,9 @@ import (
 
 // The tables are in the order in which rules are tried: the more special before the more general.
 
-// hardware are faults of a GPU, its links or its node. Which Xids are such is NVIDIA's word; 13, 31, 43, 45, 68 and 109 are the
-// program's or follow a job's end (k8s-device-plugin ignores them too), 63 and 94 have been contained.
+// hardware are faults of a GPU, its links or its node. Which Xids are such is NVIDIA's word; 13,
+// 31, 43, 45, 68 and 109 are the program's or follow a job's end (k8s-device-plugin ignores them
+// too), 63 and 94 have been contained.
 var hardware = []row{
 	{
 		action: report.ActionReplace, cause: "gpu-lost", title: "a GPU is gone from the bus",

@@ -100,7 +100,8 @@ var host = []row{
 	},
 }
 
-// fabric are what ranks write when the connection to another one fails: mostly because that one has failed.
+// fabric are what ranks write when the connection to another one fails: mostly because that one has
+// failed.
 var fabric = []row{
 	{
 		action: report.ActionStop, cause: "nccl-no-interface", title: "NCCL finds no network interface to use",

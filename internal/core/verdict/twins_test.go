@@ -37,7 +37,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTwinsHaveOneVerdict holds that what is not reported would not have changed what a failure means.
+// TestTwinsHaveOneVerdict holds that what is not reported would not have changed what a failure
+// means.
 func TestTwinsHaveOneVerdict(t *testing.T) {
 	words := rapid.SampledFrom([]string{
 		"torch.OutOfMemoryError: CUDA out of memory.", "RuntimeError: [3] is setting up NCCL communicator", "NCCL WARN connection closed by remote peer",

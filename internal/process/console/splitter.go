@@ -35,8 +35,8 @@ type SplitOptions struct {
 }
 
 // Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
-// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads. The
-// zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
+// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads.
+// The zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
 type Splitter struct {
 	// printer is nil if the stream is not shown.
 	printer *printer

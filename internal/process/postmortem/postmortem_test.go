@@ -74,7 +74,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeUnable has a node that knew that it could not start its ranks, after an attempt that failed otherwise.
+// TestJudgeUnable has a node that knew that it could not start its ranks, after an attempt that
+// failed otherwise.
 func TestJudgeUnable(t *testing.T) {
 	unable := func(event string) string {
 		return `{"time":"2026-05-04T03:02:05Z","event":"` + event + `","detail":{"node":"n2","unable":{"code":127,"spawn":"start \"x\": not found"},` +

@@ -1,5 +1,5 @@
-// Package suite is what the tests of several packages have in common: where they run, which golaunch they start, and how much they
-// try. It is for tests, on Linux.
+// Package suite is what the tests of several packages have in common: where they run, which
+// golaunch they start, and how much they try. It is for tests, on Linux.
 package suite
 
 import (
@@ -21,8 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All says that everything is tried, as make test-all has it: golaunch is built with the race detector, each planted bug meets every
-// world until one finds it, and torchrun itself runs. Otherwise the tests use what such a run has left in testdata.
+// All says that everything is tried, as make test-all has it: golaunch is built with the race
+// detector, each planted bug meets every world until one finds it, and torchrun itself runs.
+// Otherwise the tests use what such a run has left in testdata.
 func All() bool { return os.Getenv("GOLAUNCH_TEST_ALL") != "" }
 
 // Main runs the tests of a package [Apart].
@@ -40,9 +41,10 @@ const (
 	home = "GOLAUNCH_TEST_HOME"
 )
 
-// Apart has the tests find nothing that they did not start: it gives this process an environment, a HOME and a TMPDIR of its own, and
-// as root a network of its own too, with its ports and abstract sockets, and a /run/netns. TestMain calls it first, and what it
-// returns last. In a process that such tests have started it does nothing.
+// Apart has the tests find nothing that they did not start: it gives this process an environment, a
+// HOME and a TMPDIR of its own, and as root a network of its own too, with its ports and abstract
+// sockets, and a /run/netns. TestMain calls it first, and what it returns last. In a process that
+// such tests have started it does nothing.
 //
 // The program starts again for that, in the same process: only so do all of its threads get there.
 func Apart() (done func()) {
@@ -60,7 +62,8 @@ func Apart() (done func()) {
 	panic("not reached")
 }
 
-// attend lets what the tests start be stopped by signals that this process was started to ignore, as nohup and a shell's & have it.
+// attend lets what the tests start be stopped by signals that this process was started to ignore,
+// as nohup and a shell's & have it.
 func attend() {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if signal.Ignored(s) {
@@ -117,8 +120,8 @@ func unshare() error {
 	return errors.Join(os.NewSyscallError("ip link set lo up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)), unix.Close(fd))
 }
 
-// kept are variables that say how this machine works, by their beginnings. All others say where this process runs, and who asked for
-// what: a scheduler's, a launcher's, golaunch's own.
+// kept are variables that say how this machine works, by their beginnings. All others say where
+// this process runs, and who asked for what: a scheduler's, a launcher's, golaunch's own.
 var kept = []string{
 	"PATH=", "LANG=", "LC_", "TZ=", "TERM=", "USER=", "LOGNAME=", "SHELL=", "CI=", "LD_LIBRARY_PATH=",
 	"GO", "CGO_", "CC=", "CXX=", "GIT_", "PYTHON", "http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
@@ -155,7 +158,8 @@ func environment() ([]string, error) {
 	return append(env, "GOCACHE="+at[0], "GOMODCACHE="+at[1], "GOPATH="+at[2]), nil
 }
 
-// temporary makes a directory whose name is as short as can be: a socket's path has 107 bytes, and a test's own directory takes most of them.
+// temporary makes a directory whose name is as short as can be: a socket's path has 107 bytes, and
+// a test's own directory takes most of them.
 func temporary() (string, error) {
 	for {
 		dir := filepath.Join(os.TempDir(), strconv.FormatUint(rand.Uint64N(36*36*36*36), 36))
@@ -169,8 +173,8 @@ func temporary() (string, error) {
 // Home is the home directory of the user who runs the tests.
 func Home() string { return cmp.Or(os.Getenv(home), os.Getenv("HOME")) }
 
-// Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for [All], and else without, since the
-// processes that tests start then take a third of the time.
+// Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for
+// [All], and else without, since the processes that tests start then take a third of the time.
 func Golaunch(dir string) error {
 	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "golaunch")}
 	if All() {

@@ -85,7 +85,8 @@ func TestABlobRestsUntilAllHaveHadIt(t *testing.T) {
 	}
 }
 
-// TestThoseWhoAreStillToCome find what others have got, such as what all workers of a group are made with.
+// TestThoseWhoAreStillToCome find what others have got, such as what all workers of a group are
+// made with.
 func TestThoseWhoAreStillToCome(t *testing.T) {
 	b := blobs{expected: 2}
 	first := deliveries(&b, "a", 1)[0]

@@ -255,7 +255,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// unread is the size of the memory in messages that a worker has not read. A descriptor that is peeked at is another one of the same, and may be seen again.
+// unread is the size of the memory in messages that a worker has not read. A descriptor that is
+// peeked at is another one of the same, and may be seen again.
 func (p *pair) unread(t *testing.T) (total int64) {
 	t.Helper()
 	raw, err := p.worker.SyscallConn()

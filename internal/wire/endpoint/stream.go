@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Once a worker is taken, its connection carries chunks: a byte for the kind, the length of the rest in
-// four bytes, and the rest.
+// Once a worker is taken, its connection carries chunks: a byte for the kind, the length of the
+// rest in four bytes, and the rest.
 const (
 	// chunkBytes has bytes as they came.
 	chunkBytes = iota + 1

@@ -43,7 +43,8 @@ func TestALargeObjectComesOnce(t *testing.T) {
 			p.hears(t, []byte("large"), content)
 			p.hears(t, nil, nil)
 			p.hears(t, []byte("after"), nil)
-			// Its answer comes in bytes, and is read as it is written: only the kernel's buffers hold what is not read.
+			// Its answer comes in bytes, and is read as it is written: only the kernel's buffers
+			// hold what is not read.
 			answered := make(chan error, 1)
 			go func() {
 				_, err := p.worker.Write(content)
@@ -61,7 +62,8 @@ func TestALargeObjectComesOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsUsedAgain has another content at each use, as its offset says with the length of what counts.
+// TestMemoryThatIsUsedAgain has another content at each use, as its offset says with the length of
+// what counts.
 func TestMemoryThatIsUsedAgain(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -105,7 +107,8 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatDoesNotRead keeps nobody from anything, and hears all when it reads. No more of what it does not read is held than is said to be.
+// TestAWorkerThatDoesNotRead keeps nobody from anything, and hears all when it reads. No more of
+// what it does not read is held than is said to be.
 func TestAWorkerThatDoesNotRead(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -147,7 +150,8 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestADeathWhileABlobComes: whatever dies of the worker on whose connection it comes, it comes to the others.
+// TestADeathWhileABlobComes: whatever dies of the worker on whose connection it comes, it comes to
+// the others.
 func TestADeathWhileABlobComes(t *testing.T) {
 	content := noise(4 << 20)
 	for name, die := range map[string]func(*pair){

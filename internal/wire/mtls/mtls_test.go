@@ -23,7 +23,8 @@ var (
 	boss  = Identity{Node: "head"}
 )
 
-// shake runs both ends of a handshake, as far as one byte each way: an agent hears of the coordinator's refusal only then.
+// shake runs both ends of a handshake, as far as one byte each way: an agent hears of the
+// coordinator's refusal only then.
 func shake(server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
 	l := bufconn.Listen(1 << 14)
 	dialled := make(chan net.Conn, 1)
@@ -66,7 +67,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestResumed holds that an agent that was with a coordinator resumes with another of its token, as who it was, and with none of another token.
+// TestResumed holds that an agent that was with a coordinator resumes with another of its token, as
+// who it was, and with none of another token.
 func TestResumed(t *testing.T) {
 	client := Client(alice, node)
 	for i, server := range []*tls.Config{Server(alice, boss), Server(alice, Identity{Node: "next"}), Server(alice, boss)} {
@@ -103,7 +105,8 @@ func TestSameAuthorityEverywhere(t *testing.T) {
 	}
 }
 
-// TestSubmitToken: its holder is taken for what he is, knows the coordinator, and can pass for none.
+// TestSubmitToken: its holder is taken for what he is, knows the coordinator, and can pass for
+// none.
 func TestSubmitToken(t *testing.T) {
 	submit, err := ParseToken(alice.Submit().Text() + "\n")
 	if err != nil {

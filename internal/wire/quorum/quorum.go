@@ -59,8 +59,8 @@ const (
 	ticksToDoubt = 3 * ticksToBeat
 )
 
-// Limits on a message with entries, in bytes, unless one entry alone is longer, and on the unanswered
-// ones to a voter.
+// Limits on a message with entries, in bytes, unless one entry alone is longer, and on the
+// unanswered ones to a voter.
 const (
 	maxAppend        = 256 << 10
 	maxInflight      = 16

@@ -20,9 +20,9 @@ type Term struct {
 
 	log  *Log
 	over chan struct{}
-	// The fields below belong to the log's goroutine: how many entries were proposed and applied, the
-	// bytes of those not applied yet, the callbacks that wait for entries, in order, and whether a proposal
-	// was lost.
+	// The fields below belong to the log's goroutine: how many entries were proposed and applied,
+	// the bytes of those not applied yet, the callbacks that wait for entries, in order, and
+	// whether a proposal was lost.
 	proposed, taken uint64
 	pending         int
 	waiting         []waiter

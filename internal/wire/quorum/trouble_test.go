@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
-// TestWorld has voters die and be replaced, the network lose, double, reorder and part, the past be replaced by snapshots often or seldom, and
-// somebody lead all the same.
+// TestWorld has voters die and be replaced, the network lose, double, reorder and part, the past be
+// replaced by snapshots often or seldom, and somebody lead all the same.
 func TestWorld(t *testing.T) {
 	for seed := range uint64(mutants.Worlds(200)) {
 		if *worldSeed != 0 && *worldSeed != seed+1 {
@@ -104,7 +104,8 @@ func (w *world) split(few []Voter) {
 	}
 }
 
-// absent cuts a voter off while others are replaced, which it hears of afterwards. Those go on, and vote for nobody.
+// absent cuts a voter off while others are replaced, which it hears of afterwards. Those go on, and
+// vote for nobody.
 func (w *world) absent(voters []Voter) {
 	w.split(voters[:1])
 	for range 2 {

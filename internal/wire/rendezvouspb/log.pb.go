@@ -31,7 +31,8 @@ type Entry struct {
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// about is the job, where it happened to one.
 	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
-	// submitter is the uid of who submitted the job, where that is known. It is no part of the submission, which is the client's own words.
+	// submitter is the uid of who submitted the job, where that is known. It is no part of the
+	// submission, which is the client's own words.
 	Submitter *uint32 `protobuf:"varint,16,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -370,7 +371,8 @@ type Admitted struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Node     *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Instance string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The silence after which its ranks are dead: the lease that it was given, and the time that killing takes.
+	// The silence after which its ranks are dead: the lease that it was given, and the time that
+	// killing takes.
 	Patience      *durationpb.Duration `protobuf:"bytes,3,opt,name=patience,proto3" json:"patience,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,7 +579,8 @@ func (x *Drained) GetLeaving() *Draining {
 	return nil
 }
 
-// Avoided says that a node is given to jobs only if others will not do, or without a reason that it is as any other again.
+// Avoided says that a node is given to jobs only if others will not do, or without a reason that it
+// is as any other again.
 type Avoided struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`

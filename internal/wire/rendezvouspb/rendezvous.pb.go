@@ -4,8 +4,9 @@
 // 	protoc        (unknown)
 // source: rendezvous.proto
 
-// The words between the coordinator and its agents and clients. They are those of golaunch's internal/core/job, internal/core/cluster and
-// placement packages, which explain them. A node's events and orders do not name the node: the stream does.
+// The words between the coordinator and its agents and clients. They are those of golaunch's
+// internal/core/job, internal/core/cluster and placement packages, which explain them. A node's
+// events and orders do not name the node: the stream does.
 
 package rendezvouspb
 
@@ -155,8 +156,8 @@ func (x *Chunk) GetData() []byte {
 type Greeting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Voter *Voter                 `protobuf:"bytes,1,opt,name=voter,proto3" json:"voter,omitempty"`
-	// begun says that the voter knows of a log that has begun, and facts are what must be the same for all coordinators of a cluster, by flag
-	// name.
+	// begun says that the voter knows of a log that has begun, and facts are what must be the same
+	// for all coordinators of a cluster, by flag name.
 	Begun         bool              `protobuf:"varint,2,opt,name=begun,proto3" json:"begun,omitempty"`
 	Facts         map[string]string `protobuf:"bytes,3,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -293,13 +294,15 @@ func (x *Invitation) GetEpoch() string {
 	return ""
 }
 
-// Voters are where an agent finds the next coordinator when it has lost this one, which is the first. In the details of an UNAVAILABLE
-// they are where the coordinator is, or may be: it is not here.
+// Voters are where an agent finds the next coordinator when it has lost this one, which is the
+// first. In the details of an UNAVAILABLE they are where the coordinator is, or may be: it is not
+// here.
 type Voters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Addrs []string               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
-	// leader is where the coordinator is, HOST:PORT, in the details of who knows that. wait is how long an agent waits before it asks there, or
-	// anywhere if leader is empty: of thousands not all are to come at once.
+	// leader is where the coordinator is, HOST:PORT, in the details of who knows that. wait is how
+	// long an agent waits before it asks there, or anywhere if leader is empty: of thousands not all
+	// are to come at once.
 	Leader        string               `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -980,7 +983,8 @@ type Hello struct {
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Node     *Node  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	// instance is random, made once by each agent: it tells an agent that is back from another of the same name.
+	// instance is random, made once by each agent: it tells an agent that is back from another of the
+	// same name.
 	Instance string `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`
 	// epoch is Welcome's, of a coordinator that has welcomed this instance before.
 	Epoch string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -991,10 +995,12 @@ type Hello struct {
 	Heartbeat *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// voter is this process, if it could keep the state of the job.
 	Voter *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
-	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS, once the agent and its ranks are dead:
-	// no other end of it says so. Where the kernel killed the agent for want of memory, the last are 32 bytes whose SHA-256 they are.
+	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS,
+	// once the agent and its ranks are dead: no other end of it says so. Where the kernel killed the
+	// agent for want of memory, the last are 32 bytes whose SHA-256 they are.
 	Commitment []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
-	// patience is how long the agent waits for an answer. Where nobody knows who leads it waits for that news, for a part of this time.
+	// patience is how long the agent waits for an answer. Where nobody knows who leads it waits for
+	// that news, for a part of this time.
 	Patience *durationpb.Duration `protobuf:"bytes,11,opt,name=patience,proto3" json:"patience,omitempty"`
 	// lost is where it has just found nobody, HOST:PORT: that the coordinator is there is no news.
 	Lost          string `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
@@ -1121,7 +1127,8 @@ type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// job_id is that of the only job; empty in a cluster.
 	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// epoch is random, made once by each coordinator; one that is started again with its journal has it again.
+	// epoch is random, made once by each coordinator; one that is started again with its journal has
+	// it again.
 	Epoch         string               `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	Heartbeat     *Heartbeat           `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
@@ -1187,8 +1194,9 @@ func (x *Welcome) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
-// Heartbeat is sent back by the coordinator as it is. The agent's lease runs from when it sent the newest one that came back, so
-// that the coordinator's wait, which starts at its arrival, ends later whichever direction is cut.
+// Heartbeat is sent back by the coordinator as it is. The agent's lease runs from when it sent the
+// newest one that came back, so that the coordinator's wait, which starts at its arrival, ends
+// later whichever direction is cut.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// at is read from a clock of the agent's choice.
@@ -1243,8 +1251,8 @@ func (x *Heartbeat) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// Opened says that the agent knows the job: after it was welcomed again it says so of each, followed by all that it had reported of
-// the job's newest attempts.
+// Opened says that the agent knows the job: after it was welcomed again it says so of each,
+// followed by all that it had reported of the job's newest attempts.
 type Opened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1654,7 +1662,8 @@ func (x *Reached) GetUnable() *Exit {
 	return nil
 }
 
-// Draining says that the node will be gone. It is about all jobs. With all, every node of the only job will.
+// Draining says that the node will be gone. It is about all jobs. With all, every node of the only
+// job will.
 type Draining struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Within        *durationpb.Duration   `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
@@ -2700,7 +2709,8 @@ func (x *Prepare) GetRanks() int32 {
 	return 0
 }
 
-// Peers come before a Prepare or an Admit that has more than fit into it, and are the first of its peers.
+// Peers come before a Prepare or an Admit that has more than fit into it, and are the first of its
+// peers.
 type Peers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Addrs         [][]byte               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
@@ -3433,7 +3443,8 @@ func (x *Leave) GetWhy() string {
 	return ""
 }
 
-// Ask asks for a Deliver stream. The order's job is the one that the question is about; without one it is about the node.
+// Ask asks for a Deliver stream. The order's job is the one that the question is about; without one
+// it is about the node.
 type Ask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4316,7 +4327,8 @@ func (x *Series) GetTracks() []*Track {
 	return nil
 }
 
-// Track has the values of a column, one for each time; NaN is unknown. Columns without a value that is known are left out.
+// Track has the values of a column, one for each time; NaN is unknown. Columns without a value that
+// is known are left out.
 type Track struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Column        int32                  `protobuf:"varint,1,opt,name=column,proto3" json:"column,omitempty"`
@@ -5054,11 +5066,12 @@ type Submission struct {
 	BackoffMax       *durationpb.Duration `protobuf:"bytes,9,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
 	// last_call is the wait for more nodes than the least; it is that of a coordinator's only job.
 	LastCall *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
-	// seals says that the client can seal a credential, and credential is one for its connection, of who submits. A coordinator that wants one
-	// and has none refuses with UNAUTHENTICATED.
+	// seals says that the client can seal a credential, and credential is one for its connection, of
+	// who submits. A coordinator that wants one and has none refuses with UNAUTHENTICATED.
 	Seals      bool   `protobuf:"varint,11,opt,name=seals,proto3" json:"seals,omitempty"`
 	Credential string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
-	// key is random, made once for each submission: a coordinator that has a job of this ID with the same key has taken this one in.
+	// key is random, made once for each submission: a coordinator that has a job of this ID with the
+	// same key has taken this one in.
 	Key           string `protobuf:"bytes,13,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5921,7 +5934,8 @@ type Inquiry struct {
 	// question has no positions.
 	Question *Question   `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
 	From     []*LogsFrom `protobuf:"bytes,3,rep,name=from,proto3" json:"from,omitempty"`
-	// within bounds the wait for nodes, which is told as what is missing; without it there is no limit.
+	// within bounds the wait for nodes, which is told as what is missing; without it there is no
+	// limit.
 	Within *durationpb.Duration `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
 	// nodes are those that are asked; all when empty.
 	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -5994,8 +6008,8 @@ func (x *Inquiry) GetNodes() []string {
 	return nil
 }
 
-// LogsFrom are the files of which a part is known already, by the node that has delivered it; empty for all nodes, of files that several
-// have. What is not named is delivered from its beginning.
+// LogsFrom are the files of which a part is known already, by the node that has delivered it; empty
+// for all nodes, of files that several have. What is not named is delivered from its beginning.
 type LogsFrom struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -6254,7 +6268,8 @@ func (*ForwardReply) Descriptor() ([]byte, []int) {
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// leaves says that the jobs give the node up, in the time of within. The reply then comes when its agent has left.
+	// leaves says that the jobs give the node up, in the time of within. The reply then comes when
+	// its agent has left.
 	Leaves        bool                 `protobuf:"varint,2,opt,name=leaves,proto3" json:"leaves,omitempty"`
 	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6434,7 +6449,8 @@ type StatusReply struct {
 	Since   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	Nodes   []*NodeStatus          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Jobs    []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// coordinators are where those of a cluster are that has several, the one that leads first, and silent those that do not answer it.
+	// coordinators are where those of a cluster are that has several, the one that leads first, and
+	// silent those that do not answer it.
 	Coordinators  []string `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
 	Silent        []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6516,7 +6532,8 @@ func (x *StatusReply) GetSilent() []string {
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// silent is for how long nothing was heard of an agent whose connection is broken; absent otherwise.
+	// silent is for how long nothing was heard of an agent whose connection is broken; absent
+	// otherwise.
 	Silent        *durationpb.Duration `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`
 	Drained       bool                 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
 	Holds         []*Hold              `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
@@ -6899,7 +6916,8 @@ type Moment struct {
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// attempt is -1 before the first.
 	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// to is what the ranks spend their time on from then on, in one word; empty when that did not change.
+	// to is what the ranks spend their time on from then on, in one word; empty when that did not
+	// change.
 	To            string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
 	Cause         string `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
 	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`

@@ -4,8 +4,9 @@
 // - protoc             (unknown)
 // source: rendezvous.proto
 
-// The words between the coordinator and its agents and clients. They are those of golaunch's internal/core/job, internal/core/cluster and
-// placement packages, which explain them. A node's events and orders do not name the node: the stream does.
+// The words between the coordinator and its agents and clients. They are those of golaunch's
+// internal/core/job, internal/core/cluster and placement packages, which explain them. A node's
+// events and orders do not name the node: the stream does.
 
 package rendezvouspb
 
@@ -30,8 +31,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RendezvousClient interface {
-	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
-	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
+	// Join carries everything between one agent and the coordinator. The agent says hello first. A
+	// refusal is a FAILED_PRECONDITION whose message says why; after any other end of the stream the
+	// agent may say hello again.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error)
@@ -75,8 +77,9 @@ type Rendezvous_DeliverClient = grpc.ClientStreamingClient[Delivery, Delivered]
 // All implementations must embed UnimplementedRendezvousServer
 // for forward compatibility.
 type RendezvousServer interface {
-	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
-	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
+	// Join carries everything between one agent and the coordinator. The agent says hello first. A
+	// refusal is a FAILED_PRECONDITION whose message says why; after any other end of the stream the
+	// agent may say hello again.
 	Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error
@@ -168,18 +171,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
-// NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an
+// INVALID_ARGUMENT, what does not exist a NOT_FOUND, what the coordinator does not do a
+// FAILED_PRECONDITION; the message says why, and trying again cannot help.
 //
-// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as protobuf merges them: lists go on, and what
-// is not set stays.
+// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as
+// protobuf merges them: lists go on, and what is not set stays.
 type ClusterClient interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached. The submission may come in
-	// several messages.
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
+	// detached. The submission may come in several messages.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error)
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
-	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in several messages.
+	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
+	// several messages.
 	Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error)
 	// Stop asks for the end of a job, or of all.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
@@ -187,8 +192,8 @@ type ClusterClient interface {
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardReply, error)
 	// Drain takes a node out of use; its agent leaves once no job holds anything there.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
-	// Status describes the cluster at one moment, in several messages. A node or job that is too long for one goes on in the next, by the same
-	// name or id.
+	// Status describes the cluster at one moment, in several messages. A node or job that is too long
+	// for one goes on in the next, by the same name or id.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatusReply], error)
 }
 
@@ -298,18 +303,20 @@ type Cluster_StatusClient = grpc.ServerStreamingClient[StatusReply]
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
 //
-// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
-// NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an
+// INVALID_ARGUMENT, what does not exist a NOT_FOUND, what the coordinator does not do a
+// FAILED_PRECONDITION; the message says why, and trying again cannot help.
 //
-// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as protobuf merges them: lists go on, and what
-// is not set stays.
+// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as
+// protobuf merges them: lists go on, and what is not set stays.
 type ClusterServer interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached. The submission may come in
-	// several messages.
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
+	// detached. The submission may come in several messages.
 	Submit(grpc.BidiStreamingServer[Submission, Update]) error
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
-	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in several messages.
+	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
+	// several messages.
 	Inquire(grpc.BidiStreamingServer[Inquiry, Answer]) error
 	// Stop asks for the end of a job, or of all.
 	Stop(context.Context, *StopRequest) (*StopReply, error)
@@ -317,8 +324,8 @@ type ClusterServer interface {
 	Forward(context.Context, *ForwardRequest) (*ForwardReply, error)
 	// Drain takes a node out of use; its agent leaves once no job holds anything there.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
-	// Status describes the cluster at one moment, in several messages. A node or job that is too long for one goes on in the next, by the same
-	// name or id.
+	// Status describes the cluster at one moment, in several messages. A node or job that is too long
+	// for one goes on in the next, by the same name or id.
 	Status(*StatusRequest, grpc.ServerStreamingServer[StatusReply]) error
 	mustEmbedUnimplementedClusterServer()
 }
@@ -519,15 +526,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
-// Rendezvous if they led.
+// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all
+// serve it, where they would serve Rendezvous if they led.
 type QuorumClient interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many chunks as it takes. Raft says again what
-	// is lost.
+	// Step carries Raft's messages from one voter to another, one after another, each in as many
+	// chunks as it takes. Raft says again what is lost.
 	Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Greeting], error)
 	// Greet says who serves here.
 	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
-	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to another job is a FAILED_PRECONDITION.
+	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
+	// another job is a FAILED_PRECONDITION.
 	Invite(ctx context.Context, in *Invitation, opts ...grpc.CallOption) (*Greeting, error)
 }
 
@@ -576,15 +584,16 @@ func (c *quorumClient) Invite(ctx context.Context, in *Invitation, opts ...grpc.
 // All implementations must embed UnimplementedQuorumServer
 // for forward compatibility.
 //
-// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
-// Rendezvous if they led.
+// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all
+// serve it, where they would serve Rendezvous if they led.
 type QuorumServer interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many chunks as it takes. Raft says again what
-	// is lost.
+	// Step carries Raft's messages from one voter to another, one after another, each in as many
+	// chunks as it takes. Raft says again what is lost.
 	Step(grpc.ClientStreamingServer[Chunk, Greeting]) error
 	// Greet says who serves here.
 	Greet(context.Context, *Greeting) (*Greeting, error)
-	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to another job is a FAILED_PRECONDITION.
+	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
+	// another job is a FAILED_PRECONDITION.
 	Invite(context.Context, *Invitation) (*Greeting, error)
 	mustEmbedUnimplementedQuorumServer()
 }

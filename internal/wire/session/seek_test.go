@@ -32,7 +32,8 @@ type town struct {
 	hellos map[string]*pb.Hello
 }
 
-// place is where one serves who says what the town has for it: "leads", "mute", or whom it names, "" for nobody.
+// place is where one serves who says what the town has for it: "leads", "mute", or whom it names,
+// "" for nobody.
 type place struct {
 	pb.UnimplementedRendezvousServer
 	*town
@@ -75,7 +76,8 @@ func (w *town) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// TestWhoIsBelieved holds where an agent turns to that has lost its coordinator, and that no word, however wrong, keeps it from the one that leads.
+// TestWhoIsBelieved holds where an agent turns to that has lost its coordinator, and that no word,
+// however wrong, keeps it from the one that leads.
 func TestWhoIsBelieved(t *testing.T) {
 	for _, c := range []struct {
 		name, list string
@@ -133,7 +135,8 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 }
 
-// TestScatter holds that agents do not all turn to one voter when another one is lost, and that each goes on to all of them.
+// TestScatter holds that agents do not all turn to one voter when another one is lost, and that
+// each goes on to all of them.
 func TestScatter(t *testing.T) {
 	first := map[string]int{}
 	for i := range 1000 {

@@ -1,5 +1,5 @@
-// Package termination writes one line about the end of a job for the supervisor of this process, such
-// as a kubelet. docs/kubernetes.md is its contract.
+// Package termination writes one line about the end of a job for the supervisor of this process,
+// such as a kubelet. docs/kubernetes.md is its contract.
 package termination
 
 import (
@@ -23,7 +23,8 @@ const none = "none"
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const podLog = "/dev/termination-log"
 
-// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below 4096.
+// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below
+// 4096.
 const maxCause = 900
 
 // Message is how a job ended for this process.

@@ -1,16 +1,18 @@
 #!/bin/sh
-# Writes the environments that the real torchrun gives its workers: a folder per shape, a JSON object per rank.
+# Writes the environments that the real torchrun gives its workers: a folder per shape, a JSON
+# object per rank.
 #
 #   mmdebstrap --variant=essential --include=python3-torch sid ROOT
 #   capture.sh ROOT
 #
-# ROOT is a Debian root with python3-torch 2.14; both need root. Where the mirror is a snapshot whose Release file has expired,
-# mmdebstrap also needs --aptopt='Acquire::Check-Valid-Until "false"'. Debian builds torch without libuv, hence
-# USE_LIBUV=0 and torchrun.py.
+# ROOT is a Debian root with python3-torch 2.14; both need root. Where the mirror is a snapshot
+# whose Release file has expired, mmdebstrap also needs --aptopt='Acquire::Check-Valid-Until
+# "false"'. Debian builds torch without libuv, hence USE_LIBUV=0 and torchrun.py.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$1
-# In namespaces of its own nothing stays mounted, no process stays alive, and no port is taken, however the script ends.
+# In namespaces of its own nothing stays mounted, no process stays alive, and no port is taken,
+# however the script ends.
 [ "${2-}" = inside ] || exec unshare --mount --net --uts --pid --fork --kill-child "$here/capture.sh" "$root" inside
 ip link set lo up
 hostname golden
@@ -20,7 +22,8 @@ trap 'rm -rf "$dumps"' EXIT
 cp "$here/dump.py" "$here/torchrun.py" "$dumps"
 inside=${dumps#"$root"}
 
-# run SHAPE LOCAL_ADDR [NAME=value...] torchrun [ARG...]: one torchrun, with nothing else in its environment.
+# run SHAPE LOCAL_ADDR [NAME=value...] torchrun [ARG...]: one torchrun, with nothing else in its
+# environment.
 torchrun="python3 $inside/torchrun.py"
 run() {
 	shape=$1 addr=$2

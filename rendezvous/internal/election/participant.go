@@ -22,8 +22,9 @@ import (
 // Config describes a participant. Addr is empty for one that does not listen yet.
 type Config struct {
 	Node, Addr string
-	// Peers are the addresses of a cluster's coordinators, Addr among them, in the same order for each;
-	// none for a job. Facts are what must be the same for all of them, and File keeps this one's log.
+	// Peers are the addresses of a cluster's coordinators, Addr among them, in the same order for
+	// each; none for a job. Facts are what must be the same for all of them, and File keeps this
+	// one's log.
 	Peers []string
 	Facts map[string]string
 	File  *log.File
@@ -115,8 +116,8 @@ func (p *Participant) quorumLog() *quorum.Log {
 	return p.log
 }
 
-// Open listens at an address of this node and follows a coordinator that wants this voter. It returns
-// the zero Voter if that fails.
+// Open listens at an address of this node and follows a coordinator that wants this voter. It
+// returns the zero Voter if that fails.
 func (p *Participant) Open(at netip.Addr) quorum.Voter {
 	p.mu.Lock()
 	defer p.mu.Unlock()

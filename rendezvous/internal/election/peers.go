@@ -14,11 +14,11 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// A cluster may have several coordinators, its peers. Each keeps the log in a file of its own, and one
-// of them leads. The first time, all peers must be there, and the first of the list founds the log, so
-// that there are never two. After that a majority is enough. A peer that is started again is the same
-// voter. A peer that has lost its file is a new voter, and so is one at a new address of a changed
-// list: it replaces the voter at its address once the leader hears of it.
+// A cluster may have several coordinators, its peers. Each keeps the log in a file of its own, and
+// one of them leads. The first time, all peers must be there, and the first of the list founds the
+// log, so that there are never two. After that a majority is enough. A peer that is started again
+// is the same voter. A peer that has lost its file is a new voter, and so is one at a new address
+// of a changed list: it replaces the voter at its address once the leader hears of it.
 
 // disk keeps the log of a peer as its voter.
 type disk struct{ *Participant }

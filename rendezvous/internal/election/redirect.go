@@ -18,9 +18,9 @@ import (
 )
 
 // A caller that asks the wrong process for the coordinator is told where it is. While no leader is
-// known, the caller is held on its connection until one is. A connection with its TLS handshake costs
-// more than everything else about a question: thousands that reconnected again and again would delay
-// the election that they wait for.
+// known, the caller is held on its connection until one is. A connection with its TLS handshake
+// costs more than everything else about a question: thousands that reconnected again and again
+// would delay the election that they wait for.
 
 const (
 	// HoldsPerLease is the part of a lease for which a caller is held if it does not say how long
@@ -92,9 +92,9 @@ var ErrElsewhere = errors.New("the coordinator is elsewhere")
 // maxHandshakeHold is shorter than the longest time that an agent waits for a handshake.
 const maxHandshakeHold = 25 * time.Second
 
-// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which are told where to go. A crowd
-// waits before its handshakes: each caller then costs one handshake if the coordinator comes to be
-// here, and none otherwise. A caller that is disconnected tries the next address of its list.
+// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which are told where to go. A
+// crowd waits before its handshakes: each caller then costs one handshake if the coordinator comes
+// to be here, and none otherwise. A caller that is disconnected tries the next address of its list.
 func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
 	if p.quorumLog() == nil {
 		return nil

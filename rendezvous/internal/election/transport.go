@@ -42,8 +42,8 @@ type outgoing struct {
 	size int
 }
 
-// Bounds on a queue, in messages and in bytes before the last one. What exceeds them is dropped, and
-// Raft repeats it. chunkSize is how much of a message is sent at a time, in bytes.
+// Bounds on a queue, in messages and in bytes before the last one. What exceeds them is dropped,
+// and Raft repeats it. chunkSize is how much of a message is sent at a time, in bytes.
 const (
 	maxQueued      = 64
 	maxQueuedBytes = 8 << 20
@@ -120,7 +120,8 @@ func (p *Participant) Backlog() map[uint64]int {
 }
 
 // drain sends messages until there have been none for as long as a server keeps an idle connection.
-// It closes the connection after a failed call: a partition may leave it dead for longer than a lease.
+// It closes the connection after a failed call: a partition may leave it dead for longer than a
+// lease.
 func (t *transport) drain(q *sendQueue) {
 	var conn *grpc.ClientConn
 	disconnect := func() {

@@ -8,11 +8,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// VoterSet chooses the nodes that vote beside the coordinator's own. A node is probed first: it votes
-// only if the coordinator can reach it.
+// VoterSet chooses the nodes that vote beside the coordinator's own. A node is probed first: it
+// votes only if the coordinator can reach it.
 type VoterSet struct {
-	// unprobed are nodes that have not been probed yet, probing counts probes under way, and failed the
-	// probes that failed in a row.
+	// unprobed are nodes that have not been probed yet, probing counts probes under way, and failed
+	// the probes that failed in a row.
 	unprobed        voterQueue
 	probing, failed int
 	// pause is the length of the last pause after too many failures.
@@ -21,8 +21,8 @@ type VoterSet struct {
 	reachable []quorum.Voter
 }
 
-// After maxFailedProbes failures in a row no node is probed for a while: first for a lease, then each
-// time for twice as long, up to maxProbePause. A firewall may be mended while the job runs.
+// After maxFailedProbes failures in a row no node is probed for a while: first for a lease, then
+// each time for twice as long, up to maxProbePause. A firewall may be mended while the job runs.
 const (
 	maxFailedProbes = 3
 	maxProbePause   = 10 * time.Minute
@@ -89,8 +89,8 @@ func (s *VoterSet) Names() (names []string) {
 	return names
 }
 
-// Others are the nodes that should vote now. With the coordinator's own their number is odd: an even
-// number of voters survives no more losses than the odd one below it.
+// Others are the nodes that should vote now. With the coordinator's own their number is odd: an
+// even number of voters survives no more losses than the odd one below it.
 func (s *VoterSet) Others() []quorum.Voter {
 	return s.reachable[:electorate(1+len(s.reachable))-1]
 }

@@ -66,8 +66,8 @@ func eventName(ev job.Event) string {
 	}
 }
 
-// Journal writes in a goroutine of its own. It ends with the first error: a journal with holes would
-// mislead. A nil Journal writes nothing.
+// Journal writes in a goroutine of its own. It ends with the first error: a journal with holes
+// would mislead. A nil Journal writes nothing.
 type Journal struct {
 	w     io.Writer
 	size  int

@@ -5,7 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// A frame is an entry or a snapshot with a header: its size and its checksum, four bytes each, little-endian.
+// A frame is an entry or a snapshot with a header: its size and its checksum, four bytes each,
+// little-endian.
 const frameHeader = 8
 
 // castagnoli computes its tables on first use: a job whose log is in memory needs none.

@@ -23,8 +23,8 @@ const (
 	slotTimeout        = 25 * time.Second
 )
 
-// HoldFunc holds a client that has sent its TLS hello until the handshake is worth its cost. waiting
-// counts the clients that wait. After an error the connection is closed without a word.
+// HoldFunc holds a client that has sent its TLS hello until the handshake is worth its cost.
+// waiting counts the clients that wait. After an error the connection is closed without a word.
 type HoldFunc func(ctx context.Context, waiting *atomic.Int64) error
 
 // handshakes limits concurrent TLS handshakes, so that each is quick: a thousand at once would all
@@ -40,7 +40,8 @@ type handshakes struct {
 	slots, voterSlots chan struct{}
 }
 
-// transportCredentials limits the handshakes of config; without TLS there are none. hold may be nil.
+// transportCredentials limits the handshakes of config; without TLS there are none. hold may be
+// nil.
 func transportCredentials(over context.Context, config *tls.Config, r *Refusals, hold HoldFunc) credentials.TransportCredentials {
 	if config == nil {
 		return insecure.NewCredentials()

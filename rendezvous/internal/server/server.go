@@ -39,7 +39,8 @@ type Server struct {
 	endHandshakes context.CancelFunc
 }
 
-// New returns a server without services. hold, which may be nil, delays clients before the handshake.
+// New returns a server without services. hold, which may be nil, delays clients before the
+// handshake.
 func New(config *tls.Config, warn func(error), hold HoldFunc) *Server {
 	over, end := context.WithCancel(context.Background())
 	s := &Server{Refusals: newRefusals(warn), endHandshakes: end}

@@ -73,7 +73,8 @@ if getattr(store, "libuvBackend", False) and hasattr(store, "queue_push"):  # 2.
     other.queue_push("queue", "2")
     assert popped == [b"1"] and other.queue_len("queue") == 1 and other.queue_pop("queue") == b"2"
 
-# What another rank has written is there as soon as it says so, in whatever order keys are read again.
+# What another rank has written is there as soon as it says so, in whatever order keys are read
+# again.
 if hasattr(store, "multi_get"):
     ids = [f"id{i}" for i in range(782)]
     readers = [client() for _ in range(4)]

@@ -37,7 +37,8 @@ type Machine struct {
 	// Load is the load average of one minute when the run began: how many other processes wanted a
 	// core.
 	Load float64 `json:"load"`
-	// Stolen is the part of the time of all cores, from 0 to 1, that the hypervisor gave to others during the run.
+	// Stolen is the part of the time of all cores, from 0 to 1, that the hypervisor gave to others
+	// during the run.
 	Stolen float64 `json:"stolen"`
 }
 

@@ -1,10 +1,13 @@
-// Release tags the commit that is checked out as a version, once everything agrees with that and every test has passed:
+// Release tags the commit that is checked out as a version, once everything agrees with that and
+// every test has passed:
 //
 //	go run ./release -version 1.2.0
 //
-// The tree is clean, the version is a next one of the last tag's, internal/wire/version/VERSION says it, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
-// what changed for Go programs (https://go.dev/doc/modules/version-numbers): what is taken from them needs a new major version, or before 1.0.0 a
-// new minor one. Then it runs .ci/run test-all, tags the commit, and makes dist/. Nothing leaves this machine.
+// The tree is clean, the version is a next one of the last tag's, internal/wire/version/VERSION
+// says it, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
+// what changed for Go programs (https://go.dev/doc/modules/version-numbers): what is taken from
+// them needs a new major version, or before 1.0.0 a new minor one. Then it runs .ci/run test-all,
+// tags the commit, and makes dist/. Nothing leaves this machine.
 package main
 
 import (

@@ -81,7 +81,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestFollows: previews come before their version, and before 1.0.0 a minor version may take things away.
+// TestFollows: previews come before their version, and before 1.0.0 a minor version may take things
+// away.
 func TestFollows(t *testing.T) {
 	for _, c := range []struct {
 		last, next      string

@@ -1,18 +1,19 @@
 # The fork server of golaunch imports modules once, and forks each rank from itself.
 #
 # It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard
-# input is a socket to golaunch, from which STUB reads this text. A message is its length in 4 bytes,
-# big-endian, and words that end in NUL. The server reports its imports. Each message to it is then an
-# order for one rank, and is answered with the pid, or with the reason why there is no rank.
+# input is a socket to golaunch, from which STUB reads this text. A message is its length in 4
+# bytes, big-endian, and words that end in NUL. The server reports its imports. Each message to it
+# is then an order for one rank, and is answered with the pid, or with the reason why there is no
+# rank.
 #
 # clone3 with CLONE_PARENT makes a rank a child of golaunch, as if golaunch had forked it. The rank
 # answers twice: with its pid while it is in this server's session, where golaunch finds even a rank
-# whose answer is lost; and, once golaunch has let it go on, when it has a session of its own and the
-# environment that marks it as the rank.
+# whose answer is lost; and, once golaunch has let it go on, when it has a session of its own and
+# the environment that marks it as the rank.
 #
-# Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two frames
-# are on the stack below a rank's program. golaunch joins the files to one text in a fixed order, so
-# they share their names.
+# Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two
+# frames are on the stack below a rank's program. golaunch joins the files to one text in a fixed
+# order, so they share their names.
 
 import _collections_abc
 import _socket

@@ -83,7 +83,8 @@ class SideEffects:
         name = self.name if own else frame.f_globals.get("__name__", "?")
         return "" if standard(frame) and not own or harmless(name) else name
 
-    # These hooks are called like the functions that they watch, so their parameters have the same names.
+    # These hooks are called like the functions that they watch, so their parameters have the same
+    # names.
 
     def created(self, path, dir_fd=None):
         path, module = os.fsdecode(path), self.maker()

@@ -1,4 +1,5 @@
-# Libraries read variables with these names when they are loaded. Variables sees what Python code reads.
+# Libraries read variables with these names when they are loaded. Variables sees what Python code
+# reads.
 READ_BY_LIBRARIES = (
     b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_", b"GOTO_", b"BLIS_", b"LC_", b"LANG",
     b"NUMEXPR_", b"VECLIB_", b"ATEN_", b"DNNL_", b"ONEDNN_", b"TZ", b"FSSPEC_", b"NUMBA_", b"TQDM_",

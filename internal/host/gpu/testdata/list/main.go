@@ -1,4 +1,5 @@
-// Command list is a program that uses the package and knows nothing of probes. Its argument is the deadline.
+// Command list is a program that uses the package and knows nothing of probes. Its argument is the
+// deadline.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command meter is a program that reads GPUs once for each line that it is sent. Its argument is the deadline.
+// Command meter is a program that reads GPUs once for each line that it is sent. Its argument is
+// the deadline.
 package main
 
 import (
