@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs golaunch on a machine with an NVIDIA GPU and torch, and writes down what it does there.
+"""Tests golaunch on a machine with an NVIDIA GPU and torch, and writes a report.
 
     python3 prove.py [--golaunch DIR] [--report FILE] [CHECK...]
 
-`make gpu` packs it with both builds of golaunch. Each check is a function below; it runs the real command and raises AssertionError with what it saw
-instead. Without names all of them run, within 15 minutes together, and the report says of each whether it passed, failed, or could not run here and why.
+`make gpu` packs it with both builds of golaunch. Each check is a function below: it runs the real
+command and raises AssertionError with what it saw instead. By default all checks run, within 15
+minutes together. For each check the report says whether it passed, failed or could not run, and
+why.
 """
 
 import argparse
@@ -29,30 +31,40 @@ class CannotRun(Exception):
 
 
 class Machine:
-    """Where golaunch is, and what a check has said of what it saw."""
+    """Where golaunch is, and what a check puts into the report."""
 
     def __init__(self, binaries, scratch, end):
         self.end = end
-        self.golaunch, self.linked, self.scratch = os.path.join(binaries, "golaunch"), os.path.join(binaries, "golaunch-cgo"), scratch
-        self.said = []
+        self.golaunch = os.path.join(binaries, "golaunch")
+        self.linked = os.path.join(binaries, "golaunch-cgo")
+        self.scratch = scratch
+        self.report = []
 
-    def say(self, text):
-        self.said.append(text.rstrip())
+    def note(self, text):
+        self.report.append(text.rstrip())
 
     def run(self, *command, code=0, limit=120, env=None, show=True, data=False):
-        """Runs a command to its end, and returns its output; code is the exit code that it must have, None for any."""
+        """Runs a command and returns its output: stdout if data, else both streams. The exit code
+        must be code, unless code is None."""
         began = time.monotonic()
         limit = max(1.0, min(limit, self.end - began))
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, cwd=self.scratch, env=dict(os.environ, **(env or {})))
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  timeout=limit, cwd=self.scratch,
+                                  env=dict(os.environ, **(env or {})))
         except subprocess.TimeoutExpired as late:
-            self.say(f"$ {' '.join(command)}   # not over after {limit:.0f} s\n{clip(((late.stdout or b'') + (late.stderr or b'')).decode(errors='replace'))}")
+            text = ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
+            self.note(f"$ {' '.join(command)}   # still running after {limit:.0f} s\n{clip(text)}")
             raise
         out = done.stdout.decode(errors="replace")
         text = done.stderr.decode(errors="replace") + out
         if show:
-            self.say(f"$ {' '.join(command)}   # exit code {done.returncode}, {time.monotonic() - began:.1f} s\n{clip(text)}")
-        assert code is None or done.returncode == code, f"{' '.join(command)} ended with {done.returncode}:\n{clip(text)}"
+            took = time.monotonic() - began
+            self.note(f"$ {' '.join(command)}   # exit code {done.returncode}, {took:.1f} s\n"
+                      + clip(text))
+        if code is not None and done.returncode != code:
+            raise AssertionError(f"{' '.join(command)}: exit code {done.returncode}, not {code}:\n"
+                                 + clip(text))
         return out if data else text
 
     def job(self, *args, **options):
@@ -75,16 +87,19 @@ def clip(text, lines=40):
 def smi(*fields):
     if shutil.which("nvidia-smi") is None:
         raise CannotRun("there is no nvidia-smi")
-    done = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, timeout=60, check=True)
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.decode().splitlines() if line.strip()]
+    query = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, stdout=subprocess.PIPE, timeout=60, check=True)
+    lines = [line for line in done.stdout.decode().splitlines() if line.strip()]
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     if not rows:
         raise CannotRun("nvidia-smi lists no GPU")
     return rows
 
 
 def torch_on_cuda():
-    done = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=300)
+    program = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, timeout=300)
     if done.returncode != 0:
         raise CannotRun(f"{sys.executable} has no torch")
     version, cuda, usable = done.stdout.decode().split()
@@ -94,34 +109,39 @@ def torch_on_cuda():
 
 
 def gpus(m):
-    """NVML's facts are nvidia-smi's, in both builds."""
-    want = {uuid: (int(memory), driver) for uuid, memory, driver in smi("uuid", "memory.total", "driver_version")}
+    """Both builds report the GPUs and the driver that nvidia-smi reports."""
+    want = dict(smi("uuid", "driver_version"))
+    driver = next(iter(want.values()))
     for binary in (m.golaunch, m.linked):
         plan = json.loads(m.run(binary, "plan", "--gpus-per-node", "auto", "--json", data=True))
-        assert {rank["gpu_uuid"] for rank in plan["ranks"]} == set(want), f"{binary} has other GPUs than nvidia-smi, {sorted(want)}"
+        got = sorted(rank["gpu_uuid"] for rank in plan["ranks"])
+        assert got == sorted(want), f"{binary} has the GPUs {got}, nvidia-smi {sorted(want)}"
         versions = json.loads(m.run(binary, "doctor", "--json", code=None, data=True))["versions"]
-        assert versions["driver"] == next(iter(want.values()))[1], f"the driver is {versions['driver']}"
+        got = versions["driver"]
+        assert got == driver, f"{binary} has the driver {got}, nvidia-smi {driver}"
 
 
 def visibility(m):
-    """A rank sees the GPU that is its own, by --gpu-visibility and by UUID."""
+    """A rank sees its own GPU, with --gpu-visibility and by UUID."""
     uuid = smi("uuid")[0][0]
-    shown = "import os; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['GOLAUNCH_GPU_UUID'])"
+    shown = ("import os; "
+             "print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['GOLAUNCH_GPU_UUID'])")
     for how in ("job", "own"):
-        out = m.job("--gpus-per-node", "1", "--gpu-visibility", how, "--", sys.executable, "-c", shown)
+        out = m.job("--gpus-per-node", "1", "--gpu-visibility", how, "--",
+                    sys.executable, "-c", shown)
         assert uuid in out and re.search(r"sees (0|GPU-\S+) ", out), out
     out = m.job("--gpu-ids", uuid, "--", sys.executable, "-c", shown)
     assert uuid in out, out
 
 
 def doctor(m):
-    """This machine is fine, or what is wrong with it is named; XIDs can be read from the kernel's log or that is said."""
+    """doctor names what is wrong with this machine, and what it could not check."""
     out = m.job("doctor", code=None)
     assert "panic" not in out
 
 
 def nccl(m):
-    """libnccl is found, and an all-reduce through purego is timed."""
+    """golaunch finds libnccl and times an all-reduce through purego."""
     smi("uuid")
     out = m.job("doctor", "--fabric", "--gpus-per-node", "1", code=None)
     assert "fabric-nccl" not in out and "over NCCL:" in out, out
@@ -142,67 +162,74 @@ dist.destroy_process_group()
 
 
 def torch_nccl(m):
-    """One rank with torch's NCCL on the GPU."""
-    m.say(torch_on_cuda())
-    out = m.job("--gpus-per-node", "1", "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "nccl"})
+    """One rank uses torch's NCCL on the GPU."""
+    m.note(torch_on_cuda())
+    out = m.job("--gpus-per-node", "1", "--", sys.executable, m.write("allreduce.py", ALLREDUCE),
+                env={"BACKEND": "nccl"})
     assert "sum 1 " in out, out
 
 
 def torch_gloo(m):
-    """Two ranks that share the GPU, with gloo."""
+    """Two ranks share the GPU, with gloo."""
     torch_on_cuda()
-    out = m.job("--procs-per-node", "2", "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "gloo"})
+    out = m.job("--procs-per-node", "2", "--", sys.executable, m.write("allreduce.py", ALLREDUCE),
+                env={"BACKEND": "gloo"})
     assert out.count("sum 3 ") == 2, out
 
 
 def restart(m):
-    """DDP on the GPU is killed in the middle, starts again, and goes on from its checkpoint."""
+    """A killed DDP job starts again and continues from its checkpoint."""
     torch_on_cuda()
     checkpoint = os.path.join(m.scratch, "ddp.pt")
-    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "100ms", "--", sys.executable, os.path.join(HERE, "train.py"), "--steps", "60",
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "100ms", "--",
+                sys.executable, os.path.join(HERE, "train.py"), "--steps", "60",
                 "--checkpoint", checkpoint, "--die-at", "35", "--die-rank", "0", limit=300)
     assert "attempt 1: resumed at step 30" in out, out
 
 
 def memory(m):
-    """The memory of a rank that was killed is free before the next attempt."""
+    """The memory of a killed rank is free before the next attempt."""
     torch_on_cuda()
     program = m.write("hold.py", """
 import os, signal, torch
 free, total = torch.cuda.mem_get_info()
-print("free", free >> 20, "of", total >> 20, "MiB in attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print("free", free >> 20, "of", total >> 20, "MiB in attempt", attempt, flush=True)
 x = torch.empty(int(free * 0.8), dtype=torch.uint8, device="cuda").zero_()
 torch.cuda.synchronize()
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+if attempt == "0":
     os.kill(os.getpid(), signal.SIGKILL)
 """)
-    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "0s", "--", sys.executable, program, limit=300)
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "0s", "--",
+                sys.executable, program, limit=300)
     before, after = (int(n) for n in re.findall(r"free (\d+) of", out))
-    assert after > 0.95 * before, f"{before} MiB were free, and then {after}"
+    assert after > 0.95 * before, f"{before} MiB were free in attempt 0, {after} in attempt 1"
 
 
 def preload(m):
-    """A rank that was forked from a process with torch uses CUDA as any other."""
+    """A rank that was forked from a process with torch uses CUDA like any other."""
     torch_on_cuda()
     for how in ("none", "torch"):
         args = ["--preload", how] + (["--preload-strict"] if how != "none" else [])
-        out = m.job("--gpus-per-node", "1", *args, "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "nccl"}, limit=300)
+        out = m.job("--gpus-per-node", "1", *args, "--", sys.executable,
+                    m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "nccl"}, limit=300)
         assert "sum 1 " in out, out
 
 
 def stuck(m):
-    """A kernel that does not end is a hang: the rank is stopped, and the evidence says where Python stood."""
+    """A kernel that does not end is reported as a hang, and its rank is stopped."""
     torch_on_cuda()
     program = m.write("stuck.py", """
 import torch
 torch.cuda._sleep(1 << 62)
 torch.cuda.synchronize()
 """)
-    m.job("--gpus-per-node", "1", "--hang-timeout", "30s", "--max-restarts", "0", "--grace", "5s", "--", sys.executable, program, code=124, limit=300)
+    m.job("--gpus-per-node", "1", "--hang-timeout", "30s", "--max-restarts", "0", "--grace", "5s",
+          "--", sys.executable, program, code=124, limit=300)
 
 
 def xid(m):
-    """A kernel that faults is told as the GPU's error, with the Xid where this user may read the kernel's log."""
+    """A failed assertion in a kernel is reported as the GPU's, by the job and by explain."""
     torch_on_cuda()
     program = m.write("fault.py", """
 import torch
@@ -210,16 +237,20 @@ x = torch.zeros(4, device="cuda")
 print(x[torch.tensor([1 << 40], device="cuda")], flush=True)
 """)
     logs = os.path.join(m.scratch, "logs")
-    out = m.job("--gpus-per-node", "1", "--max-restarts", "0", "--log-dir", logs, "--", sys.executable, program, code=None, limit=300)
-    assert "succeeded" not in out, out
-    assert re.search(r"gpu|xid|cuda", m.job("explain", logs, code=None), re.IGNORECASE), "the failure is not told as the GPU's"
-    bundles = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name.endswith((".tar.gz", ".tgz"))]
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "0", "--log-dir", logs, "--",
+                sys.executable, program, code=1, limit=300)
+    assert "device-assert" in out, "the job's report does not name the cause device-assert"
+    out = m.job("explain", logs)
+    assert "device-assert" in out, "golaunch explain does not name the cause device-assert"
+    bundles = [os.path.join(at, name) for at, _, names in os.walk(logs)
+               for name in names if name.endswith((".tar.gz", ".tgz"))]
     assert bundles, f"there is no bundle below {logs}"
-    assert "node/nvidia-smi.txt" in m.run("tar", "tzf", bundles[0]), "the bundle has no output of nvidia-smi"
+    files = m.run("tar", "tzf", bundles[0])
+    assert "node/nvidia-smi.txt" in files, "the bundle has no output of nvidia-smi"
 
 
 def top(m):
-    """The monitor has the GPU's use, memory and power of a running rank."""
+    """The monitor shows the GPU's use, memory and power of a running rank."""
     torch_on_cuda()
     program = m.write("busy.py", """
 import time, torch
@@ -229,34 +260,39 @@ while time.time() < end:
     x = (x @ x).clamp(-1, 1)
     torch.cuda.synchronize()
 """)
-    job = subprocess.Popen([m.golaunch, "--gpus-per-node", "1", "--job-id", "busy", "--", sys.executable, program], cwd=m.scratch, start_new_session=True,
+    command = [m.golaunch, "--gpus-per-node", "1", "--job-id", "busy", "--",
+               sys.executable, program]
+    job = subprocess.Popen(command, cwd=m.scratch, start_new_session=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(20):
             time.sleep(1)
             shown = m.job("top", "busy", "--once", code=None, show=False)
             if re.search(r"\d+W", shown) and re.search(r"\d+%", shown):
-                m.say(shown)
+                m.note(shown)
                 return
-        raise AssertionError(shown)
+        raise AssertionError("golaunch top shows no power or no use after 20 s:\n" + shown)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGTERM)
         job.wait(60)
 
 
-CHECKS = [gpus, visibility, doctor, nccl, torch_nccl, torch_gloo, restart, memory, preload, stuck, xid, top]
+CHECKS = [gpus, visibility, doctor, nccl, torch_nccl, torch_gloo, restart, memory, preload, stuck,
+          xid, top]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golaunch", default=HERE, help="directory of golaunch and golaunch-cgo")
-    parser.add_argument("--report", default="gpu.md")
-    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(c.__name__ for c in CHECKS))
+    parser.add_argument("--report", default="gpu.md", help="file to write (gpu.md)")
+    names = [check.__name__ for check in CHECKS]
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(names))
     args = parser.parse_args()
-    unknown = set(args.checks) - {c.__name__ for c in CHECKS}
+    unknown = set(args.checks) - set(names)
     if unknown:
-        parser.error(f"there is no check {', '.join(sorted(unknown))}: {', '.join(c.__name__ for c in CHECKS)}")
+        parser.error(f"there is no check {', '.join(sorted(unknown))}: {', '.join(names)}")
     rows, details, failed, stopped = [], [], 0, False
     end = time.monotonic() + 15 * 60
     for check in CHECKS:
@@ -272,18 +308,26 @@ def main():
                 result, stopped = "stopped by ^C", True
             except CannotRun as reason:
                 result = f"could not run: {str(reason).splitlines()[0]}"
-            except Exception as error:  # whatever it is, the other checks and the report go on
+            except Exception as error:  # the other checks and the report go on
                 result, failed = "**failed**", failed + 1
-                m.say("".join(traceback.format_exception_only(type(error), error)))
+                m.note("".join(traceback.format_exception_only(type(error), error)))
         took = time.monotonic() - began
         print(f"{check.__name__}: {result} ({took:.1f} s)", flush=True)
         rows.append(f"| `{check.__name__}` | {check.__doc__} | {result} | {took:.1f} |")
-        details.append(f"## {check.__name__}\n\n{check.__doc__}\n\n```\n" + "\n\n".join(m.said or ["nothing was run"]) + "\n```\n")
-    version = subprocess.run([os.path.join(args.golaunch, "golaunch"), "version"], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
-    devices = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE).stdout.decode().strip() if shutil.which("nvidia-smi") else "no NVIDIA driver"
+        details.append(f"## {check.__name__}\n\n{check.__doc__}\n\n```\n"
+                       + "\n\n".join(m.report or ["nothing was run"]) + "\n```\n")
+    version = subprocess.run([os.path.join(args.golaunch, "golaunch"), "version"],
+                             stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+    devices = "no NVIDIA driver"
+    if shutil.which("nvidia-smi"):
+        listing = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE).stdout
+        devices = listing.decode().strip()
     with open(args.report, "w") as f:
-        f.write(f"# golaunch on a GPU\n\n{version}, {time.strftime('%Y-%m-%d', time.gmtime())}, {platform.platform()}, Python {platform.python_version()}:\n\n    "
-                + devices.replace("\n", "\n    ") + "\n\n| check | | result | seconds |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n\n" + "\n".join(details))
+        f.write(f"# golaunch on a GPU\n\n{version}, {time.strftime('%Y-%m-%d', time.gmtime())}, "
+                f"{platform.platform()}, Python {platform.python_version()}:\n\n    "
+                + devices.replace("\n", "\n    ")
+                + "\n\n| check | | result | seconds |\n| --- | --- | --- | --- |\n"
+                + "\n".join(rows) + "\n\n" + "\n".join(details))
     print(f"the report is in {args.report}")
     return 128 + signal.SIGINT if stopped else 1 if failed else 0
 

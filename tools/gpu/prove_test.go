@@ -1,4 +1,4 @@
-// Package gpu tries the program that tries golaunch on a GPU.
+// Package gpu tests prove.py, which tests golaunch on a GPU.
 package gpu
 
 import (
@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestProve: what can run on this machine passes, and of what cannot the report says why.
+// TestProve: the checks that can run on this machine pass. For the others the report says why they
+// could not run.
 func TestProve(t *testing.T) {
 	dir := t.TempDir()
 	for name, cgo := range map[string]string{"golaunch": "0", "golaunch-cgo": "1"} {
