@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -77,5 +78,39 @@ func TestContributingShowsTheRooms(t *testing.T) {
 		if !strings.Contains(string(text), "\n| `"+room+"`") {
 			t.Errorf("the layout does not show %s", room)
 		}
+	}
+}
+
+// TestContributingFindsDecisions checks that each file that CONTRIBUTING.md names for a decision
+// declares the functions that follow its name.
+func TestContributingFindsDecisions(t *testing.T) {
+	text, err := os.ReadFile(path.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Where things are decided\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	file, checked := "", 0
+	for i, name := range strings.Split(table, "`") {
+		if i%2 == 0 { // text between the names
+			continue
+		}
+		if strings.HasSuffix(name, ".go") {
+			file = name
+			continue
+		}
+		source, err := os.ReadFile(path.Join(root, file))
+		if err != nil {
+			t.Errorf("CONTRIBUTING.md names a file that does not exist: %v", err)
+			continue
+		}
+		declaration := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `\(`)
+		if !declaration.Match(source) {
+			t.Errorf("CONTRIBUTING.md says that %s decides something in %s, which declares no such function", name, file)
+		}
+		checked++
+	}
+	if checked < 16 {
+		t.Errorf("found %d decisions in CONTRIBUTING.md, want at least 16", checked)
 	}
 }
