@@ -51,7 +51,7 @@ func (a *attempt) exited(b placement.Bundle, exit report.Exit, at time.Time, liv
 	a.exits.mu.Lock()
 	defer a.exits.mu.Unlock()
 	// 100,000 ranks that fail alike would send the coordinator a gigabyte of the same evidence.
-	if !exit.OK() && !a.order.OwnRules && a.exits.twins.Known(e.Evidence(), e.At) {
+	if !exit.OK() && !a.order.OwnRules && a.exits.twins.Known(e.Failure(b.GPU)) {
 		e.Alike, e.Kernel, e.Tail, e.Traceback = true, "", "", ""
 	}
 	a.report(e)

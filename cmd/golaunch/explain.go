@@ -60,6 +60,8 @@ type explanation struct {
 	// judged now.
 	Decided bool    `json:"decided"`
 	Ranks   []group `json:"ranks"`
+	// Run is the newest run's directory in one that has several.
+	Run string `json:"run,omitempty"`
 
 	at    time.Time
 	words string
@@ -112,7 +114,7 @@ func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
 		Cause: j.Cause, Title: j.Title, Action: string(j.Action), Quote: j.Quote, File: j.File, Node: j.Node, Victim: j.Victim,
-		Remedy: j.Remedy, Decided: j.Decided, at: j.At, words: j.Words,
+		Remedy: j.Remedy, Decided: j.Decided, Run: j.Run, at: j.At, words: j.Words,
 	}
 	if j.File != "" {
 		e.Line = j.Line
@@ -141,7 +143,12 @@ func newExplanation(judged []postmortem.Judged) explanation {
 // print writes the explanation. Text from logs and file names is escaped, since it may hold
 // terminal sequences.
 func (e explanation) print(w io.Writer) {
-	e.Quote, e.Title, e.File, e.Node = console.Visible(e.Quote), console.Visible(e.Title), console.Visible(e.File), console.Visible(e.Node)
+	for _, text := range []*string{&e.Quote, &e.Title, &e.File, &e.Node, &e.Run} {
+		*text = console.Visible(*text)
+	}
+	if e.Run != "" {
+		fmt.Fprintf(w, "run     %s\n", e.Run)
+	}
 	fmt.Fprintf(w, "cause   %s: %s\n", e.Cause, cmp.Or(e.Quote, e.Title))
 	if e.Quote != "" {
 		fmt.Fprintf(w, "means   %s\n", e.Title)

@@ -23,13 +23,12 @@ const (
 type Source string
 
 // The parts of the evidence, as [Verdict].From names them: the exit, the rank's last lines, its
-// traceback, the kernel's log and a check of the node.
+// traceback and the kernel's log.
 const (
 	FromExit      Source = "exit"
 	FromTail      Source = "tail"
 	FromTraceback Source = "traceback"
 	FromKernel    Source = "kernel"
-	FromHealth    Source = "health"
 )
 
 // Verdict is what a failure means. It is zero where the job ended before anything could fail.

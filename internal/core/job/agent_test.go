@@ -113,7 +113,7 @@ func (w *world) live(a *agent) error {
 			e.Tail = w.words()
 		}
 		w.truth.exited(e)
-		if e.Alike = !e.Exit.OK() && r.twins.Known(e.Evidence(), e.At); e.Alike {
+		if e.Alike = !e.Exit.OK() && r.twins.Known(e.Failure(nil)); e.Alike {
 			e.Tail = ""
 		}
 		r.alive = slices.Delete(r.alive, i, i+1)

@@ -100,7 +100,7 @@ func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
 // recur counts a failure, and returns what it means if it is not the first of its kind.
 func (v *verdicts) recur(f report.Failure, rules string) report.Verdict {
 	var means report.Verdict
-	v.recurrence, means = v.recurrence.Next(evidence(f), v.parsed(rules)...)
+	v.recurrence, means = v.recurrence.Next(f, v.parsed(rules)...)
 	return means
 }
 
@@ -115,7 +115,7 @@ func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
 	case f.Rank < 0:
 		return verdict.NodeLost
 	}
-	return verdict.Judge(evidence(f), v.parsed(rules)...)
+	return verdict.Judge(f, v.parsed(rules)...)
 }
 
 // parsed are the user's own rules. They were checked when the job was submitted.
@@ -144,32 +144,23 @@ func (u *unit) failure() report.Failure {
 // is zero if the step reported none, or one that does not bear on what an attempt failed of.
 func (s *State) Judged() report.Verdict { return s.step.judged }
 
-// Evidence is what is known of a rank that ended.
-func (e Exited) Evidence() verdict.Evidence { return evidence(failure(e, placement.Bundle{})) }
-
-func evidence(f report.Failure) verdict.Evidence {
-	return verdict.Evidence{
-		Exit: f.Exit, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt,
-		Lived: f.Lived, Step: f.Step,
-	}
-}
-
 // gpuOf is the GPU of a rank as reports name it; nil for a CPU rank.
-func gpuOf(b placement.Bundle) *report.GPU {
-	if b.GPU == nil {
+func gpuOf(gpu *placement.GPU) *report.GPU {
+	if gpu == nil {
 		return nil
 	}
-	return &report.GPU{Index: b.GPU.Index, UUID: b.GPU.UUID}
+	return &report.GPU{Index: gpu.Index, UUID: gpu.UUID}
 }
 
-func failure(ev Exited, b placement.Bundle) report.Failure {
-	gpu := ""
-	if b.GPU != nil {
-		gpu = fmt.Sprintf(" (gpu %d)", b.GPU.Index)
+// Failure is the end of a rank with that GPU, nil for none, as the failure that it is.
+func (ev Exited) Failure(gpu *placement.GPU) report.Failure {
+	on := ""
+	if gpu != nil {
+		on = fmt.Sprintf(" (gpu %d)", gpu.Index)
 	}
 	return report.Failure{
-		Node: ev.Node, Rank: ev.Rank, GPU: gpuOf(b), Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
-		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
+		Node: ev.Node, Rank: ev.Rank, GPU: gpuOf(gpu), Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
+		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, on, ev.Exit),
 		Tail: ev.Tail, Traceback: ev.Traceback, Kernel: ev.Kernel,
 	}
 }
@@ -369,15 +360,9 @@ const (
 	causeTimeLimit = "time-limit"
 )
 
-// deserted is the verdict on the echo of another failure before which a rank had exited 0: the peer
-// that the others lost ended well, but too soon. It is false if no rank had.
-func (u *unit) deserted() (report.Verdict, bool) {
-	f, e := u.cause, u.early
-	if !f.Verdict.Victim || e == nil || !e.at.Before(f.At) {
-		return report.Verdict{}, false
-	}
-	return verdict.EarlyExit(e.rank, e.node, e.more, f.At.Sub(e.at)), true
-}
+// deserted is the verdict on the echo of another failure before which a rank had exited 0, if one
+// had.
+func (u *unit) deserted() (report.Verdict, bool) { return u.early.Explains(u.cause.Failure) }
 
 // bundle finds a rank in a group, whose ranks are consecutive.
 func bundle(g placement.Group, rank int) (placement.Bundle, bool) {

@@ -100,7 +100,7 @@ func (s *State) hang(u *unit) report.Failure {
 	first := slices.Min(slices.Collect(maps.Keys(late)))
 	for _, sl := range s.plan.slots {
 		if b, ok := bundle(sl.Group, first); ok {
-			f.Node, f.Rank, f.GPU = sl.Node.Name, first, gpuOf(b)
+			f.Node, f.Rank, f.GPU = sl.Node.Name, first, gpuOf(b.GPU)
 		}
 	}
 	return f

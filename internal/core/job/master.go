@@ -137,7 +137,7 @@ func (s *State) prepared(ev Prepared) string {
 func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
-	f := s.fault(failure(first, sl.Bundles[0])).Failure
+	f := s.fault(first.Failure(sl.Bundles[0].GPU)).Failure
 	why := "job failed: " + also(f.Why, "a restart would not help")
 	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: why, Cause: &f})
 }

@@ -129,7 +129,7 @@ func (s *State) exited(ev Exited) string {
 	case u.phase != Running || s.decided():
 		return s.exitedLate(u, b, ev)
 	case !ev.Exit.OK():
-		f := s.fault(failure(ev, b))
+		f := s.fault(ev.Failure(b.GPU))
 		s.step.judge(f.Verdict)
 		if u.excuses(ev) {
 			return also(f.Why+" after the notice", s.vacate(u, *u.notice.departure))
@@ -151,9 +151,9 @@ func (s *State) exited(ev Exited) string {
 // exitedLate takes note of a rank that ends while its attempt is being stopped.
 func (s *State) exitedLate(u *unit, b placement.Bundle, ev Exited) string {
 	if !ev.Exit.OK() {
-		return s.blame(u, failure(ev, b), ev)
+		return s.blame(u, ev.Failure(b.GPU), ev)
 	}
-	if u.early != nil && !ev.At.Before(u.early.at) {
+	if u.early != nil && !ev.At.Before(u.early.At) {
 		return s.step.ignore()
 	}
 	u.exitEarly(ev)

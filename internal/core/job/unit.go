@@ -1,8 +1,7 @@
 package job
 
 import (
-	"time"
-
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -55,7 +54,7 @@ type unit struct {
 	cause   *fault
 	failing bool
 	// early is the first rank that exited 0 in the newest attempt while others ran, or nil.
-	early  *early
+	early  *verdict.Early
 	notice notice
 }
 
@@ -85,14 +84,6 @@ type member struct {
 	// many ranks stand still.
 	stalled *Stalled
 	idle    int
-}
-
-// early is a rank that exited 0 while others of its attempt ran; more is how many others did after
-// it.
-type early struct {
-	rank, more int
-	node       string
-	at         time.Time
 }
 
 // adopt divides a new placement into units.
@@ -206,16 +197,7 @@ func (u *unit) notify(d departure)      { u.notice.departure = &d }
 
 // exitEarly notes that a rank exited 0 while others run. Another node may have reported a later
 // failure before.
-func (u *unit) exitEarly(ev Exited) {
-	switch e := u.early; {
-	case e == nil:
-		u.early = &early{ev.Rank, 0, ev.Node, ev.At}
-	case ev.At.Before(e.at):
-		u.early = &early{ev.Rank, e.more + 1, ev.Node, ev.At}
-	default:
-		e.more++
-	}
-}
+func (u *unit) exitEarly(ev Exited) { u.early = u.early.And(ev.Rank, ev.Node, ev.At) }
 
 // stalls notes that a member's ranks stand still.
 func (u *unit) stalls(m *member, ev Stalled) {

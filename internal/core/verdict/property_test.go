@@ -22,14 +22,14 @@ var failures = []string{
 	"%[3]s terminate called, <object at %[4]s>\n",
 }
 
-func draw(t *rapid.T, template string) Evidence {
+func draw(t *rapid.T, template string) report.Failure {
 	var n [3]int
 	for i := range n {
 		n[i] = rapid.IntRange(0, 99_999_999).Draw(t, "number")
 	}
 	at := rapid.SampledFrom([]string{"20:27:21.426415540", "07:00:00", "2026-01-02T03:04:05Z", "2026-11-21 10:00:00,123"}).Draw(t, "time")
 	tail, _, _ := strings.Cut(fmt.Sprintf(template, n[0]%100, n[1], at, fmt.Sprintf("0x%x", rapid.Uint64().Draw(t, "address")), n[2]), "%!(EXTRA")
-	return Evidence{Exit: report.Exit{Code: 1}, Tail: tail, Rank: n[0] % 100, Node: fmt.Sprintf("node-%d", n[0]%100), Attempt: n[1] % 9}
+	return report.Failure{Exit: report.Exit{Code: 1}, Tail: tail, Rank: n[0] % 100, Node: fmt.Sprintf("node-%d", n[0]%100), Attempt: n[1] % 9}
 }
 
 func TestSignatureIsTheFailures(t *testing.T) {
@@ -49,7 +49,7 @@ func TestSignatureIsTheFailures(t *testing.T) {
 
 func TestSignatureKnowsThePlace(t *testing.T) {
 	at := func(place string) string {
-		return Signature(Evidence{Exit: report.Exit{Code: 1}, Tail: "Traceback (most recent call last):\n  File \"/a/" + place + ", in f\nKeyError: 'x'\n"})
+		return Signature(report.Failure{Exit: report.Exit{Code: 1}, Tail: "Traceback (most recent call last):\n  File \"/a/" + place + ", in f\nKeyError: 'x'\n"})
 	}
 	if at(`t.py", line 3`) == at(`t.py", line 4`) || at(`t.py", line 3`) == at(`u.py", line 3`) {
 		t.Error("another line, and another file, have the same signature")
@@ -66,7 +66,7 @@ func FuzzJudge(f *testing.F) {
 	}
 	f.Add(134, 6, thrown+" 'x'\n  what():  y", traceback+"KeyError: 1\n\n"+during+"\n\n"+traceback, "NVRM: Xid (PCI:0): 79")
 	f.Fuzz(func(t *testing.T, code, signal int, tail, trace, kernel string) {
-		e := Evidence{Exit: report.Exit{Code: code, Signal: signal}, Tail: tail, Traceback: trace, Kernel: kernel}
+		e := report.Failure{Exit: report.Exit{Code: code, Signal: signal}, Tail: tail, Traceback: trace, Kernel: kernel}
 		v := Judge(e)
 		if e.Exit == (report.Exit{}) {
 			if v != (report.Verdict{}) {
@@ -102,6 +102,6 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%+v", r)
 			}
 		}
-		Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: data}, rules...)
+		Judge(report.Failure{Exit: report.Exit{Code: 1}, Tail: data}, rules...)
 	})
 }

@@ -22,7 +22,7 @@ import (
 const python = "/usr/bin/python3"
 
 // fail runs a program that is to fail and returns what it left behind.
-func fail(t *testing.T, command string, args ...string) Evidence {
+func fail(t *testing.T, command string, args ...string) report.Failure {
 	t.Helper()
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), command, args...)
@@ -34,7 +34,7 @@ func fail(t *testing.T, command string, args ...string) Evidence {
 	if !ok {
 		t.Fatalf("%s %v: %v\n%s", command, args, err, stderr.String())
 	}
-	e := Evidence{Exit: report.Exit{Code: exit.ExitCode()}, Tail: stderr.String()}
+	e := report.Failure{Exit: report.Exit{Code: exit.ExitCode()}, Tail: stderr.String()}
 	if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
 		e.Exit = report.Exit{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
 	}
@@ -131,7 +131,7 @@ func TestRealEcho(t *testing.T) {
 		t.Skipf("torch is not installed: %v", err)
 	}
 	file, store := script(t, pair), filepath.Join(t.TempDir(), "store")
-	var left [2]Evidence
+	var left [2]report.Failure
 	var ranks sync.WaitGroup
 	for rank := range left {
 		ranks.Go(func() {

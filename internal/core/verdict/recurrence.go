@@ -34,32 +34,32 @@ type Recurrence struct {
 // Restart instead of Stop if the attempt made progress before the first two. These neither count
 // nor end a row: a failure of a node or of anything else outside the job, the echo of another
 // failure, and an unrecognized failure that says nothing on stderr and did not come at once.
-func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, report.Verdict) {
-	v := Judge(e, own...)
-	silent := v.Cause == Unknown && e.lastWords() == ""
-	if v.Cause == "" || silent && (e.Lived <= 0 || e.Lived >= Brief) || v.Victim || v.Action == report.ActionReplace || v.Action == report.ActionWait {
+func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verdict) {
+	v := Judge(f, own...)
+	silent := v.Cause == Unknown && lastWords(f) == ""
+	if v.Cause == "" || silent && (f.Lived <= 0 || f.Lived >= Brief) || v.Victim || v.Action == report.ActionReplace || v.Action == report.ActionWait {
 		return r, v
 	}
-	sig := Signature(e, own...)
-	if sig != r.Signature || r.further(e) {
+	sig := Signature(f, own...)
+	if sig != r.Signature || r.further(f) {
 		r = Recurrence{Signature: sig}
 	}
 	r.Count++
-	r.Step = max(r.Step, e.Step)
+	r.Step = max(r.Step, f.Step)
 	switch {
 	case r.Count >= Repeats && v.Action == report.ActionRestart:
 		v.Action = report.ActionStop
 		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress: a restart does not mend it; %s", r.Count, v.Remedy)
-	case r.Count < Repeats && v.Action == report.ActionStop && e.Lived >= Progress && v.Cause != Quit:
+	case r.Count < Repeats && v.Action == report.ActionStop && f.Lived >= Progress && v.Cause != Quit:
 		v.Action = report.ActionRestart
 	}
 	return r, v
 }
 
 // further says whether the attempt got beyond the point where the one before failed.
-func (r Recurrence) further(e Evidence) bool {
-	if e.Step > 0 {
-		return e.Step > r.Step
+func (r Recurrence) further(f report.Failure) bool {
+	if f.Step > 0 {
+		return f.Step > r.Step
 	}
-	return e.Lived >= Progress
+	return f.Lived >= Progress
 }

@@ -102,7 +102,7 @@ func TestEveryRuleHasARealSample(t *testing.T) {
 func TestSamplesAreJudged(t *testing.T) {
 	for _, s := range samples {
 		for _, tail := range []string{s.line, "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n    f()\n" + s.line + "\n"} {
-			v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: "step 1\nstep 2\n" + tail})
+			v := Judge(report.Failure{Exit: report.Exit{Code: 1}, Tail: "step 1\nstep 2\n" + tail})
 			if v.Cause != s.cause {
 				t.Errorf("%q is %s, want %s", tail, v.Cause, s.cause)
 			}
@@ -110,7 +110,7 @@ func TestSamplesAreJudged(t *testing.T) {
 				t.Errorf("%s: quote %q", s.cause, v.Quote)
 			}
 		}
-		if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: s.miss}); v.Cause == s.cause {
+		if v := Judge(report.Failure{Exit: report.Exit{Code: 1}, Tail: s.miss}); v.Cause == s.cause {
 			t.Errorf("%q is %s", s.miss, v.Cause)
 		}
 	}

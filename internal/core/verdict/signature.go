@@ -30,22 +30,22 @@ const (
 // deciding line without what differs between ranks, nodes and attempts. For an unrecognized
 // failure, it uses how the program exited and its last line instead. Two failures with the same
 // signature count as the same.
-func Signature(e Evidence, own ...Rule) string {
-	v := Judge(e, own...)
-	line := e.line(v)
+func Signature(f report.Failure, own ...Rule) string {
+	v := Judge(f, own...)
+	line := wholeLine(f, v)
 	if v.Cause == Unknown {
-		v.Cause, line = fmt.Sprintf("%s %d %d", v.Cause, e.Exit.Code, e.Exit.Signal), e.lastWords()
+		v.Cause, line = fmt.Sprintf("%s %d %d", v.Cause, f.Exit.Code, f.Exit.Signal), lastWords(f)
 	}
-	if e.Node != "" {
-		line = strings.ReplaceAll(line, e.Node, "#")
+	if f.Node != "" {
+		line = strings.ReplaceAll(line, f.Node, "#")
 	}
-	sig := v.Cause + " " + place(e) + " " + unmarked(varying().ReplaceAllString(line, "#"))
+	sig := v.Cause + " " + place(f) + " " + unmarked(varying().ReplaceAllString(line, "#"))
 	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
 }
 
 // lastWords returns the last line that may be about a failure. Routine log lines are not.
-func (e Evidence) lastWords() string {
-	lines := strings.Split(e.Tail, "\n")
+func lastWords(f report.Failure) string {
+	lines := strings.Split(f.Tail, "\n")
 	for _, line := range slices.Backward(lines) {
 		line = strings.TrimSpace(line)
 		if line = line[:min(len(line), maxLine)]; line != "" && !routine().MatchString(line) {
@@ -61,10 +61,10 @@ var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })
 
-// line returns the whole deciding line, because the numbers in it decide where a quote is cut. It
+// wholeLine returns the whole deciding line, because the numbers in it decide where a quote is cut. It
 // returns only the beginning of a very long line.
-func (e Evidence) line(v report.Verdict) string {
-	from := map[report.Source]string{report.FromTail: e.Tail, report.FromTraceback: e.Traceback, report.FromKernel: e.Kernel}
+func wholeLine(f report.Failure, v report.Verdict) string {
+	from := map[report.Source]string{report.FromTail: f.Tail, report.FromTraceback: f.Traceback, report.FromKernel: f.Kernel}
 	body, ok := from[v.From]
 	if !ok {
 		return v.Quote
@@ -80,8 +80,8 @@ func (e Evidence) line(v report.Verdict) string {
 
 // place returns the innermost frame of the last traceback, such as train.py:12:step. Its folder may
 // differ between nodes.
-func place(e Evidence) string {
-	for _, t := range []text{read(report.FromTraceback, e.Traceback), read(report.FromTail, e.Tail)} {
+func place(f report.Failure) string {
+	for _, t := range []text{read(report.FromTraceback, f.Traceback), read(report.FromTail, f.Tail)} {
 		begin := strings.LastIndex(t.body, heading)
 		if begin < 0 {
 			continue

@@ -1,6 +1,10 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
+)
 
 // Twins knows the failures of a node whose evidence was reported, so that ranks that fail in the
 // same way need not report theirs. If a gang fails as a whole, each rank has a traceback, and all
@@ -8,40 +12,35 @@ import "time"
 type Twins struct {
 	// only is the first failure. People wait for it, so its signature is not computed before there
 	// is another one.
-	only *failed
+	only *report.Failure
 	// ended has the end of the first failure with each signature.
 	ended map[string]time.Time
 }
 
-type failed struct {
-	Evidence
-	at time.Time
-}
-
-// Known says that evidence shows no more, by the built-in rules, than an earlier failure that is
-// known. Otherwise the failure is known from now on.
-func (t *Twins) Known(e Evidence, at time.Time) bool {
+// Known says that a failure shows no more, by the built-in rules, than an earlier one that is known.
+// Otherwise the failure is known from now on.
+func (t *Twins) Known(f report.Failure) bool {
 	if t.only == nil {
-		t.only = &failed{e, at}
+		t.only = &f
 		return false
 	}
 	if t.ended == nil {
-		t.ended = map[string]time.Time{signed(t.only.Evidence): t.only.at}
-		t.only.Evidence = Evidence{}
+		t.ended = map[string]time.Time{signed(*t.only): t.only.At}
+		*t.only = report.Failure{}
 	}
-	sig := signed(e)
+	sig := signed(f)
 	first, known := t.ended[sig]
-	if known && !at.Before(first) {
+	if known && !f.At.Before(first) {
 		return true
 	}
-	t.ended[sig] = at
+	t.ended[sig] = f.At
 	return false
 }
 
 // signed returns the signature together with what the verdict does.
-func signed(e Evidence) string {
-	v := Judge(e)
-	words := Signature(e) + " " + string(v.Action)
+func signed(f report.Failure) string {
+	v := Judge(f)
+	words := Signature(f) + " " + string(v.Action)
 	if v.Victim {
 		words += " victim"
 	}

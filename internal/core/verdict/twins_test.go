@@ -13,12 +13,12 @@ import (
 // TestTwins knows what differs only in what is each rank's own, and nothing that came before it.
 func TestTwins(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	oom := func(rank int) Evidence {
-		return Evidence{Exit: report.Exit{Code: 1}, Rank: rank, Tail: fmt.Sprintf("[rank%d]: torch.OutOfMemoryError: CUDA out of memory. GPU %d has %d MiB free", rank, rank, 100+rank)}
+	oom := func(rank int) report.Failure {
+		return report.Failure{Exit: report.Exit{Code: 1}, Rank: rank, Tail: fmt.Sprintf("[rank%d]: torch.OutOfMemoryError: CUDA out of memory. GPU %d has %d MiB free", rank, rank, 100+rank)}
 	}
 	var known Twins
 	for i, c := range []struct {
-		of   Evidence
+		of   report.Failure
 		at   int
 		want bool
 	}{
@@ -26,12 +26,13 @@ func TestTwins(t *testing.T) {
 		{oom(1), 6, true},
 		{oom(2), 4, false}, // it may be the cause
 		{oom(3), 4, true},
-		{Evidence{Exit: report.Exit{Code: 1}, Tail: "ValueError: bad shape"}, 7, false},
-		{Evidence{Exit: report.Exit{Code: 2}, Tail: "odd words"}, 7, false},
-		{Evidence{Exit: report.Exit{Code: 3}, Tail: "odd words"}, 7, false},
-		{Evidence{Exit: report.Exit{Code: 2}, Tail: "odd words"}, 8, true},
+		{report.Failure{Exit: report.Exit{Code: 1}, Tail: "ValueError: bad shape"}, 7, false},
+		{report.Failure{Exit: report.Exit{Code: 2}, Tail: "odd words"}, 7, false},
+		{report.Failure{Exit: report.Exit{Code: 3}, Tail: "odd words"}, 7, false},
+		{report.Failure{Exit: report.Exit{Code: 2}, Tail: "odd words"}, 8, true},
 	} {
-		if got := known.Known(c.of, at(c.at)); got != c.want {
+		c.of.At = at(c.at)
+		if got := known.Known(c.of); got != c.want {
 			t.Errorf("failure %d: known: %v", i, got)
 		}
 	}
@@ -48,13 +49,13 @@ func TestTwinsHaveOneVerdict(t *testing.T) {
 		var known Twins
 		reported := map[string]bool{}
 		for i := range rapid.IntRange(1, 8).Draw(t, "ranks") {
-			e := Evidence{Exit: report.Exit{Code: rapid.IntRange(1, 2).Draw(t, "code")}, Tail: words.Draw(t, "first") + "\n" + words.Draw(t, "last")}
+			e := report.Failure{Exit: report.Exit{Code: rapid.IntRange(1, 2).Draw(t, "code")}, Tail: words.Draw(t, "first") + "\n" + words.Draw(t, "last"), At: time.Unix(int64(i), 0)}
 			v := Judge(e)
 			what := fmt.Sprint(v.Cause, v.Action, v.Victim, e.Exit.Code)
 			if v.Cause != Unknown {
 				what = fmt.Sprint(v.Cause, v.Action, v.Victim)
 			}
-			if known.Known(e, time.Unix(int64(i), 0)) && !reported[what] {
+			if known.Known(e) && !reported[what] {
 				t.Fatalf("%q is not reported, and nothing like %s was", e.Tail, what)
 			}
 			reported[what] = true

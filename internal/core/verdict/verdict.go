@@ -2,7 +2,7 @@
 // line that decided.
 //
 // [Judge] reads what one rank left behind: how it ended, its last lines, its traceback, and what
-// the kernel and the checks of its node said. It has a table of rules for lines and a few decisions
+// the kernel of its node said. It has a table of rules for lines and a few decisions
 // about which line counts. The same evidence always gives the same verdict. [Signature] names a
 // failure, so that it is recognized on another rank or in a later attempt. [Recurrence] counts
 // repetitions: a failure that comes again and again without progress is a bug in the program, and
@@ -31,56 +31,39 @@ const Quit = "debugger-quit"
 // NotKnown stands for an exit code that is not known.
 const NotKnown = -1
 
-// Evidence is what is known of one failed rank.
-type Evidence struct {
-	Exit report.Exit
-	// Tail has the rank's last lines, and Traceback what it left in its error file. The last 256
-	// KiB of each are read.
-	Tail, Traceback string
-	// Kernel is what the kernel of the node logged at that time. Unhealthy is what a check of the
-	// node's GPUs and links has found broken. Both are empty if nothing is known.
-	Kernel, Unhealthy string
-	Node              string
-	Rank, Attempt     int
-	// Lived is how long the attempt ran, or 0 if unknown. Step is how far the program says it had
-	// come, or 0 if it does not say.
-	Lived time.Duration
-	Step  int64
-}
-
 // maxText bounds what is read of each text, and maxQuote a quoted line, in bytes.
 const (
 	maxText  = 256 << 10
 	maxQuote = 300
 )
 
-// Judge says what a failure means. The caller's own rules, in their order, come before the built-in
-// ones. A process that exited 0 gets the zero Verdict.
+// Judge says what the failure of a rank means, by its Exit, Tail, Traceback and Kernel. The last 256
+// KiB of each text are read. The caller's own rules, in their order, come before the built-in ones.
+// A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
 //
-// What the kernel and the checks say about the node decides before what the rank wrote, because
-// failing hardware shows itself in many odd words. In the rank's own output, the exception that
+// What the kernel says about the node decides before what the rank wrote, because failing hardware
+// shows itself in many odd words. In the rank's own output, the exception that
 // ended it decides before the lines above the exception. Those lines decide before an exception
 // that is only the echo of another rank's failure.
-func Judge(e Evidence, own ...Rule) report.Verdict {
-	if e.Exit == (report.Exit{}) {
+func Judge(f report.Failure, own ...Rule) report.Verdict {
+	if f.Exit == (report.Exit{}) {
 		return report.Verdict{}
 	}
-	texts := []text{read(report.FromTraceback, e.Traceback), read(report.FromTail, e.Tail)}
-	kernel := read(report.FromKernel, e.Kernel)
+	texts := []text{read(report.FromTraceback, f.Traceback), read(report.FromTail, f.Tail)}
+	kernel := read(report.FromKernel, f.Kernel)
 	steps := []func() (report.Verdict, bool){
 		func() (report.Verdict, bool) { return first(own, []text{texts[0], texts[1], kernel}, every) },
-		func() (report.Verdict, bool) { return fromExit(e.Exit, certain) },
+		func() (report.Verdict, bool) { return fromExit(f.Exit, certain) },
 		func() (report.Verdict, bool) {
 			return first(builtin(), append([]text{kernel}, texts...), Rule.hardware)
 		},
-		func() (report.Verdict, bool) { return unhealthy(e.Unhealthy) },
 		func() (report.Verdict, bool) { return first(builtin(), []text{kernel}, Rule.fatal) },
-		func() (report.Verdict, bool) { return fromText(texts, e.Exit) },
-		func() (report.Verdict, bool) { return fromExit(e.Exit, likely) },
+		func() (report.Verdict, bool) { return fromText(texts, f.Exit) },
+		func() (report.Verdict, bool) { return fromExit(f.Exit, likely) },
 	}
 	for _, step := range steps {
 		if v, ok := step(); ok {
-			return placed(v, e)
+			return placed(v, f)
 		}
 	}
 	return unknown
@@ -88,8 +71,8 @@ func Judge(e Evidence, own ...Rule) report.Verdict {
 
 // placed corrects the verdict by the place in the program. Where Python makes semaphores and memory
 // for several processes, shared memory is full, not a disk.
-func placed(v report.Verdict, e Evidence) report.Verdict {
-	file, _, _ := strings.Cut(place(e), ":")
+func placed(v report.Verdict, f report.Failure) report.Verdict {
+	file, _, _ := strings.Cut(place(f), ":")
 	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
 		return v
 	}
@@ -132,14 +115,6 @@ func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	return first(builtin(), texts, every)
 }
 
-func unhealthy(finding string) (report.Verdict, bool) {
-	finding = strings.TrimSpace(finding)
-	return report.Verdict{
-		Action: report.ActionReplace, Cause: "node-unhealthy", Title: "a check of the node has found a fault", Quote: quote(finding),
-		From: report.FromHealth, Line: 1, Remedy: "look at the node: golaunch doctor",
-	}, finding != ""
-}
-
 // No line and no exit shows these: the coordinator knows them from the whole job.
 var (
 	// NodeLost is the verdict on the loss of a node.
@@ -165,20 +140,43 @@ var (
 	}
 )
 
-// EarlyExit is the verdict on an attempt that has nothing but echoes after a rank, and so many
-// more, had exited 0. before is how long before the first echo the rank exited.
-func EarlyExit(rank int, node string, more int, before time.Duration) report.Verdict {
-	v := early
-	before = before.Round(100 * time.Millisecond)
-	switch more {
-	case 0:
-		v.Quote = fmt.Sprintf("rank %d on %s had exited with code 0 %v before", rank, node, before)
-	case 1:
-		v.Quote = fmt.Sprintf("rank %d on %s and 1 more rank had exited with code 0, the first %v before", rank, node, before)
-	default:
-		v.Quote = fmt.Sprintf("rank %d on %s and %d more ranks had exited with code 0, the first %v before", rank, node, more, before)
+// Early is the first rank of an attempt that exited 0 while others ran, and how many More did. A nil
+// Early is none.
+type Early struct {
+	Rank, More int
+	Node       string
+	At         time.Time
+}
+
+// And adds a rank. Nodes report in any order.
+func (e *Early) And(rank int, node string, at time.Time) *Early {
+	switch {
+	case e == nil:
+		return &Early{rank, 0, node, at}
+	case at.Before(e.At):
+		return &Early{rank, e.More + 1, node, at}
 	}
-	return v
+	e.More++
+	return e
+}
+
+// Explains returns the verdict on a failure that is only an echo, if a rank had exited 0 before it:
+// the peer that the others lost ended well, but too soon.
+func (e *Early) Explains(f report.Failure) (report.Verdict, bool) {
+	if !f.Verdict.Victim || e == nil || !e.At.Before(f.At) {
+		return report.Verdict{}, false
+	}
+	v := early
+	before := f.At.Sub(e.At).Round(100 * time.Millisecond)
+	switch e.More {
+	case 0:
+		v.Quote = fmt.Sprintf("rank %d on %s had exited with code 0 %v before", e.Rank, e.Node, before)
+	case 1:
+		v.Quote = fmt.Sprintf("rank %d on %s and 1 more rank had exited with code 0, the first %v before", e.Rank, e.Node, before)
+	default:
+		v.Quote = fmt.Sprintf("rank %d on %s and %d more ranks had exited with code 0, the first %v before", e.Rank, e.Node, e.More, before)
+	}
+	return v, true
 }
 
 var unknown = report.Verdict{

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -40,6 +39,8 @@ type Judged struct {
 	Rank, Attempt int
 	// File has the line that decided; it is empty if none did.
 	File string
+	// Run is the newest run in a directory of several, which the caller named; empty otherwise.
+	Run string
 	// At is when the rank ended, if that is known.
 	At time.Time
 	// Decided says that the verdict is the coordinator's, from the job's record.
@@ -77,8 +78,8 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 	return rules, string(data), nil
 }
 
-// Judge judges each file. A directory must be a job's in its --log-dir; Judge judges every rank of
-// the last attempt that failed there. Code is the exit code of ranks whose exit code is not known
+// Judge judges each file. A directory must be a job's in its --log-dir, or have some of these: the
+// one that was written last counts. Judge judges every rank of the last attempt that failed there. Code is the exit code of ranks whose exit code is not known
 // otherwise, or -1. The root cause comes first. That is what the coordinator decided, if the
 // directory has a record of it and there are no rules to judge by instead. Otherwise it is the
 // first rank to end, as far as is known, whose failure is no echo.
@@ -121,39 +122,61 @@ func (j Judged) class() int {
 }
 
 func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
-	x := job.Exited{Rank: NoRank, Exit: report.Exit{Code: code}}
-	j, err := judge(x, rules, path)
+	j, err := judge(report.Failure{Rank: NoRank, Exit: report.Exit{Code: code}}, rules, path)
 	return []Judged{j}, err
 }
 
-// judge reads the ends of a rank's logs. The first of them that says something decides.
-func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) {
-	j := Judged{Node: x.Node, Rank: x.Rank, Attempt: x.Attempt, At: x.At, Words: cmp.Or(x.Traceback, x.Tail)}
+// judge judges by what the coordinator knew of a failure. Where that quotes nothing, the ends of the
+// rank's logs are read too, which have more than the last lines, and the first of them that says
+// something decides.
+func judge(f report.Failure, rules []verdict.Rule, files ...string) (Judged, error) {
+	j := judged(f)
+	j.Verdict = verdict.Judge(f, rules...)
+	if j.Quote != "" {
+		return j, j.locate(files)
+	}
 	for _, file := range files {
 		tail, skipped, err := lastOf(file)
-		if errors.Is(err, fs.ErrNotExist) && x.Rank != NoRank {
+		if errors.Is(err, fs.ErrNotExist) && f.Rank != NoRank {
 			continue // a rank's log is made at its first byte
 		}
 		if err != nil {
 			return j, err
 		}
-		e := x.Evidence()
-		e.Tail = tail
-		v := verdict.Judge(e, rules...)
-		if j.Cause != "" && (v.Cause == verdict.Unknown || v.Quote == "") {
-			continue
-		}
-		if j.Verdict, j.File = v, ""; v.From == report.FromTail {
-			j.File, j.Line = file, v.Line+skipped
-		}
-		if v.Quote != "" {
+		f.Tail = tail
+		if v := verdict.Judge(f, rules...); v.Quote != "" {
+			if j.Verdict = v; v.From == report.FromTail {
+				j.File, j.Line = file, v.Line+skipped
+			}
 			return j, nil
 		}
 	}
-	if j.Cause == "" {
-		j.Verdict = verdict.Judge(x.Evidence(), rules...)
-	}
 	return j, nil
+}
+
+func judged(f report.Failure) Judged {
+	return Judged{Verdict: f.Verdict, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, At: f.At, Words: cmp.Or(f.Traceback, f.Tail)}
+}
+
+// locate finds the line that decided in the rank's logs.
+func (j *Judged) locate(files []string) error {
+	if j.From != report.FromTail {
+		return nil
+	}
+	for _, file := range files {
+		tail, skipped, err := lastOf(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if at := strings.LastIndex(tail, strings.TrimSuffix(j.Quote, "...")); at >= 0 {
+			j.File, j.Line = file, skipped+strings.Count(tail[:at], "\n")+1
+			return nil
+		}
+	}
+	return nil
 }
 
 // lastOf returns the end of a file, from the beginning of a line, and the number of lines before
@@ -191,6 +214,24 @@ func (c *counter) Write(b []byte) (int, error) {
 // according to events.jsonl, or without that file all ranks that have logs. It does not judge again
 // what the coordinator decided.
 func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
+	newest, err := newestRun(dir)
+	if err != nil {
+		return nil, err
+	}
+	if newest == "" {
+		return judgeRun(dir, code, rules)
+	}
+	all, err := judgeRun(newest, code, rules)
+	if err != nil {
+		return nil, fmt.Errorf("its newest run, %s: %w", filepath.Base(newest), err)
+	}
+	for i := range all {
+		all[i].Run = newest
+	}
+	return all, nil
+}
+
+func judgeRun(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	r, err := readRecords(dir)
 	if err != nil {
 		return nil, err
@@ -208,18 +249,19 @@ func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 		}
 	}
 	var all []Judged
-	if r.decided != nil {
-		j, err := decided(dir, *r.decided)
-		if err != nil {
+	if f := r.decided; f != nil {
+		j := judged(*f)
+		j.Decided = true
+		if err := j.locate(logsOf(dir, f.Attempt, f.Rank)); err != nil {
 			return nil, err
 		}
 		all = append(all, j)
 	}
-	for _, x := range r.failed {
-		if r.decided != nil && x.Rank == r.decided.rank() {
+	for _, f := range r.failed {
+		if r.decided != nil && f.Rank == r.decided.Rank {
 			continue
 		}
-		j, err := judge(x, rules, logsOf(dir, x.Attempt, x.Rank)...)
+		j, err := judge(f, rules, logsOf(dir, f.Attempt, f.Rank)...)
 		if err != nil {
 			return nil, err
 		}
@@ -234,53 +276,64 @@ func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return all, nil
 }
 
+// newestRun returns the run that was written last in a directory of several, and nothing for the
+// directory of a run itself.
+func newestRun(dir string) (newest string, err error) {
+	if _, is := written(dir); is {
+		return "", nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var last time.Time
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if at, is := written(path); e.IsDir() && is && !at.Before(last) {
+			newest, last = path, at
+		}
+	}
+	return newest, nil
+}
+
+// written returns when a run's directory was written last, and whether it is one.
+func written(dir string) (last time.Time, is bool) {
+	for _, pattern := range []string{"events.jsonl", "events-*.jsonl", "attempt-*"} {
+		files, _ := filepath.Glob(filepath.Join(escape(dir), pattern)) // the pattern is well formed
+		for _, file := range files {
+			if info, err := os.Stat(file); err == nil {
+				is = true
+				if at := info.ModTime(); at.After(last) {
+					last = at
+				}
+			}
+		}
+	}
+	return last, is
+}
+
 func logsOf(dir string, attempt, rank int) []string {
 	name := filepath.Join(dir, fmt.Sprintf("attempt-%d", attempt), fmt.Sprintf("rank-%d", rank))
 	return []string{name + ".stderr.log", name + ".stdout.log"}
 }
 
-// decided returns what the coordinator took for the root cause, with the place of the deciding line
-// in the logs.
-func decided(dir string, f cause) (Judged, error) {
-	j := Judged{
-		Verdict: f.Verdict, Node: f.Node, Rank: f.rank(), Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),
-	}
-	if f.Verdict.From != report.FromTail {
-		return j, nil
-	}
-	for _, file := range logsOf(dir, f.Attempt, f.rank()) {
-		tail, skipped, err := lastOf(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return j, err
-		}
-		if at := strings.LastIndex(tail, strings.TrimSuffix(f.Verdict.Quote, "...")); at >= 0 {
-			j.File, j.Line = file, skipped+strings.Count(tail[:at], "\n")+1
-			return j, nil
-		}
-	}
-	return j, nil
-}
-
 // listRanks returns the ranks that have logs of the last attempt.
-func listRanks(dir string, code int) ([]job.Exited, error) {
+func listRanks(dir string, code int) ([]report.Failure, error) {
 	files, err := filepath.Glob(filepath.Join(escape(dir), "attempt-*", "rank-*.std*.log"))
 	if err != nil {
 		return nil, err
 	}
-	var last []job.Exited
+	var last []report.Failure
 	for _, file := range files {
 		attempt, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(file)), "attempt-"))
 		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), "rank-"), ".")
 		rank, err2 := strconv.Atoi(name)
 		if err == nil && err2 == nil {
-			last = later(last, job.Exited{Attempt: attempt, Rank: rank, Exit: report.Exit{Code: code}})
+			last = later(last, report.Failure{Attempt: attempt, Rank: rank, Exit: report.Exit{Code: code}})
 		}
 	}
-	slices.SortFunc(last, func(a, b job.Exited) int { return a.Rank - b.Rank })
-	return slices.CompactFunc(last, func(a, b job.Exited) bool { return a.Rank == b.Rank }), nil
+	slices.SortFunc(last, func(a, b report.Failure) int { return a.Rank - b.Rank })
+	return slices.CompactFunc(last, func(a, b report.Failure) bool { return a.Rank == b.Rank }), nil
 }
 
 // escape returns a pattern that matches only the path itself.

@@ -82,7 +82,7 @@ func TestJudgeUnable(t *testing.T) {
 			`"at":"2026-05-04T03:02:05Z"}}` + "\n"
 	}
 	const result = `{"event":"result","detail":{"code":127,"cause":{"node":"n2","rank":4,"attempt":1,"exit":{"code":127,"spawn":"start \"x\": not found"},` +
-		`"at":"2026-05-04T03:02:05Z","gpu":{"index":0}}}}` + "\n"
+		`"at":"2026-05-04T03:02:05Z","gpu":0}}}` + "\n"
 	for name, c := range map[string]struct {
 		record        string
 		rank, attempt int
@@ -153,7 +153,7 @@ func TestJudgeKernel(t *testing.T) {
 // own would say.
 func TestDecided(t *testing.T) {
 	const result = `{"event":"result","detail":{"code":1,"cause":{"node":"n1","rank":1,"attempt":1,"exit":{"code":1},"at":"2026-05-04T03:02:05Z",` +
-		`"lived_seconds":1.5,"gpu":{"index":0},"tail":"no seat\nbye","verdict":{"action":"stop","cause":"licence","title":"x","quote":"no seat",` +
+		`"lived_seconds":1.5,"gpu":0,"tail":"no seat\nbye","verdict":{"action":"stop","cause":"licence","title":"x","quote":"no seat",` +
 		`"from":"tail","line":1,"victim":false,"remedy":"ask"}}}}` + "\n"
 	dir := write(t, map[string]string{
 		"events.jsonl":                exited(1, 0, "01", `"code":1`, `,"tail":"CUDA out of memory"`) + exited(1, 1, "05", `"code":1`, `,"tail":"no seat"`) + result,

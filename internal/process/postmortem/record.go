@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,56 +19,39 @@ import (
 
 // record is what a coordinator wrote of a job that bears on what its failure means.
 type record struct {
-	// failed are the failures of the last attempt in which a rank failed, and left the ranks that
-	// exited 0 in any.
-	failed, left []job.Exited
+	// failed are the failures of the last attempt in which a rank failed, and early the ranks that
+	// exited 0, by attempt.
+	failed []report.Failure
+	early  map[int]*verdict.Early
 	// unable, where the job ended because a node knew that it could not start its ranks, is how the
 	// first of them would have ended.
-	unable *job.Exited
+	unable *report.Failure
 	// decided is the root cause with the coordinator's verdict; nil where the job has not ended
 	// yet, or did so when the record had none.
-	decided *cause
-}
-
-// cause is what the record of a job has of its root cause.
-type cause struct {
-	Node      string         `json:"node"`
-	Rank      *int           `json:"rank"`
-	Attempt   int            `json:"attempt"`
-	Exit      report.Exit    `json:"exit"`
-	At        time.Time      `json:"at"`
-	Tail      string         `json:"tail"`
-	Traceback string         `json:"traceback"`
-	Verdict   report.Verdict `json:"verdict"`
-}
-
-func (c *cause) rank() int {
-	if c.Rank == nil {
-		return NoRank
-	}
-	return *c.Rank
+	decided *report.Failure
 }
 
 // desert has an early exit be the cause of what is an echo, if nothing else is known.
 func (r record) desert(all []Judged) {
 	root := slices.MinFunc(all, before)
-	if !root.Victim {
-		return
-	}
-	var early []job.Exited
-	for _, x := range r.left {
-		if x.Attempt == root.Attempt && x.At.Before(root.At) {
-			early = append(early, x)
-		}
-	}
-	if len(early) == 0 {
-		return
-	}
-	first := slices.MinFunc(early, func(a, b job.Exited) int { return a.At.Compare(b.At) })
+	v, ok := r.early[root.Attempt].Explains(report.Failure{At: root.At, Verdict: root.Verdict})
 	for i := range all {
-		if all[i].Rank == root.Rank && all[i].Attempt == root.Attempt {
-			all[i].Verdict, all[i].File = verdict.EarlyExit(first.Rank, first.Node, len(early)-1, root.At.Sub(first.At)), ""
+		if ok && all[i].Rank == root.Rank && all[i].Attempt == root.Attempt {
+			all[i].Verdict, all[i].File = v, ""
 		}
+	}
+}
+
+// exitedEarly notes a rank that exited 0. As for the coordinator, one that did so after a failure
+// counts only if it was the first after all.
+func (r *record) exitedEarly(x job.Exited) {
+	if r.early == nil {
+		r.early = map[int]*verdict.Early{}
+	}
+	e := r.early[x.Attempt]
+	failing := len(r.failed) > 0 && r.failed[0].Attempt == x.Attempt
+	if !failing || e == nil || x.At.Before(e.At) {
+		r.early[x.Attempt] = e.And(x.Rank, x.Node, x.At)
 	}
 }
 
@@ -130,7 +112,7 @@ func (r *record) take(event string, detail json.RawMessage) error {
 		}
 		if x := d.Exited; !d.Unable.OK() && r.unable == nil {
 			x.Rank, x.Exit = NoRank, d.Unable
-			r.unable = &x
+			r.unable = new(x.Failure(nil))
 		}
 	case "exited":
 		var x job.Exited
@@ -138,12 +120,12 @@ func (r *record) take(event string, detail json.RawMessage) error {
 			return err
 		}
 		if x.Exit.OK() {
-			r.left = append(r.left, x)
+			r.exitedEarly(x)
 		} else if r.unable == nil {
-			r.failed = later(r.failed, x)
+			r.failed = later(r.failed, x.Failure(nil))
 		}
 	case "result":
-		var d struct{ Cause *cause }
+		var d struct{ Cause *report.Failure }
 		if err := json.Unmarshal(detail, &d); err != nil {
 			return err
 		}
@@ -154,19 +136,19 @@ func (r *record) take(event string, detail json.RawMessage) error {
 
 // end takes the root cause of the job, with the coordinator's verdict, or at least which rank's it
 // is.
-func (r *record) end(f *cause) {
+func (r *record) end(f *report.Failure) {
 	switch {
 	case f == nil:
 	case f.Verdict.Cause != "":
 		r.decided = f
 	case r.unable != nil:
-		r.unable.Node, r.unable.Rank, r.unable.Attempt, r.unable.Exit, r.unable.At = f.Node, f.rank(), f.Attempt, f.Exit, f.At
+		r.unable = f
 	}
 }
 
 // later adds a failure to those of the last attempt. A rank that a signal ended after another one
 // had failed was stopped by golaunch.
-func later(failed []job.Exited, x job.Exited) []job.Exited {
+func later(failed []report.Failure, x report.Failure) []report.Failure {
 	switch {
 	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:
 		return failed
