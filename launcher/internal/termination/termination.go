@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
@@ -72,7 +73,7 @@ func (m Message) line() string {
 		}
 		where += fmt.Sprintf(" attempt=%d", f.Attempt)
 	}
-	outcome := outcome(r, cause, m.Err != nil && m.Joined)
+	outcome := outcome(r, m.Err != nil && m.Joined)
 	if len(cause) > maxCause {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "..."
 	}
@@ -81,18 +82,19 @@ func (m Message) line() string {
 }
 
 // outcome is how a job ended, in one word. left says that this node lost the job, which may go on.
-func outcome(r report.Result, cause string, left bool) string {
-	cancelled := strings.HasPrefix(r.Reason, "job cancelled: ") || r.Reason == "" && r.Code > 128
+func outcome(r report.Result, left bool) string {
+	lost := r.Cause != nil && r.Cause.Verdict.Cause == verdict.NodeLost.Cause
+	stopped := r.Ending == "" && r.Code > 128 // this process, which knows of no ending
 	switch {
 	case r.Code == 0:
 		return "succeeded"
-	case r.Code == 125 && (left || strings.Contains(cause, " was lost: ")):
+	case r.Code == 125 && (left || lost):
 		return "lost"
 	case r.Code == 124 && (r.Cause == nil || r.Cause.Exit.Code != 124):
 		return "timed-out"
 	case r.Ending == report.EndPreempted:
 		return "preempted"
-	case cancelled && r.Code != 125:
+	case r.Ending == report.EndCancelled, stopped:
 		return "cancelled"
 	}
 	return "failed"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -14,7 +15,7 @@ func TestTerminationLine(t *testing.T) {
 	rank := report.Failure{Node: "n1", Rank: 3, Attempt: 2, Exit: failedExit(7), Why: "rank 3 on n1 (gpu 3) exited with code 7"}
 	late := rank
 	late.Exit = failedExit(124)
-	gone := report.Failure{Node: "n1", Rank: -1, Attempt: 3, Why: "n1 was lost: its agent has died"}
+	gone := report.Failure{Node: "n1", Rank: -1, Attempt: 3, Why: "n1 was lost: its agent has died", Verdict: verdict.NodeLost}
 	broken := errors.New("node n0 has not heard the coordinator at n1:29400 for 15s")
 	for name, c := range map[string]struct {
 		result report.Result
@@ -63,14 +64,14 @@ func TestTerminationLine(t *testing.T) {
 			`timed-out code=124 node=n0 restarts=0/3 cause="job timed out: waiting for 1 of 2 nodes"`,
 		},
 		"a stop": {
-			report.Result{Code: 143, Reason: "job cancelled: got SIGTERM"},
+			report.Result{Code: 143, Ending: report.EndCancelled, Reason: "job cancelled: got SIGTERM"},
 			nil, true,
 			`cancelled code=143 node=n0 restarts=0/3 cause="job cancelled: got SIGTERM"`,
 		},
 		"a stop of golaunch's own": {
-			report.Result{Code: 125, Reason: "job cancelled: no port"},
+			report.Result{Code: 125, Ending: report.EndInfrastructure, Reason: "job failed: no port"},
 			nil, true,
-			`failed code=125 node=n0 restarts=0/3 cause="job cancelled: no port"`,
+			`failed code=125 node=n0 restarts=0/3 cause="job failed: no port"`,
 		},
 		"a node that left": {
 			report.Result{Code: 143},
