@@ -178,7 +178,7 @@ func (w *server) receive(conn net.Conn, f rpcframe.Frame) (over bool, err error)
 	case rpcframe.Bye:
 		return true, nil
 	case rpcframe.Error:
-		return true, fmt.Errorf("the controller does not go on with this worker: %s", f.Body)
+		return true, fmt.Errorf("the controller does not resume this worker: %s", f.Body)
 	case rpcframe.Make:
 		if !resumed {
 			return true, fmt.Errorf("%w: it does not say what it has received; build the controller with the same golaunch", rpcframe.ErrFrame)
