@@ -52,7 +52,7 @@ func (j *jobOnNode) closeEndpoint() {
 func (j *jobOnNode) listenEndpoint() nextFunc {
 	if j == nil || j.endpoint == nil {
 		return func(context.Context) (wire.Answer, error) {
-			return wire.Answer{}, errors.New("there are no workers of that job here that a controller could call")
+			return wire.Answer{}, errors.New("no workers of that job run on this node")
 		}
 	}
 	open := j.endpoint

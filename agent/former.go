@@ -36,7 +36,7 @@ type keptRank struct {
 func (m *membership) keep(id string, kept keptJob) {
 	data, err := json.Marshal(kept)
 	if err != nil {
-		panic(fmt.Sprintf("an assignment is no JSON: %v", err)) // it has bytes and a number
+		panic(fmt.Sprintf("cannot parse an assignment: %v", err)) // it has bytes and a number
 	}
 	m.starter.Keeper.Put(id, data)
 }
@@ -50,7 +50,7 @@ func (m *membership) resume() {
 	for id, data := range k.Left.Jobs {
 		var kept keptJob
 		if err := json.Unmarshal(data, &kept); err != nil {
-			m.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know their job: %w", err))
+			m.Warn(fmt.Errorf("stopping the ranks of an earlier agent: this agent does not know their job: %w", err))
 			continue
 		}
 		m.open(id, kept)
@@ -78,7 +78,7 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 	for _, sc := range scopes {
 		var kept keptAttempt
 		if err := json.Unmarshal(sc.Data, &kept); err != nil {
-			m.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know what they are: %w", err))
+			m.Warn(fmt.Errorf("stopping the ranks of an earlier agent: cannot read what they are: %w", err))
 		}
 		about[sc] = kept
 	}
@@ -103,7 +103,7 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start) {
 	for _, r := range sc.Ranks {
 		var kept keptRank
 		if err := json.Unmarshal(r.Data, &kept); err != nil {
-			j.err = fmt.Errorf("cannot go on with the ranks of an earlier agent: %w", err)
+			j.err = fmt.Errorf("cannot adopt the ranks of an earlier agent: %w", err)
 		}
 		a.former[kept.Rank] = r
 	}

@@ -53,7 +53,7 @@ type testHooks struct {
 }
 
 // errTooLate says that the ranks of a dead agent could not be taken over in time.
-var errTooLate = errors.New("too late to go on with the ranks of an earlier agent")
+var errTooLate = errors.New("too late to adopt the ranks of an earlier agent")
 
 // lostError says that the cluster has lost this agent, whose ranks are dead. It may join again.
 type lostError struct{ error }
@@ -162,7 +162,7 @@ func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Resu
 		return report.Result{}, errors.Join(err, k.Leave())
 	}
 	if len(k.Left.Scopes) > 0 {
-		m.Say(m.Join.Node.Name + " goes on with the ranks of an earlier agent")
+		m.Say(m.Join.Node.Name + " adopts the ranks of an earlier agent")
 	}
 	result, err := m.serve(ctx)
 	return result, errors.Join(err, k.End())

@@ -180,7 +180,7 @@ func (m *membership) execute(order wire.Order) {
 	case job.Stop:
 		j.stop(do)
 	default:
-		m.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
+		m.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T; install the same golaunch on all nodes", do))
 	}
 }
 

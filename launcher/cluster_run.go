@@ -91,7 +91,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
 		text := err.Error() // not wrapped: it is no ErrNotThere
-		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %s; keep its --state-dir", text)
+		return fmt.Errorf("the coordinator was started again without its log and does not know the job: %s; start it with its old --state-dir", text)
 	}
 	return err
 }

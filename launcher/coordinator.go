@@ -126,7 +126,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	case failed := <-closed:
 		return errors.Join(err, failed)
 	case <-time.After(closeLimit):
-		return errors.Join(err, fmt.Errorf("the end of the coordinator's log is not kept within %v: the disk hangs", closeLimit))
+		return errors.Join(err, fmt.Errorf("cannot write the end of the coordinator's log within %v: the disk hangs", closeLimit))
 	}
 }
 

@@ -90,7 +90,7 @@ func TestHostsOfAFile(t *testing.T) {
 		"n1:4 slots=4":             "the slots are given already",
 		"n1 slots=4 slots=4":       "the slots are given already",
 		"n1 slots=4 max_slots=2":   "max_slots=2 is less than slots=4",
-		"n1 slots=4\n\nn1 slots=4": "line 3: n1 is there already; give it once",
+		"n1 slots=4\n\nn1 slots=4": "line 3: n1 is listed already; list it once",
 		"n1 slots=4\nn1":           "line 2: n1 is there already",
 		"n1\nn1\nn1 slots=1":       "line 3: n1 is there already",
 		"a@n1\nb@n1":               "line 2: n1 is there already",

@@ -64,8 +64,8 @@ echo the last words >&2; exit 7`)
 	}
 	want.Exit.Code = 7
 	want.Verdict = report.Verdict{
-		Action: "restart", Cause: "unknown", Title: "nothing of it is recognised", From: "exit",
-		Remedy: "read the rank's log; a line of its own in --failure-rules makes it known",
+		Action: "restart", Cause: "unknown", Title: "no rule recognises it", From: "exit",
+		Remedy: "read the rank's log; add a rule for it to --failure-rules",
 	}
 	if cause != want {
 		t.Errorf("cause %+v\nwant  %+v", cause, want)
@@ -90,7 +90,7 @@ func TestDecisionIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := result.Cause.Verdict
-	if v.Cause != "licence" || v.Action != "stop" || !strings.HasPrefix(v.Remedy, "it has come 3 times in a row") {
+	if v.Cause != "licence" || v.Action != "stop" || !strings.HasPrefix(v.Remedy, "it happened 3 times in a row") {
 		t.Errorf("verdict %+v", v)
 	}
 	for _, text := range []string{words.String(), result.Report("")} {

@@ -119,7 +119,7 @@ func (l *localRun) headHost(ctx context.Context) string {
 	if addr == "" {
 		return p.Head
 	}
-	l.Note(fmt.Sprintf("the name %s means nothing on this node; Slurm has it at %s (NodeAddr)", p.Head, addr))
+	l.Note(fmt.Sprintf("this node cannot resolve %s; Slurm has it at %s (NodeAddr)", p.Head, addr))
 	return addr
 }
 

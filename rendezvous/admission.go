@@ -41,11 +41,11 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	case old != nil && old.fenced == "" && old.instance == h.GetInstance():
 		return nil
 	case h.GetEpoch() != "" && h.GetEpoch() != c.state.Epoch:
-		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
+		return status.Error(codes.NotFound, fmt.Sprintf("node %s had joined another coordinator", node.Name))
 	case h.GetEpoch() != "": // its place may be taken, so its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && !own && (old.stream == nil || time.Since(old.lastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
-		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
+		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and its ranks may still run there, for %v at most", node.Name, old.patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
 			"(--address or --interface)", node.Name, old.addr)
@@ -102,7 +102,7 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	case c.cfg.Nodes == 0 || c.cfg.Nodes-len(c.refused) >= least:
 		return
 	default:
-		why = fmt.Sprintf("node %s was refused, and %d nodes do not come without it: %s", name, least, status.Convert(err).Message())
+		why = fmt.Sprintf("node %s was refused, and without it %d nodes cannot come together: %s", name, least, status.Convert(err).Message())
 	}
 	c.tooFewNodes = true
 	c.applyJobEvent(c.onlyJob, job.Cancel{Code: 2, Ending: report.EndProgram, Why: wire.Plain(why)})

@@ -159,7 +159,7 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 		return
 	}
 	if size := proto.Size(msg); size > wire.MaxReport { // it would break the stream, and the next one
-		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
+		c.warn(fmt.Errorf("node %s does not get %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}
 	msg.Acked = m.taken.Load()

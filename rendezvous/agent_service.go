@@ -23,7 +23,7 @@ const maxOrders = 4096
 // to other machines.
 func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil && !server.Local(l.Addr()) {
-		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
+		return fmt.Errorf("refusing to take agents at %v without TLS: other machines can reach that address", l.Addr())
 	}
 	srv := server.New(config, c.cfg.Warn, nil)
 	pb.RegisterRendezvousServer(srv, agentService{c: c, refusals: srv.Refusals})
@@ -34,7 +34,7 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 // ServeClients serves clients, but no agents, at a listener of this machine until Run returns.
 func (c *Coordinator) ServeClients(l net.Listener) error {
 	if !server.Local(l.Addr()) {
-		return fmt.Errorf("refusing to take clients at %v without TLS: it is open to other machines", l.Addr())
+		return fmt.Errorf("refusing to take clients at %v without TLS: other machines can reach that address", l.Addr())
 	}
 	srv := server.New(nil, c.cfg.Warn, nil)
 	pb.RegisterClusterServer(srv, clientService{c: c})
@@ -200,6 +200,6 @@ func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 		}
 		return m.FromAgent, nil
 	case <-limit.C:
-		return nil, status.Error(codes.DeadlineExceeded, "it says no hello")
+		return nil, status.Error(codes.DeadlineExceeded, "it sent no hello")
 	}
 }

@@ -170,7 +170,7 @@ func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) 
 			s.cfg.Note(s.cfg.Addr + " leads the cluster from now on")
 			cfg.Term = &term
 			if _, err := NewCoordinator(cfg).Run(ctx); errors.Is(err, ErrDeposed) {
-				s.cfg.Note(s.cfg.Addr + " leads the cluster no more")
+				s.cfg.Note(s.cfg.Addr + " no longer leads the cluster")
 			} else if err != nil {
 				s.Close()
 				return errors.Join(err, <-served)

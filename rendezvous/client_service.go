@@ -74,7 +74,7 @@ func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
 		s.c.post(func() {
-			s.c.warn(fmt.Errorf("it is not known who submits job %s: %w", wire.Plain(req.GetSpec().GetId()), err))
+			s.c.warn(fmt.Errorf("cannot find out who submits job %s: %w", wire.Plain(req.GetSpec().GetId()), err))
 		})
 		return nil, nil //nolint:nilerr // the job is accepted without a known submitter
 	}
@@ -121,7 +121,7 @@ func (c *Coordinator) check(s replica.Submission) error {
 	case s.OnlyJob:
 		return wire.Wrong("a cluster's job does not have all nodes for itself")
 	case len(c.jobs)-len(c.state.Ended) >= wire.MaxJobs:
-		return wire.Refused("%d jobs here are not over, and there can be no more; try again when some are", wire.MaxJobs)
+		return wire.Refused("%d jobs here are not over, which is the limit; try again when some have ended", wire.MaxJobs)
 	}
 	if err := c.state.Cluster.Check(s.Spec); err != nil {
 		return wire.Wrong("%v", err)
@@ -131,7 +131,7 @@ func (c *Coordinator) check(s replica.Submission) error {
 
 // unkept refuses a job that a restarted coordinator would not know.
 func (c *Coordinator) unkept() error {
-	return wire.Refused("the coordinator's log is not kept at the moment, so that it takes no new jobs: %v", c.log.Trouble())
+	return wire.Refused("the coordinator cannot write its log at the moment, so it takes no new jobs: %v", c.log.Trouble())
 }
 
 // endUnkept ends a job whose entry could not be kept.

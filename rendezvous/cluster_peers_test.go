@@ -425,7 +425,7 @@ func TestAFileThatMakesNoSense(t *testing.T) {
 		}
 		p := h.start("h0:1")
 		delete(h.living, "h0:1")
-		if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "makes no sense") {
+		if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "is inconsistent") {
 			t.Error(err)
 		}
 		synctest.Wait()

@@ -238,7 +238,7 @@ func (c *Coordinator) drainLog() {
 		case f := <-c.inbox:
 			f()
 		case <-limit.C:
-			c.warn(errors.New("the end of the coordinator's log is not kept: the disk hangs"))
+			c.warn(errors.New("cannot write the end of the coordinator's log: the disk hangs"))
 			return
 		}
 	}
@@ -361,7 +361,7 @@ func (c *Coordinator) awaitGoodbyes() {
 	defer limit.Stop()
 	if !c.receiveWhile(func() bool { return len(c.members) > 0 }, limit.C) {
 		names := slices.Sorted(maps.Keys(c.members))
-		c.warn(fmt.Errorf("%d agents do not say whether they know that the job is over: %s", len(names),
+		c.warn(fmt.Errorf("%d agents did not confirm that the job is over: %s", len(names),
 			strings.Join(names[:min(len(names), 8)], ", ")))
 	}
 }

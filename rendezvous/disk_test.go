@@ -83,14 +83,14 @@ func TestADiskThatHangs(t *testing.T) {
 		if got := n1.runs(); got != "a1" {
 			t.Errorf("%q run", got)
 		}
-		want(t, h.warned(), "the coordinator's log is not kept at the moment: the disk does not keep up; jobs go on, but end with this coordinator until it is again")
+		want(t, h.warned(), "the coordinator's log cannot be written at the moment: the disk does not keep up; jobs go on, but until it can, they end with this coordinator")
 		n1.exitJob("a", 1, 0)
 		if r := a.over(t); r.Code != 0 {
 			t.Errorf("%+v", r)
 		}
 		close(wake)
 		synctest.Wait()
-		want(t, h.warned(), "the coordinator's log is kept again")
+		want(t, h.warned(), "the coordinator's log can be written again")
 		h.crash()
 		h.start()
 		time.Sleep(5 * time.Second)
@@ -127,7 +127,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 		time.Sleep(time.Minute)
 		full.Store(false)
 		time.Sleep(time.Minute)
-		want(t, h.warned(), "the coordinator's log is kept again")
+		want(t, h.warned(), "the coordinator's log can be written again")
 		h.crash()
 		h.start()
 		time.Sleep(5 * time.Second)

@@ -99,7 +99,7 @@ func (s *succession) invited(i *pb.Invitation) error {
 	case c.restored || s.established:
 		return wire.Refused("it leads a job of its own, that runs")
 	case len(addrs) == 0:
-		return wire.Refused("the invitation does not say where from")
+		return wire.Refused("the invitation names no address")
 	}
 	s.invitation = &wire.ElsewhereError{
 		Why: fmt.Sprintf("node %s leads this job already, at %s", wire.Plain(i.GetNode()), wire.Plain(addrs[0])), Addrs: addrs,

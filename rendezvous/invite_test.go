@@ -200,7 +200,7 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		"the same job, later":        {func(c *Coordinator, _ *pb.Invitation) { c.restored = true }, "it leads a job of its own"},
 		"another job":                {func(c *Coordinator, s *pb.Invitation) { s.Job = "j2" }, "its job is j1, and this is j2"},
 		"another command":            {func(c *Coordinator, s *pb.Invitation) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
-		"an invitation from nowhere": {func(_ *Coordinator, s *pb.Invitation) { s.Voters = nil }, "does not say where from"},
+		"an invitation from nowhere": {func(_ *Coordinator, s *pb.Invitation) { s.Voters = nil }, "names no address"},
 		"the same coordinator":       {func(c *Coordinator, s *pb.Invitation) { s.Epoch = c.state.Epoch }, ""},
 	} {
 		c0 := NewCoordinator(Config{Facts: same().GetFacts(), HasID: true, Candidate: NewCandidate(CandidateConfig{Node: "n1", Lease: lease})})

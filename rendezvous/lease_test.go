@@ -288,7 +288,7 @@ func TestAnotherCoordinator(t *testing.T) {
 		a.cable.newest().timeout()
 		<-a.done
 		var r *session.RefusedError
-		if !errors.As(a.Err(), &r) || r.Why != "this is another coordinator than the one that node n1 had joined" {
+		if !errors.As(a.Err(), &r) || r.Why != "node n1 had joined another coordinator" {
 			t.Errorf("%v", a.Err())
 		}
 		a.Close("")

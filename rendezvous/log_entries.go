@@ -38,7 +38,7 @@ func (c *Coordinator) restore() error {
 	}
 	empty := past.Snapshot == nil && len(entries) == 0
 	if empty && c.succession.term != nil && c.cfg.Job != nil {
-		return errors.New("cannot take the job over: the voters have kept nothing")
+		return errors.New("cannot take the job over: the voters' log is empty")
 	}
 	defer c.succession.lead()
 	if empty {
@@ -70,7 +70,7 @@ func (c *Coordinator) openLog() (past log.Past, err error) {
 	case c.cfg.File != nil:
 		cfg.Storage = c.cfg.File
 		if past, err = c.cfg.File.Past(); err == nil && past.Torn > 0 {
-			c.warn(fmt.Errorf("the last %d bytes of the coordinator's log are torn and were cut off; the agents say what is missing", past.Torn))
+			c.warn(fmt.Errorf("the last %d bytes of the coordinator's log were incomplete and are cut off; the agents report what is missing", past.Torn))
 		}
 	}
 	c.log = log.New(cfg, past.Size)
@@ -156,7 +156,7 @@ func pastOf(t *quorum.Term) (log.Past, error) {
 	for _, round := range t.Past.Entries {
 		entries, ok := log.Split(round)
 		if !ok {
-			return p, errors.New("cannot take the job over: what the voters have kept makes no sense")
+			return p, errors.New("cannot take the job over: the voters' log cannot be read")
 		}
 		p.Entries = append(p.Entries, entries...)
 		p.Size += len(round)

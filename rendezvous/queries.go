@@ -307,7 +307,7 @@ func (s agentService) Deliver(stream pb.Rendezvous_DeliverServer) error {
 
 // refuseOutput tells a client that a node delivers no further output.
 func (q *query) refuseOutput(stream pb.Rendezvous_DeliverServer, node string) {
-	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, server.MaxOutputs)
+	why := fmt.Sprintf("node %s sends the output of %d jobs to readers, which is the limit: read this job's in its log files", node, server.MaxOutputs)
 	select {
 	case q.answers <- &pb.Answer{Node: node, Missing: why}:
 	case <-q.over:

@@ -69,7 +69,7 @@ func (c *Coordinator) nodeCameIn() {
 	case n >= c.cfg.AllNodes:
 		c.activateAll()
 	case n == c.onlyJob.Job.Request.MinNodes:
-		c.say(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
+		c.say(fmt.Sprintf("%d of %d nodes are here, which is enough; but ranks of an earlier start may still run on the others, which have %v to join",
 			n, c.cfg.AllNodes, time.Until(c.started.Add(c.patience())).Round(time.Second)))
 	}
 }

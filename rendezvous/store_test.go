@@ -41,7 +41,7 @@ func TestTornLogs(t *testing.T) {
 				h.forge(c.forge)
 				h.start()
 				time.Sleep(time.Minute)
-				if got := bytes.Contains([]byte(h.warned()), []byte("torn and were cut off")); got == c.whole {
+				if got := bytes.Contains([]byte(h.warned()), []byte("were incomplete and are cut off")); got == c.whole {
 					t.Errorf("warned %q", h.warned())
 				}
 				if name == "only its beginning" {

@@ -31,7 +31,7 @@ func TestManyJobsOfOneProgram(t *testing.T) {
 		}
 		for _, p := range pages[server.MaxOutputs:] {
 			p.has(t, "")
-			want(t, strings.Join(p.missing, "\n"), "node n1 delivers the output of 256 jobs", "no more at a time")
+			want(t, strings.Join(p.missing, "\n"), "node n1 sends the output of 256 jobs to readers, which is the limit")
 		}
 
 		var refused *session.RequestError
@@ -45,7 +45,7 @@ func TestManyJobsOfOneProgram(t *testing.T) {
 			}
 			t.Cleanup(w.Close)
 		}
-		want(t, refused.Error(), "there are 1024 jobs that one program submits or watches, and no more at a time")
+		want(t, refused.Error(), "the limit is 1024 jobs that one program submits or watches at a time")
 		if stopped, err := u.Stop(t.Context(), "j0", 3, "enough"); err != nil || len(stopped) != 1 {
 			t.Errorf("stopped %q: %v", stopped, err)
 		}

@@ -49,7 +49,7 @@ type succession struct {
 }
 
 // ErrDeposed is the error of a coordinator that another one may have replaced.
-var ErrDeposed = errors.New("this node does not coordinate the job any more: a majority of those that could take over does not answer it")
+var ErrDeposed = errors.New("this node no longer coordinates the job: a majority of the nodes that could take over does not answer it")
 
 // establishAfter is how much of a job may be lost if its first coordinator dies before other
 // processes know the job. So a launch waits for no vote.

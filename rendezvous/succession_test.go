@@ -154,7 +154,7 @@ func TestNobodyActsWithoutAMajority(t *testing.T) {
 		p.crash(q[0])
 		p.crash(q[1])
 		<-q[2].done
-		want(t, q[2].Err().Error(), "has not heard the coordinator", "no majority")
+		want(t, q[2].Err().Error(), "has not heard the coordinator", "cannot reach a majority")
 		if n := q[2].attempts(); n != 1 {
 			t.Errorf("%d attempts", n)
 		}

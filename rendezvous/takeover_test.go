@@ -324,7 +324,7 @@ func TestACoordinatorWithoutAStore(t *testing.T) {
 			ended <- err
 		}(h.ended)
 		<-n1.done
-		want(t, n1.Err().Error(), "this is another coordinator than the one that node n1 had joined")
+		want(t, n1.Err().Error(), "node n1 had joined another coordinator")
 	})
 }
 

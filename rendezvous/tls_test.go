@@ -297,7 +297,7 @@ func TestServeWantsTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := NewCoordinator(Config{}).Serve(l, nil); err == nil || !strings.Contains(err.Error(), "open to other machines") {
+	if err := NewCoordinator(Config{}).Serve(l, nil); err == nil || !strings.Contains(err.Error(), "other machines can reach that address") {
 		t.Errorf("%v", err)
 	}
 }

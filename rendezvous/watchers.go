@@ -140,7 +140,7 @@ func (s clientService) sendRest(stream updateStream, w *watcher) error {
 // sendUpdate sends one update, if ok; last says that it was the last one.
 func sendUpdate(stream updateStream, u wire.Update, ok bool) (last bool, err error) {
 	if !ok {
-		return true, status.Error(codes.Aborted, "this client does not take what it is told")
+		return true, status.Error(codes.Aborted, "this client does not read its messages")
 	}
 	for m := range wire.FromUpdate(u) {
 		if err := stream.Send(m); err != nil {

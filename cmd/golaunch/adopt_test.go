@@ -215,7 +215,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 			if agentToo {
 				n10.kill()
 			} else {
-				n10.line("the keeper of the ranks has died, and they with it")
+				n10.line("the keeper of the ranks has died, and the ranks with it")
 				n10.line("its ranks are dead, and it joins again") // who says first that they are does not matter
 			}
 			if !rank.ended(patience) {

@@ -64,8 +64,8 @@ func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	if code, out := n9.wait(); code != 129 {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	h.adopting(1, "n10").line("goes on with the ranks of an earlier agent")
-	h.adopting(2, "n9").line("goes on with the ranks of an earlier agent")
+	h.adopting(1, "n10").line("adopts the ranks of an earlier agent")
+	h.adopting(2, "n9").line("adopts the ranks of an earlier agent")
 	h.touch("go")
 	controller.line(`\[0, 1\] \[1, 1\]`)
 	controller.line(`the same \{0\}`)

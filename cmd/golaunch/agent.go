@@ -23,7 +23,7 @@ type agentOptions struct {
 
 func newAgent(s *cli.Console) *cobra.Command {
 	var o agentOptions
-	c := cli.NewVerb("agent --coordinator HOST:PORT | --drain", "be a node of a cluster, or ask one to leave", cli.Args(0, 0))
+	c := cli.NewVerb("agent --coordinator HOST:PORT | --drain", "join a cluster as a node, or ask a node to leave", cli.Args(0, 0))
 	f := c.Flags()
 	o.ClusterFlags.Declare(f)
 	f.IntVar(&o.gpus, "num-gpus", 0, "declare this `number` of GPUs, instead of those found")

@@ -38,7 +38,7 @@ while True:
 		t.Helper()
 		p := start(t, node.Command(squatter...))
 		p.line("squats")
-		job(plain...).ends(0, "warning: this job runs here, and on no cluster: ", want, "it runs")
+		job(plain...).ends(0, "warning: this job runs here instead of on a cluster: ", want, "it runs")
 		job("--detach", "--procs-per-node", "1", "--", "true").ends(125, want)
 		job("status").ends(125, want)
 		p.kill()
@@ -58,6 +58,6 @@ while True:
 	}
 	head := start(t, node.Command(golaunch(t), "coordinator", "--listen", "10.77.0.2", "--token-file", filepath.Join(other, "token"), "--state-dir", other), "HOME="+home)
 	head.line("golaunch agent --coordinator 10.77.0.2:29400")
-	job(plain...).ends(0, "warning: this job runs here, and on no cluster: ", "token", "it runs")
+	job(plain...).ends(0, "warning: this job runs here instead of on a cluster: ", "token", "it runs")
 	job(append([]string{"--token-file", filepath.Join(other, "token"), "--detach"}, plain...)...).ends(0)
 }

@@ -144,7 +144,7 @@ func TestNobodyLeads(t *testing.T) {
 	stopped.signal(syscall.SIGINT)
 	stopped.ends(130, "node b gave up joining (got SIGINT): cannot reach the coordinator at 10.77.0.2:29400: ")
 	limited := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "5s", "--nodes", "2", "--", "true"))
-	limited.ends(124, "node b gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator")
+	limited.ends(124, "node b gave up joining (no coordinator was found in time; see --placement-timeout): cannot reach the coordinator")
 	b := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))
 	b.line(waits)
 	a := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))

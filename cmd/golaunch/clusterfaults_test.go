@@ -181,7 +181,7 @@ func TestBadInputToACluster(t *testing.T) {
 		{[]string{"agent", "--coordinator", h.at, "--name", "n9"}, 125, "name"},
 		{[]string{"agent", "--coordinator", h.at, "--name", "n2", "--gpus", "-1"}, 2, "gpus -1: 0 to 1024"},
 		{[]string{"agent"}, 2, "an agent needs --coordinator HOST:PORT"},
-		{[]string{"agent", "--coordinator", h.at, "--allow-run-as-root=false"}, 2, "makes everybody who has the token root on this node"},
+		{[]string{"agent", "--coordinator", h.at, "--allow-run-as-root=false"}, 2, "gives everybody who has the token the rights of root on this node"},
 		{[]string{"logs", "nothing"}, 2, `there is no job "nothing" here; golaunch jobs lists them (coordinator ` + h.at + ")"},
 		{[]string{"stop", "nothing"}, 2, `there is no job "nothing" here`},
 		{[]string{"logs", "a", "--rank", "x"}, 2, "--rank"},

@@ -25,7 +25,7 @@ type coordinatorOptions struct {
 
 func newCoordinator(s *cli.Console) *cobra.Command {
 	var o coordinatorOptions
-	c := cli.NewVerb("coordinator [--listen HOST:PORT]", "be the head of a cluster that jobs share", cli.Args(0, 0))
+	c := cli.NewVerb("coordinator [--listen HOST:PORT]", "run the coordinator of a cluster that jobs share", cli.Args(0, 0))
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d or the first of --port-range)",
 		launcher.DefaultPort))

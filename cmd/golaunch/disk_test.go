@@ -98,11 +98,11 @@ func TestTheDiskOfTheStateIsFull(t *testing.T) {
 	if out, err := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(disk, "all"), "bs=1k").CombinedOutput(); err == nil {
 		t.Fatalf("the disk is not full:\n%s", out)
 	}
-	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: the coordinator's log is not kept at the moment", "no space left on device")
+	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: the coordinator cannot write its log at the moment", "no space left on device")
 	h.touch("fail")
 	job.ends(0, "attempt 1")
 	dies(t, disk)
-	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: the coordinator's log is not kept at the moment")
+	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: the coordinator cannot write its log at the moment")
 	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 {
 		t.Errorf("%+v", j)
 	}

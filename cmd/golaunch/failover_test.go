@@ -79,7 +79,7 @@ func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
 	p.nodes[0].Cut(t)
-	if code, text := p.procs[0].wait(); code != 125 || !strings.Contains(text, "a minority does not act") {
+	if code, text := p.procs[0].wait(); code != 125 || !strings.Contains(text, "a minority must not act") {
 		t.Errorf("n0 ends with %d, want 125 and why:\n%s", code, text)
 	}
 	p.goesOn(t)
@@ -108,7 +108,7 @@ func TestNobodyHasAMajority(t *testing.T) {
 	p.nodes[2].Cut(t)
 	p.nodes[3].Cut(t)
 	for i, q := range p.procs {
-		if code, text := q.wait(); code != 125 || !strings.Contains(text, "a minority does not act") {
+		if code, text := q.wait(); code != 125 || !strings.Contains(text, "a minority must not act") {
 			t.Errorf("n%d ends with %d, want 125 and why:\n%s", i, code, text)
 		}
 	}

@@ -54,7 +54,7 @@ func TestAPodIsAlone(t *testing.T) {
 	ps := indexedJob(t, 2)
 	for i, cause := range []string{
 		"job timed out: waiting for 1 of 2 nodes; here: train-0 (10.76.0.10)",
-		"node train-1 gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator at " +
+		"node train-1 gave up joining (no coordinator was found in time; see --placement-timeout): cannot reach the coordinator at " +
 			"train-0.train.default.svc.cluster.local:29400: dial tcp: lookup train-0.train.default.svc.cluster.local: no such host",
 	} {
 		ps.all[i].run("--nodes=2", "--placement-timeout=5s", "--", "true").ends(124, cause)
@@ -242,8 +242,7 @@ func TestThePodThatLeadsIsRestarted(t *testing.T) {
 	second.line("up 0")
 	first.kill()
 	first = ps.all[0].run(job...)
-	const why = "the coordinator at train-0.train.default.svc.cluster.local:29400 refused node train-1: this is another coordinator than " +
-		"the one that node train-1 had joined"
+	const why = "the coordinator at train-0.train.default.svc.cluster.local:29400 refused node train-1: node train-1 had joined another coordinator"
 	second.ends(125, why)
 	ps.all[1].message(fmt.Sprintf("golaunch: lost code=125 node=train-1 restarts=0/3 cause=%q", why))
 	second = ps.all[1].run(job...)

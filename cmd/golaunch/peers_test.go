@@ -202,7 +202,7 @@ func TestBadPeers(t *testing.T) {
 		start(t, cmd, "HOME="+s.homes[0], "GOLAUNCH_COORDINATOR=").ends(2, want)
 	}
 	list(0, "2 peers: 3, 5 or 7, for one more than half of them must be there", "--peers", "10.77.0.2,10.77.0.3")
-	list(0, "one is there twice", "--peers", "10.77.0.2,10.77.0.3,10.77.0.2:29400")
+	list(0, "one is listed twice", "--peers", "10.77.0.2,10.77.0.3,10.77.0.2:29400")
 	list(3, "none of them is this machine; say which with --listen", "--peers", "10.77.0.2,10.77.0.3,10.77.0.4")
 	list(3, `listen "10.77.0.10": it is none of the peers`, "--peers", "10.77.0.2,10.77.0.3,10.77.0.4", "--listen", "10.77.0.10")
 	list(0, "this machine is several of them", "--peers", "10.77.0.2:1,10.77.0.2:2,10.77.0.4")

@@ -127,7 +127,7 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
 		return err
 	case there: // it may be another user's
-		io.Warn(fmt.Errorf("this job runs here, and on no cluster: %w", err))
+		io.Warn(fmt.Errorf("this job runs here instead of on a cluster: %w", err))
 	}
 	return nil
 }

@@ -20,12 +20,12 @@ type stopOptions struct {
 
 func newStop(s *cli.Console) *cobra.Command {
 	var o stopOptions
-	c := cli.NewVerb("stop JOB | --all", "stop jobs, and wait until no process of them is left", cli.Args(0, 1))
+	c := cli.NewVerb("stop JOB | --all", "stop jobs, and wait until their processes are gone", cli.Args(0, 1))
 	f := c.Flags()
 	o.Declare(f)
 	f.BoolVar(&o.all, "all", false, "stop all jobs")
 	f.BoolVar(&o.kill, "kill", false, "kill the ranks at once")
-	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until no process of it is left")
+	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until its processes are gone")
 	c.ValidArgsFunction = o.CompleteJobs(false)
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args) })
 	return c

@@ -282,7 +282,7 @@ func TestOnlyRootCanRunOthersRanks(t *testing.T) {
 		s := newShared(t)
 		s.submit(s.nodes[1], walter, "agent", "--coordinator", s.at, "--as-submitter").ends(2, "must be root")
 		cmd = exec.Command(golaunch(t), "agent", "--coordinator", "127.0.0.1:1")
-		start(t, cmd, "GOLAUNCH_ALLOW_RUN_AS_ROOT=false").ends(2, "--as-submitter (ranks run as those who submitted them)")
+		start(t, cmd, "GOLAUNCH_ALLOW_RUN_AS_ROOT=false").ends(2, "--as-submitter (ranks run as the user who submitted their job)")
 		return
 	}
 	start(t, cmd).ends(2, "must be root")

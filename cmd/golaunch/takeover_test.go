@@ -45,8 +45,8 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 		says   string
 	}{
 		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that have 15.25s to come back: 2"},
-		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes of the coordinator's log are torn and were cut off; the agents say what is missing"},
-		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "the last 6 bytes of the coordinator's log are torn"},
+		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes of the coordinator's log were incomplete and are cut off; the agents report what is missing"},
+		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "the last 6 bytes of the coordinator's log were incomplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	coordinator.kill()
 	h.coordinate("--state-dir", t.TempDir())
 	for i, p := range attached {
-		p.ends([]int{125, 77}[i], "the coordinator has come back without its log, and knows nothing of the job: ", "keep its --state-dir")
+		p.ends([]int{125, 77}[i], "the coordinator was started again without its log and does not know the job: ", "start it with its old --state-dir")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestTheCoordinatorStaysAway(t *testing.T) {
 	n10.line("its ranks are dead, and it joins again")
 	n9.line("its ranks are dead, and it joins again")
 	gone(t, marker)
-	attached.ends(125, "lost job ")
+	attached.ends(125, "lost track of job ")
 	h.touch("end")
 	h.coordinate("--lease", "1s").line("jobs taken over: 2")
 	follow := h.start(0, "logs", "-f", "a")

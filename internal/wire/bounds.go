@@ -105,7 +105,7 @@ func ExcessOfNode(n *pb.Node) string {
 	case len(n.GetGpus()) > MaxGPUs:
 		return fmt.Sprintf("it has %d GPUs, and a node at most %d", len(n.GetGpus()), MaxGPUs)
 	case size > MaxNode:
-		return fmt.Sprintf("its description is too long: %d bytes, %d at most, of which %d labels have %d; give it fewer, or shorter ones",
+		return fmt.Sprintf("its description is too long: %d bytes, %d at most; its %d labels have %d; use fewer or shorter ones",
 			size, MaxNode, len(n.GetLabels()), proto.Size(&pb.Node{Labels: n.GetLabels()}))
 	}
 	return ""

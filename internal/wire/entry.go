@@ -85,7 +85,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	if report := FromEvent("", ev); report != nil {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
 	}
-	panic(fmt.Sprintf("rendezvous: nobody tells job %s of a %T", id, ev))
+	panic(fmt.Sprintf("rendezvous: job %s takes no %T", id, ev))
 }
 
 // nodeOf returns the node that reports an event.
@@ -116,7 +116,7 @@ func nodeOf(ev job.Event) string {
 func ReadEntry(b []byte) (e replica.Entry, err error) {
 	var m pb.Entry
 	if err := proto.Unmarshal(b, &m); err != nil {
-		return e, fmt.Errorf("an entry makes no sense: %w", err)
+		return e, fmt.Errorf("cannot read an entry: %w", err)
 	}
 	e = toEntry(&m)
 	if unknown(m.ProtoReflect()) || e == (replica.Entry{}) {

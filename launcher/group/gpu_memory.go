@@ -53,7 +53,7 @@ const namedHeld = 8
 
 func (e *GPUMemoryError) Error() string {
 	if len(e.Missing) > 0 {
-		return fmt.Sprintf("whether the GPUs of %s are free is not known: %s", e.Job, strings.Join(e.Missing[:min(len(e.Missing), namedHeld)], "; "))
+		return fmt.Sprintf("cannot tell whether the GPUs of %s are free: %s", e.Job, strings.Join(e.Missing[:min(len(e.Missing), namedHeld)], "; "))
 	}
 	var by []string
 	for _, h := range e.Held[:min(len(e.Held), namedHeld)] {

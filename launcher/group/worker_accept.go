@@ -31,7 +31,7 @@ func (g *Group) accept() {
 			return
 		}
 		if err != nil {
-			g.noteTrouble(fmt.Errorf("no worker of this machine can come at the moment: %w", err))
+			g.noteTrouble(fmt.Errorf("cannot accept workers of this machine at the moment: %w", err))
 			select {
 			case <-time.After(acceptAgain): // no event tells of a free descriptor
 			case <-g.ctx.Done():

@@ -119,7 +119,7 @@ func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
 	}
 	var failed rpcframe.Failure
 	if err := json.Unmarshal(f.Body, &failed); err != nil {
-		failed.Message = "it fails with what cannot be read"
+		failed.Message = "it failed with an error that cannot be read"
 	}
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
@@ -317,7 +317,7 @@ func (l *link) fail(f *report.Failure) {
 func (l *link) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &WorkerError{Rank: l.rank, Node: l.node, Failure: l.failure, gone: true, Message: "it is gone, and golaunch has not said why yet"}
+	e := &WorkerError{Rank: l.rank, Node: l.node, Failure: l.failure, gone: true, Message: "it is gone, and the coordinator has not said why yet"}
 	if l.failure != nil {
 		e.Message = l.failure.Why
 	}

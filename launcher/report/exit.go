@@ -8,7 +8,7 @@ type Exit struct {
 	Code int `json:"code"`
 	// Signal is the signal that ended the process, or 0.
 	Signal int `json:"signal,omitempty"`
-	// OOM says that the kernel killed it for want of memory.
+	// OOM says that the kernel killed it for lack of memory.
 	OOM bool `json:"oom"`
 	// Spawn says why the process could not be started at all: Code is then 126 (not executable),
 	// 127 (not found) or 125.

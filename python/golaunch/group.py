@@ -219,7 +219,7 @@ class Worker:
 
     def _broken(self, link, error):
         """It has sent a malformed frame."""
-        failure = WorkerFailureError(f"{self._where()} sends what cannot be read: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
+        failure = WorkerFailureError(f"{self._where()} sent a malformed frame: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
         link.close()
         self._link, self.state = None, "lost"
         self._fail(failure)
@@ -244,7 +244,7 @@ class Worker:
         if self._replay is not None and attempt == self.attempt or until > time.monotonic():
             return  # it may connect again; or it did, and that connection has ended
         self._explained(attempt, WorkerFailureError(
-            f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
+            f"{self._where()} is gone: the connection to it ended, and the coordinator has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
             gpu=self.gpu, cause="unknown"))
 
     def _explained(self, attempt, error):

@@ -285,7 +285,7 @@ def _freed(group, end):
     found = group.cluster._helper.ask(
         "freed", job=group.job, gpus=gpus, keep=group._others_keep, whole=group._others_keep * max(1, others) if clean else 0, within=within)
     if found["missing"]:
-        raise GolaunchError(f"whether the GPUs of {group.name} are free is not known: " + "; ".join(found["missing"][:8]))
+        raise GolaunchError(f"cannot tell whether the GPUs of {group.name} are free: " + "; ".join(found["missing"][:8]))
     if found["held"]:
         raise _still(group, found["held"], within)
 

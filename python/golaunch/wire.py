@@ -106,7 +106,7 @@ class Replay:
     def acknowledge(self, count):
         """Forgets the frames that the other end has received."""
         if not self.acked <= count <= self.acked + len(self.unacked):
-            raise ProtocolError(f"{count} frames were received, it is said, and {self.acked} to {self.acked + len(self.unacked)} were sent")
+            raise ProtocolError(f"the other end says that it received {count} frames, and {self.acked} to {self.acked + len(self.unacked)} were sent")
         while self.acked < count:
             self.unacked.popleft()
             self.acked += 1
@@ -190,7 +190,7 @@ class Reader:
         head = HEADER.unpack_from(self._buf, self._start)
         _, flags, buffers, name, _, body = head
         if name > MAX_NAME or buffers > MAX_BUFFERS:
-            raise ProtocolError("a frame that makes no sense")
+            raise ProtocolError("malformed frame")
         rest = name + buffers * SIZE.size
         if not buffers:
             inline = 0 if flags & BODY_APART else body

@@ -79,7 +79,7 @@ class Worker:
         elif frame.kind == wire.BYE:
             raise _Bye(0)
         elif frame.kind == wire.ERROR:
-            raise _Bye(f"golaunch.worker: the controller does not go on with this worker: {str(frame.body, 'utf-8', 'replace')}")
+            raise _Bye(f"golaunch.worker: the controller does not resume this worker: {str(frame.body, 'utf-8', 'replace')}")
         else:
             raise wire.ProtocolError(f"the controller says {frame.kind}")
 

@@ -173,7 +173,7 @@ class Failures(Case):
                 except WorkerFailureError as error:
                     self.assertIn("(restart: ", error.verdict)
         self.assertEqual(caught.exception.cause, "killed")
-        self.assertIn("(stop: it has come 3 times in a row", caught.exception.verdict)
+        self.assertIn("(stop: it happened 3 times in a row", caught.exception.verdict)
 
     def test_no_restart(self):
         g = self.group(2, restart_on_failure=False)
@@ -333,10 +333,10 @@ class Failures(Case):
         f = g.run_single_worker_single_data("sleep", 0, 0.1)
         with g.cluster._lock:
             w._broken(w._link, wire.ProtocolError("nonsense"))
-        with self.assertRaisesRegex(WorkerFailureError, "sends what cannot be read: nonsense"):
+        with self.assertRaisesRegex(WorkerFailureError, "sent a malformed frame: nonsense"):
             f.result(LIMIT)
         g.cluster._wait(lambda: g._failures.get((1, 0)), LIMIT, None)
-        self.assertIn("the controller does not go on with this worker: its connection had ended", g._failures[1, 0].last_words)
+        self.assertIn("the controller does not resume this worker: its connection had ended", g._failures[1, 0].last_words)
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
         self.assertNotEqual(w.pid, pid)
 

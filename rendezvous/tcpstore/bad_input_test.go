@@ -59,11 +59,11 @@ func TestStrangers(t *testing.T) {
 		leaves  bool
 		warning string
 	}{
-		{name: "http", sent: []byte("GET / HTTP/1.1\r\n\r\n"), warning: "it sent 71 for a request"},
-		{name: "tls", sent: b(22, 3, 1, 2, 0, 1, 0, 1, 252), warning: "it sent 22 for a request"},
+		{name: "http", sent: []byte("GET / HTTP/1.1\r\n\r\n"), warning: "it sent 71, which is no request"},
+		{name: "tls", sent: b(22, 3, 1, 2, 0, 1, 0, 1, 252), warning: "it sent 22, which is no request"},
 		{name: "another magic number", sent: b(0, 1, 2, 3, 4, 1, 0, 0, 0), warning: "a key of length"},
-		{name: "an unknown request", sent: cat(hello, b(19)), warning: "it sent 19 for a request"},
-		{name: "a second greeting", sent: cat(hello, hello), warning: "it sent 0 for a request"},
+		{name: "an unknown request", sent: cat(hello, b(19)), warning: "it sent 19, which is no request"},
+		{name: "a second greeting", sent: cat(hello, hello), warning: "it sent 0, which is no request"},
 		{name: "a key of 2^63", sent: cat(hello, b(3), le(-1<<63)), warning: "length 9223372036854775808"},
 		{name: "a key of 8193", sent: cat(hello, b(3), le(maxKey+1)), warning: "limit of 8192"},
 		{name: "a value over 8 MiB", sent: cat(hello, b(1), str("k"), le(maxValue+1)), warning: "limit of 8388608"},
@@ -122,7 +122,7 @@ func TestLate(t *testing.T) {
 		}
 		request = request[len(request)-15:]
 	}
-	warned.next(t, "took nothing of a reply for 1s", nonReader.LocalAddr().String())
+	warned.next(t, "read nothing of a reply for 1s", nonReader.LocalAddr().String())
 	call(c.Check(t.Context(), "large"))(t, true)
 	if after := s.Status().Bytes; after != before {
 		t.Errorf("the store held %d bytes before those clients came, and %d after", before, after)
@@ -218,7 +218,7 @@ func TestAllow(t *testing.T) {
 	ok(t, err)
 	ok(t, conn.SetDeadline(time.Now().Add(patience)))
 	disconnected(t, conn)
-	warned.next(t, "it is no node of the job", conn.LocalAddr().String())
+	warned.next(t, "it is not a node of the job", conn.LocalAddr().String())
 	conn.Close()
 
 	nodes.Store(&[]netip.Addr{near, far})

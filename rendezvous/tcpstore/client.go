@@ -70,7 +70,7 @@ func dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Cli
 	err = c.call(ctx, request{bytes: hello}, func(context.Context) error {
 		b, err := c.read(4)
 		if err == nil && binary.LittleEndian.Uint32(b) != pid {
-			err = errors.New("it is no store: it does not echo a ping")
+			err = errors.New("it is not a store: it does not echo a ping")
 		}
 		return err
 	})
@@ -95,7 +95,7 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("another call on this client is at work: %w", ctx.Err())
+		return fmt.Errorf("another call on this client is running: %w", ctx.Err())
 	}
 	defer func() { <-c.turn }()
 	switch {

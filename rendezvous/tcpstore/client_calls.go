@@ -109,7 +109,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 // wait calls then once all keys exist, before any other call of this client.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
 	return c.call(ctx, ask(opWait).keys(keys), func(ctx context.Context) error {
-		if err := c.released(ctx, "waited in vain for "+some(keys)); err != nil {
+		if err := c.released(ctx, "timed out waiting for "+some(keys)); err != nil {
 			return err
 		}
 		return then()
@@ -128,7 +128,7 @@ func some(keys []string) string {
 // serves one barrier (torch 2.11).
 func (c *Client) Barrier(ctx context.Context, key string, size int) error {
 	return c.call(ctx, ask(opBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
-		return c.released(ctx, fmt.Sprintf("waited in vain at the barrier %q for %d", key, size))
+		return c.released(ctx, fmt.Sprintf("timed out at the barrier %q waiting for %d", key, size))
 	})
 }
 

@@ -197,7 +197,7 @@ func (c *conn) clearDeadline() {
 
 func (c *conn) deadlineError() error {
 	if len(c.unsent) > 0 {
-		return fmt.Errorf("it took nothing of a reply for %v", c.loop.options.Patience)
+		return fmt.Errorf("it read nothing of a reply for %v", c.loop.options.Patience)
 	}
 	return fmt.Errorf("a request did not end within %v", c.loop.options.Patience)
 }
@@ -257,7 +257,7 @@ func (c *conn) request(b []byte) (n int, err error) {
 		}
 	}
 	if int(b[0]) >= len(c.numbering) || c.numbering[b[0]] == opValidate {
-		return 0, fmt.Errorf("it sent %d for a request, which is none", b[0])
+		return 0, fmt.Errorf("it sent %d, which is no request", b[0])
 	}
 	op := c.numbering[b[0]]
 	if c.scanner.at == 0 {

@@ -207,7 +207,7 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 		return
 	}
 	if allow := l.options.Allow; allow != nil && !allow(c.peer.Addr()) {
-		l.drop(c, errors.New("it is no node of the job"))
+		l.drop(c, errors.New("it is not a node of the job"))
 		return
 	}
 	if err := l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
@@ -234,7 +234,7 @@ func (l *loop) makeRoom() {
 	}
 	c := l.silent.Front().Value.(*conn)
 	if silence := time.Since(c.came); silence > l.options.Patience {
-		l.drop(c, fmt.Errorf("it has said nothing for %v, and others want to come", silence.Round(time.Second)))
+		l.drop(c, fmt.Errorf("it has sent nothing for %v, and other clients wait for a place", silence.Round(time.Second)))
 	}
 }
 

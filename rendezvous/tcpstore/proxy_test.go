@@ -248,5 +248,5 @@ func TestProxiesOfProxies(t *testing.T) {
 	second := proxyHere(t, proxy)
 	for range second.Changes() { // it ends
 	}
-	warned.next(t, "it sent 103 for a request")
+	warned.next(t, "it sent 103, which is no request")
 }

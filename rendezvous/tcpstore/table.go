@@ -123,7 +123,7 @@ func (t *table) count(key string, delta int64) (int64, error) {
 	if e := t.values[key]; e != nil {
 		have, err := strconv.ParseInt(string(e.frame.body()), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("it counts with %q, whose value is not a number", visible(key))
+			return 0, fmt.Errorf("it adds to %q, whose value is not a number", visible(key))
 		}
 		n += have
 	}

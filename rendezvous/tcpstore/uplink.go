@@ -254,7 +254,7 @@ func (u *uplink) handleMessages(data []byte) (rest []byte, err error) {
 }
 
 // errProtocol is a store that breaks the protocol: perhaps another version of golaunch.
-var errProtocol = errors.New("it says what this golaunch does not understand: the nodes of a job need the same version for a proxy")
+var errProtocol = errors.New("it sent a message that this golaunch does not know: with proxies, all nodes of a job need the same version")
 
 func (u *uplink) handleMessage(kind byte, b []byte) error {
 	m := message{b: b}

@@ -30,7 +30,7 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 		stem := get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 		switch {
 		case stem == "":
-			return nil, errors.New("torch can be asked only with TORCH_NCCL_DEBUG_INFO_PIPE_FILE, and TORCH_NCCL_TRACE_BUFFER_SIZE above 0")
+			return nil, errors.New("torch writes a dump only if TORCH_NCCL_DEBUG_INFO_PIPE_FILE is set and TORCH_NCCL_TRACE_BUFFER_SIZE is above 0")
 		case len(r.PIDs) == 0:
 			return nil, errGone
 		}

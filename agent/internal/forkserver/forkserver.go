@@ -159,7 +159,7 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	case len(words) == 2 && words[0] == "failed":
 		return nil, errors.New(words[1])
 	case len(words) < 5 || words[0] != "ready":
-		return nil, fmt.Errorf("the fork server says %.80q", words)
+		return nil, fmt.Errorf("unexpected message from the fork server: %.80q", words)
 	case words[2] != "":
 		return nil, &ImportError{words[2]}
 	case words[4] != "":
@@ -167,7 +167,7 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	}
 	seconds, err := strconv.ParseFloat(words[1], 64)
 	if err != nil {
-		return nil, fmt.Errorf("the fork server says %.80q", words)
+		return nil, fmt.Errorf("unexpected message from the fork server: %.80q", words)
 	}
 	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
 }
@@ -222,7 +222,7 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 		return 0, nil, &UnsafeError{Why: err.Error()}
 	}
 	if !p.Same(s.program) {
-		return 0, nil, &UnsafeError{Why: "the fork server has another interpreter, or other flags of it"}
+		return 0, nil, &UnsafeError{Why: "the fork server runs another Python, or the same one with other flags"}
 	}
 	gate := make([]int, 2)
 	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
@@ -341,7 +341,7 @@ func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pi
 	case len(answer) == 2 && answer[0] == "failed":
 		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
 	default:
-		s.broken = fmt.Errorf("the fork server says %.80q", answer)
+		s.broken = fmt.Errorf("unexpected message from the fork server: %.80q", answer)
 		return 0, s.broken
 	}
 }

@@ -62,7 +62,7 @@ func (s *Server) usable() bool {
 // failed is not stale: they would fail again.
 func (s *Server) stale(env []string) string {
 	if !slices.Equal(s.env, env) {
-		return "the ranks have other variables than were foreseen, such as OMP_NUM_THREADS"
+		return "the ranks have other variables than the fork server, such as OMP_NUM_THREADS"
 	}
 	select {
 	case <-s.imported:

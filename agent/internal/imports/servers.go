@@ -129,7 +129,7 @@ func (s *Servers) Ready(ctx context.Context, env []string) (server *Server, rele
 		case <-ctx.Done():
 			return nil, release, context.Cause(ctx)
 		case <-limit:
-			return nil, release, fmt.Errorf("the imports have not ended after %v", importLimit)
+			return nil, release, fmt.Errorf("the imports did not finish within %v", importLimit)
 		case <-long:
 			s.Say(fmt.Sprintf("%s imports %s before its ranks start", s.Node, s.modules()))
 		}

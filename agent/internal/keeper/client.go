@@ -31,7 +31,7 @@ import (
 
 var (
 	// ErrGone says that the keeper has died. Then the ranks are dead as well.
-	ErrGone = errors.New("the keeper of the ranks has died, and they with it")
+	ErrGone = errors.New("the keeper of the ranks has died, and the ranks with it")
 	// ErrBusy says that a living agent has the directory.
 	ErrBusy = errors.New("another agent with the same name lives on this machine")
 )

@@ -44,7 +44,7 @@ func TestLeft(t *testing.T) {
 	}
 	before := pids(first)
 	must(t, first.Leave())
-	k := open(t, dir, "it is no node of the job")
+	k := open(t, dir, "it is not a node of the job")
 	left := k.Left
 	if string(left.Membership) != "the agent" || len(left.Jobs) != 1 || string(left.Jobs["job"]) != "its task" {
 		t.Errorf("it finds %q and %q", left.Membership, left.Jobs)

@@ -149,7 +149,7 @@ func (k *Keeper) arrive() error {
 		switch m.Do {
 		case doJoined:
 			if m.ID != protocol {
-				return fmt.Errorf("its keeper is of another golaunch (protocol %d, this one has %d): its ranks end in %v, unless that golaunch is "+
+				return fmt.Errorf("its keeper belongs to another version of golaunch (protocol %d, this one has %d): its ranks end in %v, unless that version is "+
 					"started again by then; drain a node (golaunch agent --drain) before such an upgrade", m.ID, protocol,
 					max(0, m.At-proc.BootTime()).Round(time.Second))
 			}

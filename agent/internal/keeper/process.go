@@ -234,7 +234,7 @@ func (k *keeper) tell(m message, fds ...int) {
 	}
 	switch err := k.link.send(m, fds...); {
 	case os.IsTimeout(err):
-		k.end(fmt.Errorf("the agent does not read what it is told: %w", err))
+		k.end(fmt.Errorf("the agent does not read the keeper's messages: %w", err))
 	case errors.Is(err, errTooLong) && m.Seq != 0: // the agent waits for this answer
 		k.tell(message{Do: m.Do, Seq: m.Seq, ID: m.ID, Error: err.Error()})
 	}

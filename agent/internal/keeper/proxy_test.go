@@ -68,7 +68,7 @@ func TestPeersInPieces(t *testing.T) {
 	for i := range peers {
 		peers[i] = netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)})
 	}
-	k := open(t, t.TempDir(), "it is no node of the job")
+	k := open(t, t.TempDir(), "it is not a node of the job")
 	comes := func(s *Store, want bool) {
 		t.Helper()
 		s.Status() // comes after

@@ -34,7 +34,7 @@ func TestAKeeperOfAnotherProtocol(t *testing.T) {
 	dir := t.TempDir()
 	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // it is rounded
 	_, err := Open(dir, nil)
-	if err == nil || !strings.Contains(err.Error(), "keeper is of another golaunch (protocol 3, this one has 2): its ranks end in 1h0m0s, unless") {
+	if err == nil || !strings.Contains(err.Error(), "keeper belongs to another version of golaunch (protocol 3, this one has 2): its ranks end in 1h0m0s, unless") {
 		t.Errorf("it is opened: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ var exits = []struct {
 		Remedy: "mend on that node what keeps it from starting",
 	}},
 	{certain, func(x report.Exit) bool { return x.OOM }, Rule{
-		Action: report.ActionRestart, Cause: "host-oom", Title: "the kernel killed it for want of memory", Origin: "memory.events of its cgroup",
+		Action: report.ActionRestart, Cause: "host-oom", Title: "the kernel killed it for lack of memory", Origin: "memory.events of its cgroup",
 		Remedy: hostMemory,
 	}},
 	{likely, signal(11), Rule{
@@ -35,11 +35,11 @@ var exits = []struct {
 		Remedy: "run with PYTHONFAULTHANDLER=1 to see where; look for mixed library versions",
 	}},
 	{likely, signal(7), Rule{
-		Action: report.ActionRestart, Cause: "bus-error", Title: "mapped memory that is not there, often /dev/shm full", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "bus-error", Title: "an access to mapped memory that is gone, often because /dev/shm is full", Origin: "signal(7)",
 		Remedy: sharedMemory,
 	}},
 	{likely, signal(sigabrt), Rule{
-		Action: report.ActionRestart, Cause: "aborted", Title: "native code gave up", Origin: "signal(7)",
+		Action: report.ActionRestart, Cause: "aborted", Title: "native code aborted", Origin: "signal(7)",
 		Remedy: "read the lines before the end of the rank's log",
 	}},
 	{likely, signal(4), Rule{
@@ -47,13 +47,13 @@ var exits = []struct {
 		Remedy: "install a build for this CPU",
 	}},
 	{likely, signal(9), Rule{
-		Action: report.ActionRestart, Cause: "killed", Title: "somebody killed it, as far as is known not for want of memory",
+		Action: report.ActionRestart, Cause: "killed", Title: "another process killed it, as far as is known not for lack of memory",
 		Origin: "signal(7)",
-		Remedy: "look for who did: the scheduler, a limit, an administrator; dmesg tells of the kernel",
+		Remedy: "find out which did: the scheduler, a limit, an administrator; dmesg shows what the kernel did",
 	}},
 	{likely, signal(15, 2, 1, 3), Rule{
-		Action: report.ActionRestart, Cause: "terminated", Title: "somebody told it to end", Origin: "signal(7)",
-		Remedy: "look for who did: the scheduler, an administrator, the program itself",
+		Action: report.ActionRestart, Cause: "terminated", Title: "another process asked it to end", Origin: "signal(7)",
+		Remedy: "find out which did: the scheduler, an administrator, the program itself",
 	}},
 }
 

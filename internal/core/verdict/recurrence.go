@@ -49,7 +49,7 @@ func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verd
 	switch {
 	case r.Count >= Repeats && v.Action == report.ActionRestart:
 		v.Action = report.ActionStop
-		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress: a restart does not mend it; %s", r.Count, v.Remedy)
+		v.Remedy = fmt.Sprintf("it happened %d times in a row without progress: a restart does not help; %s", r.Count, v.Remedy)
 	case r.Count < Repeats && v.Action == report.ActionStop && f.Lived >= Progress && v.Cause != Quit:
 		v.Action = report.ActionRestart
 	}

@@ -112,7 +112,7 @@ var gpu = []row{
 		patterns: `
 			an illegal memory access was encountered
 			CUDA error: misaligned address`,
-		remedy: "compute-sanitizer finds the kernel; on one node alone, suspect its GPU",
+		remedy: "find the kernel with compute-sanitizer; if it fails on one node alone, suspect its GPU",
 		origin: "CUDA cudaErrorIllegalAddress",
 	}, {
 		action: report.ActionRestart, cause: "cuda-error", title: "CUDA failed",

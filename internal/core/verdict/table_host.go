@@ -26,7 +26,7 @@ var host = []row{
 		remedy:   "ask for more time (--time), or requeue it",
 		origin:   "Slurm slurmstepd",
 	}, {
-		action: report.ActionRestart, cause: "bus-error", title: "mapped memory that is not there, often /dev/shm full",
+		action: report.ActionRestart, cause: "bus-error", title: "an access to mapped memory that is gone, often because /dev/shm is full",
 		patterns: `
 			ERROR: Unexpected bus error encountered in worker
 			is killed by signal: Bus error
@@ -45,7 +45,7 @@ var host = []row{
 		remedy: hostMemory,
 		origin: "Slurm slurmstepd; Linux mm/oom_kill.c; torch alloc_cpu.cpp; libstdc++",
 	}, {
-		action: report.ActionRestart, cause: "dataloader-worker-killed", title: "a DataLoader worker died, often for want of memory",
+		action: report.ActionRestart, cause: "dataloader-worker-killed", title: "a DataLoader worker died, often for lack of memory",
 		patterns: `DataLoader worker \(pid(\(s\))? [0-9, ]+\) (is killed by signal|exited unexpectedly)`,
 		remedy:   hostMemory,
 		origin:   "torch/utils/data/dataloader.py; torch/csrc/DataLoader.cpp",
@@ -109,7 +109,7 @@ var fabric = []row{
 		remedy:   "set NCCL_SOCKET_IFNAME; golaunch plan --explain shows what it is set to",
 		origin:   "NCCL bootstrap.cc",
 	}, {
-		action: report.ActionRestart, cause: "nccl-watchdog-stuck", title: "NCCL's watchdog thread itself did not move",
+		action: report.ActionRestart, cause: "nccl-watchdog-stuck", title: "NCCL's watchdog thread was blocked",
 		patterns: `Heartbeat monitor timed out!`,
 		remedy:   "look for a CUDA call or the GIL that hangs on this rank; TORCH_NCCL_TRACE_BUFFER_SIZE records the last collectives",
 		origin:   "torch ProcessGroupNCCL.cpp",
@@ -143,7 +143,7 @@ var fabric = []row{
 		remedy: "look at the rank at the other end", victim: true,
 		origin: "gloo transport/tcp/pair.cc",
 	}, {
-		action: report.ActionRestart, cause: "store-lost", title: "torch's store, or the rank that should have written to it, is not there",
+		action: report.ActionRestart, cause: "store-lost", title: "torch's store, or the rank that should have written to it, is gone",
 		patterns: `
 			is setting up NCCL communicator and retrieving ncclUniqueId
 			The client socket has timed out after
@@ -167,7 +167,7 @@ var fabric = []row{
 		remedy: "let the program take MASTER_PORT, or port 0; ss -ltnp shows who has it", passing: true,
 		origin: "EADDRINUSE, errno(3); torch socket.cpp",
 	}, {
-		action: report.ActionRestart, cause: "connection-refused", title: "nobody listens where the program connects to",
+		action: report.ActionRestart, cause: "connection-refused", title: "no program listens where this one connects",
 		patterns: `Connection refused`,
 		remedy:   "look at the service at that address", passing: true,
 		origin: "ECONNREFUSED, errno(3)",

@@ -21,7 +21,7 @@ var program = []row{
 			SafetensorError: Error while deserializing header
 			UnpicklingError: 
 			EOFError: Ran out of input`,
-		remedy: "take the newest checkpoint away, so that an older one is loaded; was its disk full?", passing: true,
+		remedy: "remove the newest checkpoint, so that an older one is loaded; check whether its disk was full", passing: true,
 		origin: "torch inline_container.cc; safetensors; Python pickle",
 	}, {
 		action: report.ActionStop, cause: "checkpoint-mismatch", title: "the checkpoint is of another model",
@@ -80,14 +80,14 @@ var program = []row{
 		remedy:   "read the traceback", passing: true,
 		origin: "Python",
 	}, {
-		action: report.ActionStop, cause: Quit, title: "a person left the debugger, which ends the program",
+		action: report.ActionStop, cause: Quit, title: "a user left the debugger, which ends the program",
 		patterns: `
 			bdb\.BdbQuit
 			Quitting pdb will kill the process`,
 		remedy: "nothing, if it was meant", passing: true,
 		origin: "Python bdb and pdb",
 	}, {
-		action: report.ActionRestart, cause: "interrupted", title: "somebody pressed ^C",
+		action: report.ActionRestart, cause: "interrupted", title: "a user pressed ^C",
 		patterns: `KeyboardInterrupt`,
 		remedy:   "nothing, if it was meant", passing: true,
 		origin: "Python",

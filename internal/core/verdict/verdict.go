@@ -180,6 +180,6 @@ func (e *Early) Explains(f report.Failure) (report.Verdict, bool) {
 }
 
 var unknown = report.Verdict{
-	Action: report.ActionRestart, Cause: Unknown, Title: "nothing of it is recognised", From: report.FromExit,
-	Remedy: "read the rank's log; a line of its own in --failure-rules makes it known",
+	Action: report.ActionRestart, Cause: Unknown, Title: "no rule recognises it", From: report.FromExit,
+	Remedy: "read the rank's log; add a rule for it to --failure-rules",
 }

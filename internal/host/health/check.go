@@ -95,7 +95,7 @@ func checkLoose(f Facts) []Finding {
 	if f.Holds == nil || *f.Holds {
 		return nil
 	}
-	return []Finding{noCgroup.find("golaunch cannot make a cgroup below its own, so that what a rank starts may outlive a golaunch that is killed")}
+	return []Finding{noCgroup.find("golaunch cannot make a cgroup below its own, so processes of ranks may outlive a golaunch that is killed")}
 }
 
 func checkShm(f Facts) []Finding {

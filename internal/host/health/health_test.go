@@ -131,7 +131,7 @@ var cases = []struct {
 		"nproc: this cgroup may have 512 processes and threads (pids.max)",
 	}},
 	{"no cgroup", laptop, func(s *System, _ fstest.MapFS) { s.Holds = func() bool { return false } }, []string{
-		"no-cgroup: golaunch cannot make a cgroup below its own, so that what a rank starts may outlive a golaunch that is killed",
+		"no-cgroup: golaunch cannot make a cgroup below its own, so processes of ranks may outlive a golaunch that is killed",
 	}},
 	{"a cgroup", laptop, func(s *System, _ fstest.MapFS) { s.Holds = func() bool { return true } }, nil},
 	{"limits unknown", laptop, limited(Limits{}), nil},

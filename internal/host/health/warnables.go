@@ -10,12 +10,12 @@ var (
 	gpuLost = Warnable{
 		"gpu-lost", "A GPU is lost", Error,
 		"the driver calls a GPU lost, or it has fallen off the PCI bus: its configuration space reads as ones",
-		"take the node out; reset the GPU (nvidia-smi --gpu-reset) or power the machine off and on, and have a GPU replaced that goes again",
+		"take the node out; reset the GPU (nvidia-smi --gpu-reset) or power the machine off and on, and replace the GPU if it is lost again",
 	}
 	gpuECC = Warnable{
 		"gpu-ecc", "Memory errors of a GPU were not corrected", Error,
 		"more than 0 uncorrected ECC errors since the driver was loaded (DCGM drains a node for one)",
-		"end all that uses the GPU and reset it (nvidia-smi --gpu-reset); have it replaced if they come again",
+		"stop all processes that use the GPU and reset it (nvidia-smi --gpu-reset); replace it if the errors come back",
 	}
 	gpuRowRemap = Warnable{
 		"gpu-row-remap", "A GPU has no spare row for bad memory", Error,
@@ -35,7 +35,7 @@ var (
 	gpuXid = Warnable{
 		"gpu-xid", "The kernel log has a fatal Xid", Warning,
 		"since boot, one of the Xids 46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143; needs the right to read the kernel log",
-		"look it up at docs.nvidia.com/deploy/xid-errors; a GPU that was reset since is well",
+		"look it up at docs.nvidia.com/deploy/xid-errors; ignore it if the GPU was reset since",
 	}
 	gpuThrottled = Warnable{
 		"gpu-throttled", "A GPU is held back by heat or power", Warning,
@@ -58,7 +58,7 @@ var (
 		"start nvidia-fabricmanager, in the version of the driver, and look at its log",
 	}
 	cudaVisibleDevices = Warnable{
-		"cuda-visible-devices", "CUDA_VISIBLE_DEVICES names what is not there", Warning,
+		"cuda-visible-devices", "CUDA_VISIBLE_DEVICES names GPUs that do not exist", Warning,
 		"an entry names no GPU, or one for the second time: CUDA ignores it and all that follow, or all of them",
 		"unset it, or name GPUs that nvidia-smi -L lists",
 	}
@@ -96,7 +96,7 @@ var (
 		"raise it: ulimit -u, docker run --pids-limit, TasksMax= for systemd",
 	}
 	noCgroup = Warnable{
-		"no-cgroup", "What a rank starts may outlive a golaunch that is killed", Warning,
+		"no-cgroup", "Processes of ranks may outlive a golaunch that is killed", Warning,
 		"no cgroup v2 that golaunch may write to, or Linux before 5.14: a process in a session of its own with an empty environment is ended with " +
 			"its rank, but not by kill -9 of golaunch; and golaunch lists /proc each time that it measures or ends ranks, which takes 1 to 4 ms for 1,000 " +
 			"processes of the machine; asked by golaunch doctor, golaunch agent and jobs on one machine",
@@ -130,7 +130,7 @@ var (
 	fabricSilent = Warnable{
 		"fabric-silent", "A node does not answer", Error,
 		"its part of the check has not begun within 10 s, or has not answered 2 s after the limit of a test",
-		"look whether the machine is up and golaunch runs on it; leave the node out",
+		"check that the machine is up and golaunch runs on it, or leave the node out",
 	}
 	fabricNCCL = Warnable{
 		"fabric-nccl", "NCCL or CUDA does not work on a node", Error,
@@ -149,13 +149,13 @@ var (
 	}
 	fabricSuspect = Warnable{
 		"fabric-suspect", "Nodes fail together", Error,
-		"a test of two nodes fails or hangs, and no node is proven good that could tell which of them it is",
+		"a test of two nodes fails or hangs, and no node that is proven good can show which of them is faulty",
 		"check again with more nodes; if many fail, look at what they share: firewall, MTU, switch, NCCL_SOCKET_IFNAME",
 	}
 	fabricPath = Warnable{
 		"fabric-path", "Two nodes do not reach each other", Error,
 		"their test fails or hangs, while each of them works with other nodes",
-		"look at the way between the two: routes, switches, firewall rules",
+		"check what is between the two: routes, switches, firewall rules",
 	}
 	fabricSlow = Warnable{
 		"fabric-slow", "A node is slow", Warning,

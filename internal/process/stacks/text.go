@@ -67,7 +67,7 @@ func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
 		}
 		p.line(in, n.describe())
 		p.mark(in+1, n.GIL, n.Ranks, "holds the GIL")
-		p.mark(in+1, n.Moves, n.Ranks, "calls on too fast to be read")
+		p.mark(in+1, n.Moves, n.Ranks, "its calls change too fast to be read")
 		p.nodes(n.Nodes, n.Ranks, in)
 	}
 }

@@ -124,7 +124,7 @@ func shared(f *os.File) (Blob, error) {
 		err = unix.Fstat(fd, &at)
 	}
 	if err == nil && at.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = errors.New("it is no memory")
+		err = errors.New("it is not shared memory")
 	}
 	if err != nil {
 		return Blob{}, fmt.Errorf("%w: %w", errMemory, err)

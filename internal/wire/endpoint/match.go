@@ -41,7 +41,7 @@ func (e *Endpoint) helloWorker(conn net.Conn) {
 	e.match(key, &worker{u, f.Conn, first}, nil)
 }
 
-var errHello = errors.New("no greeting of a worker")
+var errHello = errors.New("not the greeting of a worker")
 
 // readHello reads the first frame, and not a byte more.
 func readHello(conn io.Reader) (frame []byte, key string, err error) {

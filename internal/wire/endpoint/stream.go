@@ -34,7 +34,7 @@ const (
 )
 
 // errChunk says that the two ends have different versions, or that one of them lies.
-var errChunk = errors.New("a chunk that makes no sense; install the same golaunch on all nodes")
+var errChunk = errors.New("unexpected chunk; install the same golaunch on all nodes")
 
 // putHead writes a chunk's header into p.
 func putHead(p []byte, kind byte, size int) {

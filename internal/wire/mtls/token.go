@@ -55,7 +55,7 @@ func ParseToken(text string) (Token, error) {
 		var s submitter
 		b, err := hex.DecodeString(digits)
 		if err != nil || len(b) != len(s.seed)+len(s.coordinator) {
-			return Token{}, errors.New("the submit token is not whole; golaunch submit-token prints it")
+			return Token{}, errors.New("the submit token is incomplete; golaunch submit-token prints it")
 		}
 		copy(s.coordinator[:], b[copy(s.seed[:], b):])
 		return Token{text, s}, nil
@@ -174,7 +174,7 @@ func readToken(path string) (Token, error) {
 		return Token{}, fmt.Errorf("cannot read the token: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return Token{}, fmt.Errorf("token file %s belongs to uid %d, who knows it; make one of your own", path, st.Uid)
+		return Token{}, fmt.Errorf("token file %s belongs to uid %d, who can read it; make one of your own", path, st.Uid)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return Token{}, fmt.Errorf("token file %s is open to others (mode %04o); run: chmod 600 %[1]s", path, mode)

@@ -26,7 +26,7 @@ const (
 )
 
 // errKept says that a kept state makes no sense.
-var errKept = errors.New("what this voter has kept makes no sense")
+var errKept = errors.New("the log of this voter is inconsistent")
 
 // Resume continues as the voter that has kept a state on its [Disk], and changes after it. The ID
 // of Self comes from there.

@@ -116,7 +116,7 @@ func Write(w io.Writer, f Frame) error {
 }
 
 // ErrFrame says that the other end has sent a frame that is not allowed.
-var ErrFrame = errors.New("a frame that makes no sense")
+var ErrFrame = errors.New("malformed frame")
 
 // Read reads the next frame. Its body may have at most that many bytes.
 func Read(r *bufio.Reader, most uint64) (Frame, error) {

@@ -44,7 +44,7 @@ func (r *Replay[Sent]) Received() uint64 { return r.received }
 // Acknowledge forgets the frames that the other end has received.
 func (r *Replay[Sent]) Acknowledge(count uint64) error {
 	if count < r.acked || count > r.acked+uint64(len(r.unacked)) {
-		return fmt.Errorf("%w: %d frames were received, it is said, and %d to %d were sent", ErrFrame, count, r.acked, r.acked+uint64(len(r.unacked)))
+		return fmt.Errorf("%w: the other end says that it received %d frames, and %d to %d were sent", ErrFrame, count, r.acked, r.acked+uint64(len(r.unacked)))
 	}
 	r.forget(int(count - r.acked))
 	return nil

@@ -152,7 +152,7 @@ func (d dialer) welcome(ctx context.Context, l *agentStream, patience time.Durat
 		return d.explain(err)
 	}
 	if l.first.GetWelcome().GetLease().AsDuration() < minLease {
-		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "its welcome makes no sense; install the same golaunch on both"}
+		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "its welcome cannot be read; install the same golaunch on both"}
 	}
 	return nil
 }

@@ -69,9 +69,9 @@ func (s *Session) adopt(l *agentStream) {
 
 // leaseError says why the coordinator was not heard for a lease.
 func (s *Session) leaseError() error {
-	why := cmp.Or(s.abandon(), s.brokeWith, errors.New("the connection is there, but no answer comes"))
+	why := cmp.Or(s.abandon(), s.brokeWith, errors.New("it accepts the connection, but does not answer"))
 	if n := len(s.dialer.voters); n > 1 {
-		why = fmt.Errorf("no majority of the %d nodes that may coordinate the job is in reach, and a minority does not act: %w", n, why)
+		why = fmt.Errorf("cannot reach a majority of the %d nodes that may coordinate the job, and a minority must not act: %w", n, why)
 	}
 	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
 }
@@ -93,7 +93,7 @@ func (s *Session) abandon() error {
 		return r.err
 	case <-limit.C:
 		go func() { (<-result).close() }()
-		return errors.New("an attempt to connect does not end")
+		return errors.New("an attempt to connect hangs")
 	}
 }
 

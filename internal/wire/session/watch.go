@@ -202,7 +202,7 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 		err = w.open(time.Until(limit))
 	}
 	if err != nil {
-		return fmt.Errorf("lost job %s from sight: %w", w.Job, w.client.explain(err))
+		return fmt.Errorf("lost track of job %s: %w", w.Job, w.client.explain(err))
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func ask(q diagRequest) (found diagAnswer, err error) {
 		return found, os.NewSyscallError("recvfrom", err)
 	}
 	if kernel, ok := from.(*unix.SockaddrNetlink); !ok || kernel.Pid != 0 {
-		return found, errors.New("an answer that is not the kernel's")
+		return found, errors.New("the answer is not from the kernel")
 	}
 	r := bytes.NewReader(answer[:n])
 	if err := binary.Read(r, binary.NativeEndian, &header); err != nil {

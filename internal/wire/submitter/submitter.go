@@ -28,11 +28,11 @@ const overflow = 65534
 // texts for other purposes.
 func statement(s tls.ConnectionState) (string, error) {
 	if s.Version != tls.VersionTLS13 || !s.HandshakeComplete {
-		return "", errors.New("a connection without TLS 1.3 has nothing to be known by")
+		return "", errors.New("a connection without TLS 1.3 cannot be identified")
 	}
 	value, err := s.ExportKeyingMaterial("EXPORTER-golaunch-submitter", nil, 32)
 	if err != nil {
-		return "", fmt.Errorf("cannot tell a TLS connection from others: %w", err)
+		return "", fmt.Errorf("cannot identify a TLS connection: %w", err)
 	}
 	return "golaunch submitter " + hex.EncodeToString(value), nil
 }

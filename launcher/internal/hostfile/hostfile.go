@@ -194,9 +194,9 @@ func (h *hostList) add(names []string, slots int, lines bool) error {
 			h.index[host] = len(h.hosts)
 			h.hosts, h.lines = append(h.hosts, Host{name, slots}), append(h.lines, 1)
 		case !lines:
-			return fmt.Errorf("%s is there twice; %s:2 gives it 2 slots", host, host)
+			return fmt.Errorf("%s is listed twice; %s:2 gives it 2 slots", host, host)
 		case slots > 0 || h.lines[i] == 1 && h.hosts[i].Slots > 0 || h.hosts[i].Name != name:
-			return fmt.Errorf("%s is there already; give it once, with slots=N", host)
+			return fmt.Errorf("%s is listed already; list it once, with slots=N", host)
 		default:
 			h.lines[i]++
 			h.hosts[i].Slots = h.lines[i]

@@ -33,7 +33,7 @@ func Resolve(ctx context.Context, list string, defaultPort int) (addrs []string,
 		addrs = append(addrs, at.String())
 	}
 	if repeated(addrs) {
-		return nil, usage.Errorf("coordinators %q: one is there twice", list)
+		return nil, usage.Errorf("coordinators %q: one is listed twice", list)
 	}
 	if unknown != nil && len(addrs) == 1 {
 		return nil, unknown
@@ -59,7 +59,7 @@ func Parse(texts []string, defaultPort int) ([]string, error) {
 	case n < 3 || n > most || n%2 == 0:
 		return nil, usage.Errorf("%d peers: 3, 5 or 7, for one more than half of them must be there", n)
 	case repeated(peers):
-		return nil, usage.Errorf("peers %s: one is there twice", strings.Join(peers, ","))
+		return nil, usage.Errorf("peers %s: one is listed twice", strings.Join(peers, ","))
 	}
 	return peers, nil
 }

@@ -104,7 +104,7 @@ func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.C
 }
 
 // ErrLate says that no coordinator answered within the placement timeout.
-var ErrLate = errors.New("no coordinator came in time, see --placement-timeout")
+var ErrLate = errors.New("no coordinator was found in time; see --placement-timeout")
 
 // Join takes part in a job that another node leads, and ends as the job does. Find says how to
 // join. A stop makes this node leave the job in order, with the exit code of the signal.

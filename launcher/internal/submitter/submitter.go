@@ -23,10 +23,10 @@ type Policy struct {
 func (p Policy) Check() error {
 	switch root := os.Geteuid() == 0; {
 	case p.AsSubmitter && !root:
-		return usage.Errorf("an agent that runs ranks as those who submitted them must be root: start it as root, or leave out --as-submitter")
+		return usage.Errorf("an agent with --as-submitter must be root: start it as root, or leave out --as-submitter")
 	case root && !p.AsSubmitter && !p.AllowRoot:
-		return usage.Errorf("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give " +
-			"--as-submitter (ranks run as those who submitted them) or --allow-run-as-root")
+		return usage.Errorf("an agent that runs as root gives everybody who has the token the rights of root on this node: run it as another user, or give " +
+			"--as-submitter (ranks run as the user who submitted their job) or --allow-run-as-root")
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (p Policy) User(uid *uint32) (*account.User, error) {
 		return nil, nil
 	case uid == nil:
 		return nil, errors.New("this node runs ranks as the user who submitted them (--as-submitter), and the coordinator does not know that user: " +
-			"submit the job on the coordinator's machine, or see that munge runs on yours and on the coordinator's")
+			"submit the job on the coordinator's machine, or make sure that munge runs on yours and on the coordinator's")
 	case *uid == 0 && p.AllowRoot:
 		return nil, nil
 	case *uid == 0:

@@ -187,7 +187,7 @@ func (p *Participant) start(open func(quorum.Config) (*quorum.Log, error)) error
 	}
 	log, err := open(cfg)
 	if err != nil {
-		return fmt.Errorf("cannot keep the coordinator's log: %w", err)
+		return fmt.Errorf("cannot write the coordinator's log: %w", err)
 	}
 	if p.log = log; p.self.ID != log.Self().ID { // the peer was started again
 		p.self = log.Self()

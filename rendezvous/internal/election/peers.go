@@ -37,7 +37,7 @@ func (d disk) Keep(state []byte, changes [][]byte) error {
 	case err := <-done:
 		return err
 	case <-late.C:
-		return fmt.Errorf("the disk has not kept the coordinator's log for %v", d.cfg.Lease)
+		return fmt.Errorf("the disk has not written the coordinator's log for %v", d.cfg.Lease)
 	case <-d.closed.Done():
 		return ErrClosed
 	}

@@ -53,7 +53,7 @@ const (
 // MaxBacklog bounds what waits for a voter, in bytes before the last message.
 const MaxBacklog = 2 * maxQueuedBytes
 
-var errQueueFull = errors.New("too much waits for this voter")
+var errQueueFull = errors.New("too many bytes wait for this voter")
 
 // send never blocks.
 func (t *transport) send(m quorum.Message) {

@@ -230,7 +230,7 @@ func (l *Log) late(number int) {
 func (l *Log) fail(err error) []func() {
 	if !l.broken {
 		l.broken, l.trouble = true, err
-		l.Warn(fmt.Errorf("the coordinator's log is not kept at the moment: %w; jobs go on, but end with this coordinator until it is again", err))
+		l.Warn(fmt.Errorf("the coordinator's log cannot be written at the moment: %w; jobs go on, but until it can, they end with this coordinator", err))
 	}
 	held := l.next.held
 	l.next = round{}
@@ -246,7 +246,7 @@ func (l *Log) mend() {
 	l.Compact()
 	l.Then(func() {
 		if !l.broken {
-			l.Warn(errors.New("the coordinator's log is kept again"))
+			l.Warn(errors.New("the coordinator's log can be written again"))
 		}
 	})
 	l.Flush()

@@ -82,7 +82,7 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 		limit.Stop()
 	}()
 	if err := s.Server.Serve(listener{l}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("cannot take agents at %v: %w", l.Addr(), err)
+		return fmt.Errorf("cannot accept agents at %v: %w", l.Addr(), err)
 	}
 	<-ended
 	return nil

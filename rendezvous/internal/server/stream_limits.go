@@ -57,7 +57,7 @@ func limitStreams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo
 	open := limit.counter(ConnOf(stream.Context()))
 	defer open.Add(-1)
 	if open.Add(1) > limit.max {
-		return status.Errorf(codes.ResourceExhausted, "there are %d %s, and no more at a time", limit.max, limit.what)
+		return status.Errorf(codes.ResourceExhausted, "the limit is %d %s at a time", limit.max, limit.what)
 	}
 	return handle(srv, stream)
 }

@@ -69,7 +69,7 @@ func HelpOf(c *cobra.Command) string {
 	if all, _ := c.Flags().GetBool("help-all"); all {
 		return text + "\nFlags of run and plan\n\n" + usages(c.Flags()) + outro
 	}
-	text += "\nFlags of a job that are used most; golaunch --help-all prints all of them, and golaunch help VERB those of a verb.\n"
+	text += "\nThe most used flags of a job; golaunch --help-all prints all of them, and golaunch help VERB those of a verb.\n"
 	for _, g := range common {
 		text += "\n" + g.about + ":\n" + some(c.Flags(), func(f *pflag.Flag) bool { return slices.Contains(g.flags, f.Name) })
 	}

@@ -50,7 +50,7 @@ func (c *controller) open(ctx context.Context, o openRequest) (openReply, error)
 		return openReply{}, errors.New("this program has a cluster already")
 	}
 	if c.socket = o.Socket; c.socket == "" {
-		return openReply{}, errors.New("the program names no socket of its own; install the same golaunch for Python and as a command")
+		return openReply{}, errors.New("the program did not name its socket; install the same version of the Python package and of golaunch")
 	}
 	endpoint.Prune(endpoint.ControllerPrefix)
 	if len(o.Local) > 0 {
@@ -147,7 +147,7 @@ func (l *localCluster) coordinate(asked context.Context, o *openRequest, dir str
 	case err := <-l.failed:
 		return "", err
 	case <-asked.Done():
-		return "", errors.New("the program has gone before its cluster was there")
+		return "", errors.New("the program ended before its cluster was ready")
 	}
 }
 
@@ -190,7 +190,7 @@ func (l *localCluster) join(asked context.Context, o *openRequest, dir string) e
 		case err := <-l.failed:
 			return fmt.Errorf("start a cluster on this machine: %w", err)
 		case <-asked.Done():
-			return errors.New("the program has gone before its cluster was there")
+			return errors.New("the program ended before its cluster was ready")
 		}
 	}
 	return nil

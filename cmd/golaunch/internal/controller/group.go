@@ -165,7 +165,7 @@ func (c *controller) start(ctx context.Context, s startRequest) (struct{}, error
 	held := c.held[s.Within]
 	c.mu.Unlock()
 	if held == nil {
-		return struct{}{}, errors.New("the nodes of this group are not held any more")
+		return struct{}{}, errors.New("the reservation of this group has ended")
 	}
 	ctx, made := outliving(ctx) // it ends with its reservation
 	w, err := held.Submit(ctx, s.job())

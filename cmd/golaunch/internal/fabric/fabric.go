@@ -111,7 +111,7 @@ type message struct {
 }
 
 // ErrNoReport is the error if the ranks ended without a report.
-var ErrNoReport = errors.New("the check of the fabric did not come to its end")
+var ErrNoReport = errors.New("the fabric test did not finish")
 
 // Read reads the report from the output of the ranks.
 func Read(output io.Reader) (Report, error) {

@@ -75,7 +75,7 @@ func lead(ctx context.Context, n node) error {
 }
 
 // errSilent is the error of ranks that do not end by themselves. The job then ends them.
-var errSilent = errors.New("rank 0 fails on purpose, as a node that does not answer would not end either")
+var errSilent = errors.New("rank 0 exits with an error on purpose, so that nodes that do not answer are stopped too")
 
 // greet waits for all nodes to say hello.
 func (l *leader) greet(ctx context.Context) error {

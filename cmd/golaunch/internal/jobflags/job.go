@@ -137,7 +137,7 @@ func (o *Flags) perNode() (err error) {
 	r := &o.Job.Resources
 	switch {
 	case (o.resources.gpus != "" && o.resources.procs != "") || (o.resources.nproc != "" && o.resources.gpus+o.resources.procs != ""):
-		return fmt.Errorf("%w: give one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
+		return fmt.Errorf("%w: give only one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
 	case o.resources.gpuIDs != "" && o.resources.gpus+o.resources.procs+o.resources.nproc == "":
 		r.GPU, r.PerNode = true, []int{placement.AllGPUs}
 	case o.resources.gpus != "":

@@ -57,8 +57,8 @@ func (f *family) labels() []string {
 
 // What is seen, and of what.
 var (
-	up            = gauge("up", "Whether a source of all this answers: 1, or 0. A source that has not answered for 30 seconds shows nothing else.", "source")
-	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; what is shown of it is not newer.", "source")
+	up            = gauge("up", "1 if the source of the metrics answers, else 0. A source that has not answered for 30 seconds shows nothing else.", "source")
+	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; its metrics are not newer.", "source")
 	coordinator   = gauge("coordinator_info", "1 for each source that answers, with the version of its coordinator.", "source", "version")
 	coordinators  = gauge("coordinators", "Coordinators of the cluster by whether they answer, where it has several.", "state")
 	nodes         = gauge("nodes", "Nodes by state: ready (has ranks of a job, or may), spare (the same, but no job holds anything there), missing (no word from it), drained, quarantined (new jobs pass it over).", "state")
@@ -93,8 +93,8 @@ var (
 
 // What the program tells, and what is measured of it.
 var (
-	step           = gauge("step", "The newest step that any rank has told in its heartbeat.", "job")
-	stepTarget     = gauge("step_target", "How many steps the program means to make, if it tells that.", "job")
+	step           = gauge("step", "The newest step that any rank has reported in its heartbeat.", "job")
+	stepTarget     = gauge("step_target", "Steps that the program plans to make, if it reports that.", "job")
 	steps          = counter("steps_total", "Steps made since this exporter began to watch; those made again after a restart count again.", "job")
 	stepSeconds    = gauge("step_seconds", "Seconds that a step takes, the median of the ranks.", "job")
 	eta            = gauge("eta_timestamp_seconds", "When the job will be done at this pace, in seconds since 1970.", "job")
@@ -112,7 +112,7 @@ var (
 	gpuMemoryMax   = gauge("gpu_memory_used_max_ratio", "Bytes in use as a share of what there are, 0 to 1, of the fullest of the job's GPUs.", "job")
 	gpuPower       = gauge("gpu_power_watts", "Watts that the job's GPUs draw.", "job")
 	gpuPowerLimit  = gauge("gpu_power_limit_watts", "Watts that the job's GPUs may draw.", "job")
-	gpuPowerMin    = gauge("gpu_power_min_watts", "Watts that the GPU of the job draws which draws the least.", "job")
+	gpuPowerMin    = gauge("gpu_power_min_watts", "Watts of the job's GPU that draws the least.", "job")
 	gpuTemperature = gauge("gpu_temperature_max_celsius", "Degrees Celsius of the hottest of the job's GPUs.", "job")
 	gpuXids        = counter("gpu_xids_total", "Errors of the job's GPUs that the kernel has reported since this exporter began to watch.", "job")
 )
@@ -136,7 +136,7 @@ var (
 var (
 	rankCPUs        = ofRank(gaugeKind, "cpu_cores", "CPUs that a rank uses, such as 1.5.")
 	rankMemory      = ofRank(gaugeKind, "memory_bytes", "Bytes that a rank has in memory.")
-	rankStep        = ofRank(gaugeKind, "step", "The newest step that a rank has told in its heartbeat.")
+	rankStep        = ofRank(gaugeKind, "step", "The newest step that a rank has reported in its heartbeat.")
 	rankStepSeconds = ofRank(gaugeKind, "step_seconds", "Seconds that a step of a rank takes.")
 	rankBeat        = ofRank(gaugeKind, "heartbeat_age_seconds", "Seconds since the last heartbeat of a rank that is known.")
 	rankLines       = ofRank(counterKind, "log_lines_total", "Lines of output of a rank since this exporter began to watch.")

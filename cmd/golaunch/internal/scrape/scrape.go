@@ -97,7 +97,7 @@ func (r *scraper) Keep(ctx context.Context) error {
 		}
 	}
 	if err := os.Remove(r.opts.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove the metrics, which will be old: %w", err)
+		return fmt.Errorf("cannot remove the outdated metrics: %w", err)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (l *LocalJob) past(ctx context.Context) (report.Status, bool) {
 	}
 	j := l.last.Jobs[i]
 	j.Phase, j.Finished, j.Result = "finished", cmp.Or(j.Finished, l.ended), cmp.Or(l.result, j.Result)
-	if j.Waits = "its coordinator is gone; where it was started is told how it ended"; j.Result != nil {
+	if j.Waits = "its coordinator is gone; the terminal where the job was started shows how it ended"; j.Result != nil {
 		j.Waits = j.Result.Reason
 	}
 	return report.Status{Jobs: []report.JobStatus{j}}, true

@@ -56,7 +56,7 @@ func Remember(ctx context.Context, at string, source view.Source) view.Source {
 
 // VanishedError is the warning that a source is gone for an unknown reason.
 func VanishedError(at string) error {
-	return fmt.Errorf("the coordinator of %s is gone, and has not told of an end: golaunch_up is 0 for it until it is back, for an hour at most", at)
+	return fmt.Errorf("the coordinator of %s is gone and did not report an end: golaunch_up is 0 for it until it is back, for at most an hour", at)
 }
 
 // VanishedFor is how long metrics report a source that has vanished: long enough for an alert to
