@@ -183,12 +183,12 @@ func (s *jobStore) close() {
 	s.release()
 }
 
-// quietTime is how long a store must not change before the coordinator is told which
-// ranks are there.
+// quietTime is how long a store must be unchanged before its ranks are reported to the coordinator.
 const quietTime = 10 * time.Second
 
-// watch tells the coordinator which ranks have come to an attempt's store, and which wait, once
-// that has not changed for quietTime and ranks are missing or wait. It ends with the store.
+// watch reports to the coordinator which ranks have connected to an attempt's store and which wait
+// there, once ranks are missing or wait and nothing has changed for quietTime. It ends with the
+// store.
 func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
@@ -210,8 +210,8 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	}
 }
 
-// meeting lists the processes at a store. It is zero if none has come, and if all have come and
-// none waits.
+// meeting lists the processes at a store. It is zero if no process has connected, or if all have
+// and none waits.
 func meeting(clients []tcpstore.ClientStatus, worldSize int) (m job.Meeting) {
 	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
 	for _, c := range clients {

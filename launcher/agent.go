@@ -65,7 +65,7 @@ type Agent struct {
 	// LogDir gets the output of jobs that name no directory, below the node's name; it is in the
 	// system's temporary directory when empty. At least the last 180 jobs are kept. While another
 	// agent has the directory, this agent is refused if it has a Name and a LogDir, or Adopt;
-	// otherwise it takes another directory beside it.
+	// otherwise it takes another directory next to it.
 	LogDir string
 	// Preload are Python modules, with commas, for jobs whose Ranks.Preload is empty.
 	Preload string
@@ -78,7 +78,7 @@ type Agent struct {
 	// Spot is the cloud (aws, gcp, azure) that the agent asks whether it takes this machine back;
 	// none when empty.
 	Spot string
-	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil
+	// Say gets what a user wants to know, and Warn what went wrong without ending the agent; nil
 	// prints on os.Stderr. The node does not wait for them: a stopped terminal, or an unread pipe,
 	// stops no rank.
 	Say  func(string)
@@ -86,8 +86,8 @@ type Agent struct {
 }
 
 // Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was
-// drained. If it was told to leave before, the code is that of the signal. An error before it has
-// joined says why it cannot.
+// drained. If a signal had asked it to leave before, the code is the signal's. An error before it
+// has joined says why it cannot.
 func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Warn == nil {
 		a.Warn = warnStderr

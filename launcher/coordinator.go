@@ -52,12 +52,12 @@ type Coordinator struct {
 	// Announced lets commands of this user on this machine find the coordinator without its
 	// address.
 	Announced bool
-	// Ready is told the address once agents and clients can come. The cluster does not wait for it,
+	// Ready gets the address once agents and clients can connect. The cluster does not wait for it,
 	// nor for Say and Warn: a stopped terminal, or an unread pipe, stops no job.
 	Ready func(addr netip.AddrPort)
-	// Say is told of nodes and jobs that come and go.
+	// Say gets the nodes and jobs that come and go.
 	Say func(string)
-	// Warn is told what went wrong without ending the cluster; nil prints on os.Stderr.
+	// Warn gets what went wrong without ending the cluster; nil prints on os.Stderr.
 	Warn func(error)
 
 	// ports is PortRange, checked.

@@ -170,8 +170,8 @@ func (l *localRun) evidence(r report.Result, logs string) string {
 	return logs + " (golaunch explain has the rest)"
 }
 
-// bundle is the evidence of the failure on this node, and that of the failed rank's node if it is
-// here; empty if there is none.
+// bundle is the evidence of the failure on this node: if possible, that of the failed rank's node;
+// empty if there is none.
 func (l *localRun) bundle(r report.Result) string {
 	dir := l.files.Dir()
 	if dir.Root() == nil {

@@ -151,8 +151,7 @@ func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Devi
 	return gpus, devices, cmp.Or(why, hidden), nil
 }
 
-// declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants
-// there.
+// declared is the i-th simulated node, with as many GPUs as the job wants there.
 func (j Job) declared(i int) placement.Node {
 	node := placement.Node{Name: "node" + strconv.Itoa(i), Addr: address.Loopback(i), CPUs: runtime.NumCPU()}
 	if !j.Resources.GPU {

@@ -226,7 +226,7 @@ type Output struct {
 	// TerminationLog is a file that gets one line about the end of the job; "none" writes none.
 	// When empty, it is a pod's /dev/termination-log, if there is one.
 	TerminationLog string `json:"-"`
-	// Observe is told each decision, in order; nil prints on Stderr what a person wants to know of
+	// Observe gets each decision, in order; nil prints on Stderr what a person wants to know of
 	// them. JSON prints all of them, and the result, as JSON lines (docs/json.md); Quiet prints
 	// neither.
 	Observe func(Decision) `json:"-"`

@@ -15,10 +15,10 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Plan says where the ranks of a job would run. Without nodes it plans for this machine if the job
-// wants one node with GPUs and there are some here, and else for nodes that have just what the job
-// wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and ErrUsage
-// for a job that can never run.
+// Plan says where the ranks of a job would run. Without nodes, it plans for this machine if the job
+// wants one node with GPUs and this machine has some, and otherwise for nodes with just what the
+// job wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and
+// ErrUsage for a job that can never run.
 func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, error) {
 	j, err := j.complete()
 	if err != nil {

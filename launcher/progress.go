@@ -122,8 +122,8 @@ func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error
 // progressAfter is how long a job must last before golaunch tells how far it is.
 const progressAfter = 2 * time.Second
 
-// followProgress tells how far the job has come until ctx ends: on the last line of a terminal, and
-// to Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
+// followProgress reports the job's progress until ctx ends: on the last line of a terminal, and to
+// Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
 func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressReporter {
 	trainer, err := trainjob.Here(os.Getenv)
 	if err != nil {
@@ -166,7 +166,7 @@ type rankSeen struct {
 // seenFor is how long such a report counts.
 const seenFor = 10 * time.Second
 
-// progressReporter tells how far a job has come.
+// progressReporter reports a job's progress.
 type progressReporter struct {
 	*reporter.Reporter
 	trainer *trainjob.Status
@@ -212,7 +212,7 @@ func (p *progressReporter) take(ctx context.Context, n NodeSamples, now time.Tim
 	}
 }
 
-// end tells Kubeflow's Trainer how far the job came.
+// end reports the job's last progress to Kubeflow's Trainer.
 func (p *progressReporter) end(ending report.Ending) {
 	if p == nil || p.trainer == nil || ending == "" {
 		return

@@ -72,8 +72,8 @@ func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// isLone reports whether this process runs a job of its own although a scheduler gave it more
-// nodes, or started other processes beside it.
+// isLone reports whether this process runs a job of its own although a scheduler gave it more nodes
+// or started other processes as well.
 func (j Job) isLone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""

@@ -2,7 +2,7 @@ package placement
 
 import "slices"
 
-// ledger tells whether groups of different sizes ("4,8,2") fit on nodes, each on a node of its own.
+// ledger decides whether groups of different sizes ("4,8,2") fit on nodes, each on a separate node.
 //
 // A node with room for 8 has room for 4. So, by Hall's theorem, all groups have a node if and only
 // if for each size there are as many nodes as groups of that size or larger. spare[i] is the

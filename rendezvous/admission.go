@@ -82,8 +82,8 @@ func (o *LocalNode) is(instance string) bool {
 }
 
 // endIfTooFew ends a job that still waits for nodes when too few remain without the refused one, or
-// when that was started for another job. The other nodes hear why they wait in vain. A job that has
-// its nodes continues.
+// when that was started for another job. The other nodes learn why their wait is useless. A job
+// that has its nodes continues.
 func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {
 	case c.onlyJob == nil || c.onlyJob.Result != nil || len(c.everJoined) >= c.onlyJob.Job.Request.MinNodes:

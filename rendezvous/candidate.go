@@ -44,9 +44,9 @@ type CandidateConfig struct {
 	Note func(string)
 }
 
-// Candidate is a process that may come to coordinate: a job whose nodes all run the same command,
-// or a cluster with several coordinators. It listens for the others, keeps the log that they share,
-// and says when it was elected.
+// Candidate is a process that may be elected as coordinator: a job whose nodes all run the same
+// command, or a cluster with several coordinators. It listens for the others, keeps the log that
+// they share, and says when it was elected.
 type Candidate struct {
 	cfg      CandidateConfig
 	election *election.Participant
@@ -121,7 +121,7 @@ func (s *Candidate) Shared() bool { return len(s.election.Others()) > 0 }
 // returns the voter, or the zero Voter if that fails.
 func (s *Candidate) Open(at netip.Addr) quorum.Voter { return s.election.Open(at) }
 
-// Learn stores where the coordinator is, or may come to be.
+// Learn stores the addresses where the coordinator is or may be elected.
 func (s *Candidate) Learn(addrs []string) { s.election.Learn(addrs) }
 
 // Serve serves agents, other voters and the clients of a cluster at a listener until Close. The

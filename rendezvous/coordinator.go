@@ -4,8 +4,8 @@
 // A [Coordinator] is a function of its log. One goroutine applies each entry to the state
 // (internal/core/replica), has the entry kept (rendezvous/internal/log), and then sends the orders
 // that follow. Starting, restarting and taking over are the same: read the log, and ask the agents
-// what runs. A [Candidate] is a process that may come to coordinate, and keeps the log until then.
-// The other side, of agents and clients, is internal/wire/session.
+// what runs. A [Candidate] is a process that may be elected as coordinator, and keeps a copy of the
+// log until then. The other side, of agents and clients, is internal/wire/session.
 package rendezvous
 
 import (
@@ -95,7 +95,7 @@ type Coordinator struct {
 	cfg     Config
 	started time.Time
 	eventLoop
-	// exclusive says that no other process may have come to coordinate.
+	// exclusive says that no other process may have become the coordinator.
 	exclusive atomic.Bool
 
 	state  *replica.State
@@ -250,7 +250,7 @@ func (c *Coordinator) resign() {
 	c.unpublish()
 }
 
-// unpublish makes this process tell its callers that the coordinator is not here.
+// unpublish makes this process answer its callers that it is not the coordinator.
 func (c *Coordinator) unpublish() {
 	if c.cfg.Candidate != nil {
 		c.cfg.Candidate.coordinator.CompareAndSwap(c, nil)

@@ -106,7 +106,8 @@ func (s *succession) invited(i *pb.Invitation) error {
 	}
 	s.candidate().Learn(addrs)
 	if m := c.members[s.candidate().cfg.Node]; m == nil || m.stream == nil {
-		// An agent that is here says so itself. One that is about to come is told where to go, and goes.
+		// An agent that is here reports this itself. One that is still joining follows the
+		// invitation.
 		c.say(s.candidate().cfg.Node + " joins anew: " + s.invitation.Why)
 	}
 	return nil

@@ -179,7 +179,7 @@ func (c *Coordinator) vacate(node string, within time.Duration, why string) {
 	c.applyEvent(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
 }
 
-// news says that people should hear of a step even when they want few messages.
+// news reports whether a step matters to people who want few messages.
 func news(s replica.Step) bool {
 	if slices.ContainsFunc(s.Actions, func(a job.Action) bool { _, restarts := a.(job.Wait); return restarts }) {
 		return true
@@ -196,7 +196,7 @@ func news(s replica.Step) bool {
 	}
 }
 
-// failure is how an attempt began to fail, with this step. Clients are told once for each attempt,
+// failure is how an attempt began to fail, with this step. Clients get it once for each attempt,
 // whatever fails later in it: the failure may carry a rank's last output.
 func (j *trackedJob) failure(s replica.Step) *report.Failure {
 	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}

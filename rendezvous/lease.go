@@ -11,8 +11,8 @@ import (
 )
 
 // leaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's
-// stream answers its heartbeats directly where no other process may have come to coordinate, so
-// that the heartbeats of thousands never wait, least of all while thousands of ranks fail.
+// stream answers its heartbeats directly, unless another process may have become the coordinator.
+// So heartbeats never wait behind the failures of thousands of ranks.
 type leaseMonitor struct {
 	// patience is how long the agent may be silent, by the lease that it was given; silence is the
 	// timer.
@@ -54,7 +54,7 @@ func (m *leaseMonitor) heartbeat(s *agentStream) bool {
 	return true
 }
 
-// answer has heartbeats answered on that stream only; on none when it is nil.
+// answer answers heartbeats on that stream only, or on no stream if it is nil.
 func (m *leaseMonitor) answer(s *agentStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

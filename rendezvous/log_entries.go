@@ -130,7 +130,7 @@ func (c *Coordinator) resume() {
 // quorumStorage has voters keep the log.
 type quorumStorage struct{ term *quorum.Term }
 
-// Shared says that another voter may come to lead.
+// Shared says that another voter may be elected.
 func (s quorumStorage) Shared() bool { return true }
 
 // Confirm makes sure that this process still leads.

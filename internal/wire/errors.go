@@ -26,7 +26,7 @@ func Refused(format string, args ...any) error {
 // session ends with this error must join again.
 type ElsewhereError struct {
 	Why string
-	// Addrs are the places where the coordinator is or may come to be, HOST:PORT. If there are
+	// Addrs are the addresses where the coordinator is or may be elected, HOST:PORT. If there are
 	// none, it is where the agent began.
 	Addrs []string
 	// Leader is where the coordinator is, if known. Wait is how long to wait before asking there

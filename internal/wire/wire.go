@@ -28,7 +28,7 @@ func Different(coordinator, agent map[string]string) string {
 	return DifferentAt("here", coordinator, agent)
 }
 
-// DifferentAt is Different for another process than that agent. where says which.
+// DifferentAt is Different for the process that where names.
 func DifferentAt(where string, coordinator, agent map[string]string) string {
 	if len(agent) == 0 {
 		return ""

@@ -289,8 +289,7 @@ func (g *Group) begin(ctx context.Context) error {
 	return nil
 }
 
-// offload makes the group free the GPUs. If workers die of it, it tells those that follow them
-// once.
+// offload makes the group free the GPUs. If workers die, it tries once more with their successors.
 func (g *Group) offload(ctx context.Context) error {
 	for last := false; ; last = true {
 		g.note("", nil)

@@ -15,7 +15,7 @@ type Failure struct {
 	GPU     *GPU
 	Attempt int
 	// Exit is how the rank ended, at a time of the coordinator's clock, after it had Lived so long.
-	// Step is the newest step that it told, 0 if it tells none.
+	// Step is the newest step that the rank reported, 0 if it reported none.
 	Exit  Exit
 	At    time.Time
 	Lived time.Duration
@@ -24,8 +24,8 @@ type Failure struct {
 	Further int
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why string
-	// Tail is the end of what the rank wrote, Traceback that of its exception, and Kernel what the
-	// kernel of its node said of its GPUs.
+	// Tail is the end of the rank's output, Traceback the end of its exception's traceback, and
+	// Kernel the messages of its node's kernel about its GPUs.
 	Tail, Traceback, Kernel string
 	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
 	Hung bool

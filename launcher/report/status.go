@@ -29,8 +29,8 @@ type NodeStatus struct {
 	CPUs   int
 	Memory int64
 	Labels map[string]string
-	// Silent is for how long the coordinator has not heard of an agent that is not connected, or that
-	// has said nothing for half of its lease; 0 otherwise.
+	// Silent is the time since the coordinator last heard the agent, if the agent is not connected
+	// or has been silent for half of its lease; 0 otherwise.
 	Silent time.Duration
 	// Drained says that the node gets no more ranks.
 	Drained bool

@@ -62,8 +62,8 @@ type conn struct {
 }
 
 const (
-	// firstChunk is the most memory, in bytes, that a long request gets before its bytes have come,
-	// whatever length it claims. Each further chunk is at most growth times what came.
+	// firstChunk is the most memory, in bytes, that a long request gets before its bytes arrive,
+	// whatever length it claims. Each further chunk is at most growth times what has arrived.
 	firstChunk = 2 * readBuffer
 	growth     = 4
 	// enoughOut is how many bytes of replies are collected before they are sent.

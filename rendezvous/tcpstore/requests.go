@@ -26,8 +26,8 @@ var handlers = [...]func(*conn, args) error{
 	opRound: round, opHold: startProxyWait, opArrive: arriveProxyWait, opDrop: dropProxyWait, opTaken: finishProxyWait, opClient: setClient, opClients: storeClientList,
 }
 
-// keep makes a value of a request one to store. A long value keeps the memory that it was read
-// into.
+// keep returns a value of a request for the table. A long value keeps its memory; a short one is
+// copied.
 func (c *conn) keep(f frame) frame {
 	if len(f) > readBuffer && len(f) > cap(c.held)/2 {
 		return slices.Clip(f)

@@ -54,8 +54,8 @@ type Options struct {
 	// proxy answers as the store would, over one connection for all its clients, and ends with that
 	// connection.
 	Root netip.AddrPort
-	// Warn is told why a client was disconnected, with the client's address, at most 16 times a
-	// minute for each machine. Nil drops it.
+	// Warn gets the reason why a client was disconnected, with the client's address, at most 16
+	// times a minute for each machine. Nil drops it.
 	Warn func(error)
 	// MaxBytes bounds what is stored and the requests and replies under way, with overhead (default
 	// 4 GiB). A client that needs more is disconnected.

@@ -4,8 +4,8 @@
 // forked process is, to itself and to others, the one that `python script.py` would have been.
 // docs/preload.md says what all forks of one server nevertheless share, and what a server refuses.
 //
-// A [Server] is a [proc.Forker]. Its forks are children of its own parent (CLONE_PARENT), the
-// process that started it.
+// A [Server] is a [proc.Forker]. Its forks are children of the process that started the server
+// (CLONE_PARENT).
 package forkserver
 
 import (
@@ -102,8 +102,8 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv returns the command line of a server for a program. what tells people who list processes
-// what it is for.
+// Argv returns the command line of a server for a program. ps(1) shows what as the purpose of the
+// process.
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
 	return append(argv, "-c", fmt.Sprintf(stub, len(text())), what)

@@ -137,7 +137,7 @@ func (s *State) startWithLess(e *entry) bool {
 	return !e.wait.queued
 }
 
-// tell tells a job why it waits, unless it knows.
+// tell reports to a job why it waits, unless that is unchanged.
 func (s *State) tell(e *entry, why string) {
 	e.wait.tellBehind(nil)
 	if e.wait.told != why {

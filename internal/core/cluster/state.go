@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// State is a cluster as it stands. One goroutine owns it.
+// State is a cluster as it stands. Only one goroutine uses it.
 type State struct {
 	nodes map[string]*clusterNode
 	jobs  map[string]*entry

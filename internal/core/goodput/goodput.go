@@ -1,10 +1,10 @@
 // Package goodput keeps a job's ledger: what the time of its ranks went into, and how much of it
 // each cause and node cost.
 //
-// A [Ledger] is told when units of ranks begin to use their time differently, and adds up
+// A [Ledger] takes the moments when units of ranks begin to use their time differently, and adds up
 // rank-time, which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing except
-// the times that it is given. So the same changes always give the same report, and the uses of
-// the time add up to the whole. Its size does not depend on how long the job runs.
+// the times that it is given. So the same changes always give the same report, and the uses of the
+// time add up to the whole. Its size does not depend on how long the job runs.
 //
 // Goodput is the time that was trained, less the time that had to be trained again, as a share of
 // all time since the job first got its nodes: the runtime goodput of Google's ML productivity

@@ -55,10 +55,10 @@ type (
 		// the built-in ones.
 		OwnRules bool
 	}
-	// Notice tells the ranks of a unit on a node that they will be stopped after Within, or once
-	// all have said [Ready]. Of several notices the one that ends first counts. Alarm is the Seq of
-	// the [Alarm] that ends it, 0 if someone else does: with it, the keeper of the clock knows how
-	// much of Within is left in a repeated notice.
+	// Notice announces to the ranks of a unit on a node that they will be stopped after Within, or
+	// earlier if all are [Ready]. Of several notices the one that ends first counts. Alarm is the
+	// Seq of the [Alarm] that ends it, 0 if someone else does: with it, the keeper of the clock
+	// knows how much of Within is left in a repeated notice.
 	Notice struct {
 		Node          string
 		Unit, Attempt int

@@ -229,8 +229,8 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// streak counts the restarts since the budget was last whole, spent those of them that the
-	// budget bears.
+	// streak counts the restarts since the budget was last full, and spent those that count against
+	// it.
 	streak, spent int
 	// failing counts the units that do not run since they failed.
 	failing int

@@ -92,7 +92,7 @@ type (
 		// Behind are the processes that NCCL waits for by its RAS service; Key is the reason. Only
 		// the master's node asks.
 		Behind []Client
-		// More counts further ranks, which tell less than those of Ranks.
+		// More counts further ranks, which say less than those in Ranks.
 		More int `json:",omitempty"`
 		// Moving counts those that go on and print nothing; no heartbeat is missed then.
 		Moving int `json:",omitempty"`
@@ -120,7 +120,7 @@ type (
 		// Told says that the node had been ordered to stop it.
 		Told bool
 		// Alike says that Kernel, Tail and Traceback are left out: by the built-in rules they show
-		// no more than those of an earlier failure that this node has reported.
+		// no more than an earlier failure that this node has reported.
 		Alike bool
 		// Tail has the last lines of the rank's standard error, Traceback the contents of its
 		// TORCHELASTIC_ERROR_FILE.

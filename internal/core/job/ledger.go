@@ -53,8 +53,8 @@ func (s *State) spendNothing(units []unit) {
 	}
 }
 
-// stepped tells the ledger how far a gang has come. Units that restart on their own have no common
-// step.
+// stepped reports a gang's newest step to the ledger. Units that restart on their own have no
+// common step.
 func (s *State) stepped(ev Stepped) string {
 	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
 		return s.step.ignore()

@@ -26,8 +26,8 @@ type slot struct {
 	placement.Group
 	// vacant says that its node is gone.
 	vacant bool
-	// role is that of the plan's node, and roleFirst the position of its first rank among those of
-	// the role.
+	// role is the role of the node's ranks, and roleFirst the position of its first rank in the
+	// role.
 	role      string
 	roleFirst int
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// State is one job as it stands. One goroutine owns it.
+// State is one job as it stands. Only one goroutine uses it.
 //
 // It consists of parts. Only the methods of a part change its fields; methods of State read all of
 // them and decide.

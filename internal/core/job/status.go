@@ -31,8 +31,8 @@ type NodeSummary struct {
 	Live  bool
 }
 
-// Phase is where the job stands. With several units it is that of the unit that has come furthest
-// but is not finished.
+// Phase is where the job stands: with several units, the phase of the furthest unit that is not
+// finished.
 func (s *State) Phase() Phase {
 	switch {
 	case s.ending.finished:

@@ -54,8 +54,8 @@ func (s *State) lacksNodes() bool {
 	return u.phase == Gathering || len(s.plan.vacant) > 0 && u.owes()
 }
 
-// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take
-// those of lost nodes, and a lost node that comes back takes its own if that is still vacant.
+// regroup is the next request for the whole job. Present nodes keep their node ranks, and spares
+// take those of lost nodes. A lost node that returns gets its own back if it is still vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
 	r.Keep = make(map[string]int, len(s.roster.nodes))

@@ -216,7 +216,7 @@ func Began(at time.Time, epoch string) Entry {
 }
 
 // Replay returns the state after a snapshot, which may be nil, and the entries that follow it.
-// Heard, if not nil, is told what each entry caused.
+// Heard, if not nil, gets what each entry caused.
 func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
 	s := New()
 	if snapshot != nil {

@@ -80,8 +80,8 @@ type Member struct {
 	Drained bool
 }
 
-// State is what a coordinator knows. One goroutine owns it. Others on that goroutine may read it,
-// but only Apply changes it.
+// State is what a coordinator knows. Only one goroutine uses it. Others on that goroutine may read
+// it, but only Apply changes it.
 type State struct {
 	// Index counts the entries.
 	Index   uint64

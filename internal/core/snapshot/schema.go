@@ -17,7 +17,7 @@ type Schema struct {
 	prints, layouts sync.Map
 }
 
-// names are those of one type. Its fields are in the order of their values.
+// names has the names of one type and of its fields, in the order of their values.
 type names struct {
 	name   string
 	fields []namedField
@@ -30,10 +30,9 @@ type namedField struct{ name, goName string }
 //
 //	job.node = node: node nodeRank ran leavesAt=leaves
 //
-// The Go type job.node is known as node. A line that begins with a tab goes on with the fields of
-// the line before. The name of a field is that of the Go field in any case, or "name=GoField". To
-// rename a Go type, change what is left of " = "; to rename a field, what is right of its "=". Keep
-// the names.
+// The Go type job.node is known as node. A line that begins with a tab continues the line before. A
+// field is named as in Go, in any case, or as "name=GoField". To rename a Go type, change what is
+// left of " = "; to rename a field, what is right of its "=". Keep the names.
 func NewSchema(text string) *Schema {
 	return &Schema{types: sync.OnceValue(func() map[string]names { return parse(text) })}
 }

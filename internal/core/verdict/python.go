@@ -108,7 +108,7 @@ func unmarked(line string) string {
 
 // raise returns the verdict on a chain of exceptions: on the most special one that a rule knows,
 // else on a handled one that is never a mere warning. An echo counts only if nothing else is known.
-// Otherwise it is the last exception for what it is.
+// If no rule knows any, the verdict is on the last exception.
 func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v

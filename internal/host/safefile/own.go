@@ -1,11 +1,11 @@
 // Package safefile refuses files and directories that another user may have planted.
 //
-// A user who can write to a directory can put a link to another file there, or a file of his own.
-// Linux prevents some of this in directories with the sticky bit, depending on fs.protected_*
+// A user who can write to a directory can plant a link to another file or a file there. Linux
+// prevents some of this in directories with the sticky bit, depending on fs.protected_*
 // (proc_sys_fs(5)). This package always does, for root too. One rule applies to everything that
 // golaunch makes or opens: the path to a directory follows no link that another user may have
-// planted ([Path]), the directory belongs to this user and only he can write to it ([Dir]), and an
-// existing file in it is a plain file of this user's with a single name ([File]). [Write] writes a
+// planted ([Path]), the directory belongs to this user, who alone can write to it ([Dir]), and an
+// existing file in it is a plain file of this user with a single name ([File]). [Write] writes a
 // single file that the user named.
 //
 // Which links are followed depends on who else can write to the directory that has them:
@@ -16,7 +16,7 @@
 //
 // The last link of a path must belong to root or this user.
 //
-// This user is that of the process, or the one for whom a process of root works: see [Rights].
+// "This user" is the user of the process, or the one whose [Rights] a process of root has taken.
 package safefile
 
 import (
@@ -43,7 +43,7 @@ func Path(path string) error {
 }
 
 // walk is Path. given says that the path leads to a descriptor of this process, as /dev/stderr
-// does. Whoever gave it to the process vouches for it.
+// does. The process that passed it on is responsible for it.
 func walk(path string) (given bool, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

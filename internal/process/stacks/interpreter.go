@@ -167,7 +167,7 @@ func (l layout) holderOf(m *memory, interpreter, runtime uint64) uint64 {
 	return holder
 }
 
-// stackAt reads the stack of a thread. It ends where it cannot be followed; another reading tells
+// stackAt reads the stack of a thread. It ends where it cannot be followed; a second reading shows
 // whether that was its end.
 func (l layout) stackAt(m *memory, state, holder uint64) stack {
 	s := stack{state: state, gil: state == holder}

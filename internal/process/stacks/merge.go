@@ -51,7 +51,7 @@ type Node struct {
 	// Moves are those whose inner calls changed too fast to be read.
 	GIL   Set `json:"gil,omitempty"`
 	Moves Set `json:"moves,omitempty"`
-	// Nodes are the calls made from here, those of the fewest ranks first.
+	// Nodes are the calls made from here, sorted by how few ranks made them.
 	Nodes []*Node `json:"nodes"`
 
 	below map[Frame]*Node

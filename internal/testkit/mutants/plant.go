@@ -106,7 +106,7 @@ type declaration struct {
 
 func (d declaration) text() string { return d.file.text[d.node.Pos()-1 : d.node.End()-1] }
 
-// file is a source file, what goes into it at which offset, and what follows it.
+// file is a source file with the text to insert, its offset, and the text to append.
 type file struct {
 	path, text string
 	insert     map[int]string

@@ -51,7 +51,8 @@ type name struct {
 type blob struct {
 	name
 	size int64
-	// pins counts the deliveries that use it; had are those of its key that have delivered it.
+	// pins counts the deliveries that use it; had are the deliveries of its key that have passed it
+	// on.
 	pins int
 	had  map[*delivery]bool
 	file *os.File

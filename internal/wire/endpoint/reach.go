@@ -28,7 +28,7 @@ type Reach struct {
 	// Bring is given each worker: its stream and its first frame. It owns the stream, and calls
 	// taken when it takes the worker.
 	Bring func(ctx context.Context, s *Stream, first []byte, taken func() error)
-	// Warn is told of nodes that cannot be reached.
+	// Warn gets the nodes that cannot be reached.
 	Warn func(error)
 
 	// missed counts how often nodes named no endpoint.

@@ -54,13 +54,13 @@ type Options struct {
 	// over and its ranks are dead for good. The coordinator knows the SHA-256 and then counts the
 	// node as lost at once; after any other end the lease decides. Zero proves nothing.
 	Proof [wire.ProofSize]byte
-	// Voter is this process as one that may come to coordinate the job; nil if it cannot. DialAt
-	// connects to a coordinator at HOST:PORT; TCP when nil.
+	// Voter is this process as a voter that may be elected to coordinate the job; nil if it cannot.
+	// DialAt connects to a coordinator at HOST:PORT; TCP when nil.
 	Voter  Voter
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
 	// Lease is the one that the coordinator probably gives; 15 s when 0.
 	Lease time.Duration
-	// Elsewhere is where the coordinator is or may come to be: the Addrs of an [ElsewhereError], or
+	// Elsewhere is where the coordinator is or may be elected: the Addrs of an [ElsewhereError], or
 	// the peers of a cluster. It may be empty.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
@@ -86,12 +86,12 @@ type Options struct {
 	Warn func(error)
 }
 
-// Voter is a process that keeps the state of a job and may come to coordinate it.
+// Voter is a process that keeps the state of a job and may be elected to coordinate it.
 type Voter interface {
 	// Open listens at an address of this node for a coordinator that wants its vote, and returns
 	// how that reaches it; the zero value if it does not listen.
 	Open(at netip.Addr) quorum.Voter
-	// Learn is told where the coordinator is or may come to be.
+	// Learn gets the addresses where the coordinator is or may be elected.
 	Learn(addrs []string)
 }
 

@@ -28,7 +28,7 @@ type LogReader struct {
 	job    string
 	filter wire.LogFilter
 	known  map[wire.LogPosition]known
-	// lacking are the nodes that were reported as missing something.
+	// lacking has the nodes for which a missing piece was reported.
 	lacking map[string]bool
 	cancel  context.CancelFunc
 	stream  grpc.BidiStreamingClient[pb.Inquiry, pb.Answer]
@@ -41,8 +41,8 @@ type known struct {
 	node   string
 }
 
-// Logs reads the output of a job's ranks on all nodes: that of each rank in order, that of
-// different nodes as it comes.
+// Logs reads the output of a job's ranks on all nodes. The output of each rank comes in order, that
+// of different nodes as it arrives.
 func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
 	if len(f.Ranks) > wire.MaxSpans {
 		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
@@ -61,8 +61,8 @@ func (r *LogReader) open(ctx context.Context) (err error) {
 	return err
 }
 
-// from are the known positions by node, those of the newest attempts first, for as many files as
-// fit into a request. Other files are sent whole, and what is known is dropped.
+// from returns the known positions by node, the newest attempts first, for as many files as fit
+// into a request. Nodes send other files whole, and the reader drops what it knows.
 func (r *LogReader) from() map[string][]wire.LogPosition {
 	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
 	byAge := func(a, b wire.LogPosition) int {
@@ -115,8 +115,8 @@ func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
 	}
 }
 
-// fresh removes what is known, because nodes that share a file system may both send a file. It is
-// false if nothing is new.
+// fresh removes the part that is known already, because nodes that share a file system may both
+// send a file. It is false if nothing is new.
 func (r *LogReader) fresh(chunk *LogChunk) bool {
 	if chunk.Missing != "" {
 		told := r.lacking[chunk.Node]

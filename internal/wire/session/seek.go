@@ -27,7 +27,8 @@ type dialer struct {
 	Options
 	instance, epoch string
 	lease           time.Duration
-	// voters are where the coordinator is or may come to be; next counts those that were tried.
+	// voters are the addresses where the coordinator is or may be elected; next counts those that
+	// were tried.
 	voters []string
 	next   int
 	// named is where the coordinator is according to the process asked last, and believed counts

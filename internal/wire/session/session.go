@@ -32,12 +32,12 @@ const (
 // lease.
 //
 // One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that
-// the coordinator has returned; when it ends, the agent must end its ranks. The coordinator counts
-// an agent as lost a lease and the time to kill after it last heard of it, which is later,
-// whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It does so at
-// once when the agent says goodbye, or when agent and ranks are proven dead: the connection then
-// ends with a secret that the agent has committed itself to, and that its guardian holds. Any other
-// end of a connection proves nothing.
+// the coordinator has returned; when it ends, the agent must end its ranks. The coordinator waits
+// for a lease and the time to kill after it last heard the agent before it counts it as lost. That
+// is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
+// does so at once when the agent says goodbye, or when agent and ranks are proven dead: the
+// connection then ends with a secret that the agent has committed itself to, and that its guardian
+// holds. Any other end of a connection proves nothing.
 type Session struct {
 	// Job is the ID of the only job, empty in a cluster. Lease is the coordinator's. Node is what
 	// was said about this node, with its address.
@@ -239,9 +239,9 @@ func (s *Session) interval() time.Duration {
 	return now.Add(every).Truncate(min(heartbeatSlot, s.Lease/20)).Sub(now)
 }
 
-// hasPeers says that the cluster has several coordinators. An agent hears nothing of one that is
-// cut off or stopped, not even the end of the connection. It asks more often, so that it turns to
-// the next within a third of a lease.
+// hasPeers says that the cluster has several coordinators. If a coordinator is cut off or stopped,
+// the agent hears nothing, not even the end of the connection. It asks more often, so that it turns
+// to the next within a third of a lease.
 func (s *Session) hasPeers() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
 // heartbeat queues a heartbeat, replacing an unsent one. After a quarter of the lease without an

@@ -18,8 +18,8 @@ import (
 // address. It leaves no file behind, and other machines and containers do not see it.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
-// Tell tells processes of this machine where a coordinator listens, and which protocol it speaks,
-// until it is closed. The error is syscall.EADDRINUSE if another process has the socket.
+// Tell announces to processes of this machine where a coordinator listens and which protocol it
+// uses, until it is closed. The error is syscall.EADDRINUSE if another process has the socket.
 func Tell(at string, protocol int) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {

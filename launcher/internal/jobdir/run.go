@@ -20,7 +20,8 @@ type Run struct {
 	ID string
 	// Name is the name of a job's directory, by its ID.
 	Name func(job string) string
-	// Warn is told why the job goes without files; nil for a node whose coordinator says so.
+	// Warn gets the reason why the job runs without files; nil for a node whose coordinator says
+	// so.
 	Warn func(error)
 
 	mu  sync.Mutex

@@ -10,7 +10,7 @@ import (
 // nothing.
 const passing = 200 * time.Millisecond
 
-// narrator tells decisions to people: failures, losses and stops at once, other states once they
+// narrator prints decisions for people: failures, losses and stops at once, other states once they
 // have lasted.
 type narrator struct {
 	say func(format string, args ...any)
@@ -18,7 +18,7 @@ type narrator struct {
 	mu sync.Mutex
 	// waiting is the timer of a state that has not lasted yet.
 	waiting *time.Timer
-	// last is what was told last.
+	// last is what was printed last.
 	last string
 }
 
@@ -46,7 +46,7 @@ func (n *narrator) tellNow(reason string) {
 	n.say("%s", reason)
 }
 
-// told reports whether the last that was told begins with what.
+// told reports whether the last printed text begins with what.
 func (n *narrator) told(what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

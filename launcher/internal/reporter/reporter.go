@@ -24,7 +24,7 @@ func New(c *console.Console, json, quiet bool) *Reporter {
 	return &Reporter{Console: c, JSON: json, Quiet: quiet, narrator: narrator{say: c.Say}}
 }
 
-// Decision tells what was decided. News are told at once.
+// Decision prints what was decided. News are told at once.
 func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	switch {
 	case r.Quiet || reason == "":
@@ -35,7 +35,7 @@ func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	}
 }
 
-// Note tells what this process does beside the decisions.
+// Note prints what this process does, apart from decisions.
 func (r *Reporter) Note(what string) {
 	switch {
 	case r.Quiet:
@@ -46,7 +46,7 @@ func (r *Reporter) Note(what string) {
 	}
 }
 
-// Warn tells what went wrong without ending the job.
+// Warn prints what went wrong without ending the job.
 func (r *Reporter) Warn(err error) {
 	switch {
 	case r.Quiet:

@@ -31,7 +31,7 @@ type Process struct {
 	Nodes       Nodes
 	Files       *jobdir.Run
 	Observe     func(wire.Decision)
-	// Progress tells how far the job has come until ctx ends. The caller then calls end.
+	// Progress reports the job's progress until ctx ends. The caller then calls end.
 	Progress func(ctx context.Context) (end func(report.Ending))
 	// Named says that the user chose this node's name.
 	Named bool
@@ -53,10 +53,11 @@ func (p *Process) Joined() bool { return p.joined.Load() }
 // Alias is the name under which the node joined, if another node had its own; else empty.
 func (p *Process) Alias() string { return p.alias }
 
-// Member is how a node takes part: it joins, and may come to lead the job if it is a candidate.
+// Member is how a node takes part: it joins, and may be elected to lead the job if it is a
+// candidate.
 type Member struct {
 	session.Options
-	// Candidate is nil if no other node can come to lead.
+	// Candidate is nil if no other node can be elected.
 	Candidate *rendezvous.Candidate
 }
 
@@ -187,8 +188,8 @@ type outcome struct {
 	err    error
 }
 
-// work runs the nodes of this process, and coordinates the job in each of its terms. The result is
-// that of the coordinator here, or what another one told the nodes.
+// work runs the nodes of this process, and coordinates the job in each of its terms. The result
+// comes from the coordinator here, or from another one through the nodes.
 func (p *Process) work(ctx context.Context, r role) (result report.Result, err error) {
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)

@@ -10,8 +10,8 @@ import (
 const port = 29400
 
 // batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count
-// from 1 (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). The main node is
-// node 0 here, whatever its index is; it is not told its own address.
+// from 1 (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). golaunch makes the
+// main node node 0, whatever its index. AWS Batch does not give the main node its own address.
 func batch(m Machine) (*Place, error) {
 	if !m.has("AWS_BATCH_JOB_NODE_INDEX") {
 		return nil, nil

@@ -62,8 +62,8 @@ func (r *reader) ranks(rank, size, local, hint string) {
 	}
 }
 
-// inOrder takes hosts as those of the ranks, if there are as many and this host has its rank's
-// place. If rank 0's place is wrong, rank 0 ends the job.
+// inOrder takes hosts as the hosts of the ranks, if their number is right and this host is at its
+// rank's place. If rank 0's place is wrong, rank 0 ends the job.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {

@@ -39,7 +39,7 @@ const margin = 15 * time.Second
 
 // OnNotice calls leave once, when the cloud says that it takes this machine back, with the time
 // that the ranks have to get ready. It returns at once, and does nothing for an empty cloud.
-// trouble is told why the cloud cannot be asked, when that changes.
+// trouble gets the reason why the cloud cannot be asked, when it changes.
 func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func(why string, within time.Duration)) {
 	if cloud == "" {
 		return

@@ -1,4 +1,5 @@
-// Package trainjob tells Kubeflow's Trainer how far a TrainJob has come, so that kubectl shows it.
+// Package trainjob reports the progress of a TrainJob to Kubeflow's Trainer, so that kubectl shows
+// it.
 //
 // The controller gives each container an address, a certificate and a token (KEP-2779 of
 // kubeflow/trainer, TrainJobStatus), where the feature is on. The address knows the job.
@@ -52,7 +53,7 @@ func Here(getenv func(string) string) (*Status, error) {
 	return &Status{url, token, &http.Client{Transport: transport, Timeout: pushLimit}}, nil
 }
 
-// Progress is what the controller is told. Negative values are unknown.
+// Progress is what the Trainer gets. Negative values are unknown.
 type Progress struct {
 	// Percent is of the whole, 0 to 100.
 	Percent   int
@@ -60,7 +61,7 @@ type Progress struct {
 	At        time.Time
 }
 
-// Push tells the controller. It reads the token each time, since tokens change.
+// Push reports progress to the Trainer. It reads the token each time, since tokens change.
 func (s *Status) Push(ctx context.Context, p Progress) error {
 	if err := s.push(ctx, p); err != nil {
 		return fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %w", err)

@@ -46,7 +46,7 @@ type Config struct {
 	VotersChanged func()
 }
 
-// Participant is a process that may come to coordinate.
+// Participant is a process that may be elected as coordinator.
 type Participant struct {
 	cfg Config
 	// self has no address before the participant listens, and does not change from then on.
@@ -150,7 +150,7 @@ func (p *Participant) listen(at netip.Addr) error {
 	return p.start(quorum.Follow)
 }
 
-// Learn stores where the coordinator is, or may come to be.
+// Learn stores the addresses where the coordinator is or may be elected.
 func (p *Participant) Learn(addrs []string) { p.coordinators.Store(&addrs) }
 
 // LeaderChanged wakes the callers that wait for the coordinator.

@@ -92,9 +92,10 @@ var ErrElsewhere = errors.New("the coordinator is elsewhere")
 // maxHandshakeHold is shorter than the longest time that an agent waits for a handshake.
 const maxHandshakeHold = 25 * time.Second
 
-// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which are told where to go. A
-// crowd waits before its handshakes: each caller then costs one handshake if the coordinator comes
-// to be here, and none otherwise. A caller that is disconnected tries the next address of its list.
+// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which learn where the coordinator
+// is. A crowd waits before its handshakes: each caller costs one handshake if this process becomes
+// the coordinator, and none otherwise. A caller that is disconnected tries the next address of its
+// list.
 func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
 	if p.quorumLog() == nil {
 		return nil

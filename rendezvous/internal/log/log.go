@@ -21,8 +21,8 @@ type Storage interface {
 	// Confirm calls done once it is certain that no other process kept the log when Confirm was
 	// called.
 	Confirm(done func(error))
-	// Shared says that another process may come to keep the log in the place of this coordinator.
-	// This one must then make sure that it still keeps the log before it lengthens a lease.
+	// Shared says that another process may take over the log from this coordinator. This one must
+	// then make sure that it still keeps the log before it lengthens a lease.
 	Shared() bool
 }
 
@@ -47,7 +47,7 @@ type Config struct {
 	Post func(func()) bool
 	// Snapshot returns the whole state after all appended entries.
 	Snapshot func() []byte
-	// Warn is told what users should know.
+	// Warn gets what users should know.
 	Warn func(error)
 	// Lost is called when this coordinator does not keep the log any more. It must then do nothing
 	// that others can see.
@@ -127,8 +127,8 @@ func (l *Log) Then(f func()) {
 	}
 }
 
-// Vouch calls f, which lengthens a lease. It waits only if another process may have come to keep
-// the log.
+// Vouch calls f, which lengthens a lease. It waits only if another process may have taken over the
+// log.
 func (l *Log) Vouch(f func()) {
 	if l.Storage != nil && l.Storage.Shared() {
 		l.Then(f)

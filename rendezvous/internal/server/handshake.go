@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MaxHandshakes bounds concurrent TLS handshakes, maxVoterHandshakes those of other voters beside
-	// them, and slotTimeout the wait for one.
+	// MaxHandshakes bounds concurrent TLS handshakes, maxVoterHandshakes the additional ones of
+	// other voters, and slotTimeout the wait for a place.
 	MaxHandshakes      = 128
 	maxVoterHandshakes = 16
 	slotTimeout        = 25 * time.Second

@@ -17,7 +17,7 @@ import (
 // A node is slow below slowPart of the usual bandwidth: a link trained at half its rate is.
 const slowPart = 0.5
 
-// leader runs the rounds. One goroutine uses it.
+// leader runs the rounds. Only one goroutine uses it.
 type leader struct {
 	node
 	nodes   []hello

@@ -61,7 +61,7 @@ type outcome struct {
 	Library, File string
 }
 
-// node is one node's part of the test. One goroutine uses it.
+// node is one node's part of the test. Only one goroutine uses it.
 type node struct {
 	Options
 	info rankenv.Info
@@ -190,8 +190,8 @@ func (n *node) probeAndStream(limited, ctx context.Context, o order) (out outcom
 	return n.stream(ctx, o)
 }
 
-// reduceAndProbe is a test over NCCL. NCCL may use a network of its own, so a port that is not
-// reached explains a failure but is none.
+// reduceAndProbe is a test over NCCL. NCCL may use a network of its own. So an unreachable port
+// explains a failed test, but is not a failure itself.
 func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcome) {
 	if o.Peer == "" {
 		return n.reduce(ctx, o)

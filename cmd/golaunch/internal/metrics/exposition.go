@@ -71,7 +71,7 @@ func (s sheet) write(to io.Writer) error {
 	return w.Flush()
 }
 
-// maxScrapes bounds the concurrent scrapes. Others are told to come later.
+// maxScrapes bounds the concurrent scrapes. Further scrapes must try again later.
 const maxScrapes = 4
 
 // Handler serves the metrics.

@@ -55,7 +55,7 @@ func (f *family) labels() []string {
 	return f.own
 }
 
-// What is seen, and of what.
+// The sources, and what they show.
 var (
 	up            = gauge("up", "1 if the source of the metrics answers, else 0. A source that has not answered for 30 seconds shows nothing else.", "source")
 	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; its metrics are not newer.", "source")
@@ -91,7 +91,7 @@ var (
 	interruptedTime = counter("interruption_seconds_total", "Rank-seconds from failures until all ranks trained again, by cause.", "job", "cause")
 )
 
-// What the program tells, and what is measured of it.
+// What the program reports, and what is measured.
 var (
 	step           = gauge("step", "The newest step that any rank has reported in its heartbeat.", "job")
 	stepTarget     = gauge("step_target", "Steps that the program plans to make, if it reports that.", "job")

@@ -123,8 +123,8 @@ type source struct {
 	up   bool
 }
 
-// look reads the states, and notes when each source answered. What a source without an answer has
-// said is old.
+// look reads the states, and notes when each source answered. The state of a source that does not
+// answer is old.
 func (c *Collector) look() (all []source) {
 	if c.told == nil {
 		c.told = map[string]time.Time{}

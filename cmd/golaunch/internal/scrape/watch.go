@@ -51,7 +51,7 @@ func (w *watch) over(ctx context.Context) bool {
 	return l.HasResult()
 }
 
-// end ends the watches that which chooses.
+// end ends the watches for which which is true.
 func (r *scraper) end(which func(at string, w *watch) bool) error {
 	over := map[string]view.Source{}
 	for at, w := range r.watches {

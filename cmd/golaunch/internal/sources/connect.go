@@ -22,9 +22,8 @@ type Target struct {
 // errNothing is the error when there is nothing to show.
 var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", launcher.ErrNoCoordinator)
 
-// Connect connects to the coordinators of a target and returns them by address. These are the one
-// that is named; or else the cluster's that this user runs on this machine, and that of each job
-// which has its own here.
+// Connect connects to the coordinators of a target and returns them by address: the named one, or
+// else all that this user runs on this machine, a cluster's and those of single jobs.
 func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	if w.Coordinator != "" || w.Job != "" {
 		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)

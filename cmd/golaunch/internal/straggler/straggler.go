@@ -2,8 +2,8 @@
 //
 // In a synchronous job every rank is as slow as the slowest: all ranks end their steps at the same
 // time, and those that wait spin. So step times do not show the slow rank. What does is a rank's
-// own work in a step, compared with its past and with the other ranks. A [Watch] is told what
-// agents see of any program. It needs no change of the program, and names no rank if it knows too
+// own work in a step, compared with its past and with the other ranks. A [Watch] takes what agents
+// can measure of any program. It needs no change of the program, and names no rank if it knows too
 // little. Its signals are:
 //
 //   - [Busy] needs the power of the GPUs, and their utilization for a rank whose GPU idles while
@@ -75,7 +75,7 @@ func Nothing(rank int) Sample {
 	return Sample{Rank: rank, Power: math.NaN(), Use: math.NaN(), CPU: math.NaN(), Lines: math.NaN()}
 }
 
-// Watch finds stragglers in samples. One goroutine owns it.
+// Watch finds stragglers in samples. Only one goroutine uses it.
 type Watch struct {
 	place Place
 	homes [][]int // ranks by node

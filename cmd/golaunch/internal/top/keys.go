@@ -103,7 +103,7 @@ func (s *screen) pressMain(key string) want {
 		s.attempts()
 	case "m":
 		s.measure++
-		if s.layout()[heatPane] == 0 { // what it is of would change unseen
+		if s.layout()[heatPane] == 0 { // a hidden heat map must not change its measure
 			s.focus, s.lower = tablePane, heatPane
 		}
 	case "t":

@@ -120,7 +120,7 @@ func (c Contest) Usual(alone bool) float64 {
 	return bandwidths[int(math.Ceil(0.75*float64(len(bandwidths))))-1]
 }
 
-// of is what a result by itself says of the nodes in it.
+// of returns the state of a result's nodes, judged by that result alone.
 func (t thresholds) of(r Result) State {
 	least := t.pair
 	if r.Alone() {

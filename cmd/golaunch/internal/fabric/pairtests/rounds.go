@@ -1,9 +1,9 @@
 // Package pairtests decides which nodes test their communication with which, round by round, until
 // each is proven good or named bad.
 //
-// It is arithmetic on results. All nodes are tested alone at first, those who pass in pairs, and
-// those of a pair that failed each with a partner that is proven good. A round takes as long as one
-// test, whatever the number of nodes, since no node is in two of its tests.
+// It is arithmetic on results. At first each node is tested alone. Nodes that pass are tested in
+// pairs. If a pair fails, each of its nodes is tested with a partner that is proven good. A round
+// takes as long as one test, because no node is in two tests of a round.
 package pairtests
 
 import (
@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Test is of two nodes, by their numbers, or of one alone, which is then both A and B.
+// Test names two nodes by number, or one that is tested alone as both A and B.
 type Test struct{ A, B int }
 
 // Alone says that the test is inside one node.
 func (t Test) Alone() bool { return t.A == t.B }
 
-// Result is what came of a test. A test in which one node fell silent has none: the silent node
-// gets one that failed, alone.
+// Result is the outcome of a test. If one of two nodes falls silent, the test has no result;
+// instead the silent node gets a failed test alone.
 type Result struct {
 	Test
 	Latency time.Duration
@@ -85,13 +85,13 @@ func (c Contest) Next(round int) []Test {
 	case len(good) == 0:
 		return v.among(open, round-1)
 	case len(open) == 0 && len(good) == 3 && v.tests < 3 && c.Slow > 0:
-		return v.among(good, round-1) // of three nodes the slow one is in two pairs: it takes all three to tell
+		return v.among(good, round-1) // the slow one of three nodes is in two pairs, so only all three pairs show which it is
 	}
 	return v.against(good, open, round)
 }
 
-// lastRound bounds the rounds: in each, at least as many nodes are settled as are good. Most nodes
-// must be bad to need more.
+// lastRound bounds the rounds: each settles at least as many nodes as are good. Most nodes must be
+// bad to need more.
 func lastRound(nodes int) int { return 2*bits.Len(uint(nodes)) + 2 }
 
 func (c Contest) alone() []Test {
@@ -102,14 +102,14 @@ func (c Contest) alone() []Test {
 	return tests
 }
 
-// among pairs nodes with each other as in a round-robin tournament: one stays, the others turn by
-// one place each round.
+// among pairs nodes as in a round-robin tournament: one stays, and the others move by one place
+// each round.
 func (v view) among(nodes []int, turn int) (tests []Test) {
 	ring := slices.Clone(nodes)
 	if len(ring)%2 == 1 {
 		ring = append(ring, -1)
 	}
-	for range len(ring) { // those who fell silent change the ring: a turn may have no new pair
+	for range len(ring) { // nodes that fell silent change the ring, so a turn may have no new pair
 		for i := range len(ring) / 2 {
 			a, b := seat(ring, i, turn), seat(ring, len(ring)-1-i, turn)
 			if a >= 0 && b >= 0 && !v.met(a, b) {
@@ -133,8 +133,8 @@ func seat(ring []int, place, turn int) int {
 
 func pair(a, b int) Test { return Test{min(a, b), max(a, b)} }
 
-// against gives each open node a good one that it has not met. Who gets none this time waits: those
-// who pass are partners next time.
+// against gives each open node a good partner that it has not met. A node without a partner waits:
+// nodes that pass in this round are partners in the next.
 func (v view) against(good, open []int, turn int) (tests []Test) {
 	turn %= len(good)
 	free := slices.Concat(good[turn:], good[:turn])
