@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // writer is a stream of the console; a nil writer discards.
@@ -142,9 +144,9 @@ func TestCloseGivesUp(t *testing.T) {
 // TestReaderOfStdoutGone: Go ends a program that writes to a descriptor 1 without a reader; the
 // console prevents that.
 func TestReaderOfStdoutGone(t *testing.T) {
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	r.Close()
-	cmd := exec.CommandContext(soon(t), "/proc/self/exe")
+	cmd := exec.CommandContext(pipetest.Soon(t), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), helper+"=1")
 	cmd.Stdout = w
 	var stderr bytes.Buffer

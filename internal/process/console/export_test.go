@@ -7,13 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
-// Helpers that the external tests share.
-var (
-	Pipe    = pipe
-	Collect = collect
-	Soon    = soon
-	Patient = patient
-)
+var Patient = patient
 
 const Patience = patience
 

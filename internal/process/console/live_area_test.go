@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // terminal is a pseudoterminal that shows as much of ECMA-48 as the console uses.
@@ -136,7 +138,7 @@ func TestViewerTakesItsRowsAway(t *testing.T) {
 	c := New(s.end, s.end)
 	v := NewViewer(c, prefixOf)
 	add := func(rank int, text string) {
-		v.Add(soon(t), Source{0, rank, Stdout}, []byte(text))
+		v.Add(pipetest.Soon(t), Source{0, rank, Stdout}, []byte(text))
 	}
 	for step := range 3 {
 		add(0, fmt.Sprint("step ", step))
@@ -152,7 +154,7 @@ func TestViewerTakesItsRowsAway(t *testing.T) {
 	if rows := len(c.out.live.rows); rows != 1 {
 		t.Errorf("%d rows, want that of rank 1 alone", rows)
 	}
-	v.Close(soon(t))
+	v.Close(pipetest.Soon(t))
 	if rows := len(c.out.live.rows); rows != 0 {
 		t.Errorf("%d rows of lines that have ended", rows)
 	}

@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // TestTakenSeesSlowReader: a reader counts as moving if it takes a few bytes, or a page that the
 // writer refills at once.
 func TestTakenSeesSlowReader(t *testing.T) {
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	s := newSink(w)
 	written := make(chan error, 1)
 	go func() { written <- s.write(make([]byte, 4*s.pipe)) }()
@@ -33,7 +35,7 @@ func TestTakenSeesSlowReader(t *testing.T) {
 // until polls for something that the kernel does without an event.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for ctx := soon(t); !is(); runtime.Gosched() {
+	for ctx := pipetest.Soon(t); !is(); runtime.Gosched() {
 		if ctx.Err() != nil {
 			t.Fatalf("still not so: %s", what)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 func prefixOf(rank int) string { return fmt.Sprintf("[r%d] ", rank) }
@@ -17,13 +19,13 @@ func TestViewerStreams(t *testing.T) {
 	c := New(&out, &err)
 	v := NewViewer(c, prefixOf)
 	for i, text := range []string{"one\ntw", "o\nthr", "ee"} {
-		v.Add(soon(t), Source{0, 1, Stdout}, []byte(text))
-		v.Add(soon(t), Source{0, 1, Stderr}, fmt.Appendf(nil, "e%d", i))
-		v.Add(soon(t), Source{1, 1, Stdout}, []byte("-"))
+		v.Add(pipetest.Soon(t), Source{0, 1, Stdout}, []byte(text))
+		v.Add(pipetest.Soon(t), Source{0, 1, Stderr}, fmt.Appendf(nil, "e%d", i))
+		v.Add(pipetest.Soon(t), Source{1, 1, Stdout}, []byte("-"))
 	}
-	v.Close(soon(t))
-	v.Add(soon(t), Source{1, 1, Stdout}, []byte("more\n"))
-	v.Close(soon(t))
+	v.Close(pipetest.Soon(t))
+	v.Add(pipetest.Soon(t), Source{1, 1, Stdout}, []byte("more\n"))
+	v.Close(pipetest.Soon(t))
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -39,11 +41,11 @@ func TestViewerStreams(t *testing.T) {
 // nothing is lost.
 func TestViewerMemoryIsBounded(t *testing.T) {
 	const ranks, rounds = 1000, 3
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	c := New(w, w)
-	shown := collect(t, r, w)
+	shown := pipetest.Collect(t, r, w)
 	v := NewViewer(c, func(int) string { return "" })
-	ctx := soon(t)
+	ctx := pipetest.Soon(t)
 	piece := bytes.Repeat([]byte("x"), 8000)
 	for range rounds {
 		for rank := range ranks {
@@ -59,7 +61,7 @@ func TestViewerMemoryIsBounded(t *testing.T) {
 	if held != v.held {
 		t.Errorf("%d bytes are held, counted %d", held, v.held)
 	}
-	v.Close(soon(t))
+	v.Close(pipetest.Soon(t))
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 func TestOpenDirRefusesNames(t *testing.T) {
@@ -126,7 +127,7 @@ func TestPlantedFiles(t *testing.T) {
 			if err := start(t, r, `echo bad`).Wait(); err != nil {
 				t.Error(err)
 			}
-			err := r.Close(soon(t))
+			err := r.Close(pipetest.Soon(t))
 			if !regexp.MustCompile(`stdout log of rank 0 on n1.*\(bytes lost: 4\)$`).MatchString(fmt.Sprint(err)) {
 				t.Errorf("close: %v", err)
 			}
@@ -203,15 +204,15 @@ func smallDisk(t *testing.T) string {
 // The disk is full: the rank ends well and the console has all.
 func TestFullDisk(t *testing.T) {
 	d := openDir(t, smallDisk(t))
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	c := patient(console.New(w, w))
-	shown := collect(t, r, w)
+	shown := pipetest.Collect(t, r, w)
 	var warned error
 	rank := newRank(t, d, RankOptions{Console: c, Warn: func(err error) { warned = errors.Join(warned, err) }})
 	if err := start(t, rank, `seq 1 400000`).Wait(); err != nil {
 		t.Error(err)
 	}
-	err := rank.Close(soon(t))
+	err := rank.Close(pipetest.Soon(t))
 	if !errors.Is(err, syscall.ENOSPC) || !regexp.MustCompile(`\(bytes lost: \d+\)`).MatchString(err.Error()) {
 		t.Errorf("close: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 type gathered struct {
@@ -134,12 +135,12 @@ func TestFollowedFilesVanish(t *testing.T) {
 		if _, err := ranks[i].Stdout.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
-		if err := ranks[i].Flush(soon(t)); err != nil {
+		if err := ranks[i].Flush(pipetest.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	next := func() string {
-		c, err := r.Next(soon(t))
+		c, err := r.Next(pipetest.Soon(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func TestFollowedFilesVanish(t *testing.T) {
 		}
 	}
 	for _, rank := range ranks {
-		if err := rank.Close(soon(t)); err != nil {
+		if err := rank.Close(pipetest.Soon(t)); err != nil {
 			t.Error(err)
 		}
 	}

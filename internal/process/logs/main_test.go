@@ -1,8 +1,6 @@
 package logs
 
 import (
-	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // helper, in the environment, makes the test program carry the output of a rank.
@@ -26,42 +25,6 @@ func TestMain(m *testing.M) {
 func patient(c *console.Console) *console.Console {
 	c.SetPatience(time.Minute)
 	return c
-}
-
-// soon bounds what takes milliseconds when nothing is wrong.
-func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// pipe returns a pipe whose write end is in blocking mode, as a shell makes it.
-func pipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Fd()
-	t.Cleanup(func() { r.Close(); w.Close() })
-	return r, w
-}
-
-// collect reads r to its end in the background; the returned function closes w and gives the text.
-func collect(t *testing.T, r, w *os.File) func() string {
-	t.Helper()
-	text := make(chan string, 1)
-	go func() {
-		b, err := io.ReadAll(r)
-		if err != nil {
-			t.Error(err)
-		}
-		text <- string(b)
-	}()
-	return func() string {
-		w.Close()
-		return <-text
-	}
 }
 
 func openDir(t *testing.T, base string) *Dir {
@@ -94,7 +57,7 @@ func newRank(t *testing.T, d *Dir, opts RankOptions) *Rank {
 // start runs a shell script as the rank, and kills it at the end of the test if it is still there.
 func start(t *testing.T, r *Rank, script string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(soon(t), "sh", append([]string{"-c", script, "sh"}, args...)...)
+	cmd := exec.CommandContext(pipetest.Soon(t), "sh", append([]string{"-c", script, "sh"}, args...)...)
 	cmd.Stdout, cmd.Stderr = r.Stdout, r.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -109,7 +72,7 @@ func run(t *testing.T, r *Rank, script string, args ...string) {
 	if err := start(t, r, script, args...).Wait(); err != nil {
 		t.Errorf("%s: %v", script, err)
 	}
-	if err := r.Close(soon(t)); err != nil {
+	if err := r.Close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}
 }

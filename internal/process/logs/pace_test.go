@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // TestBarsAreReadNowAndThen writes an update as soon as the last one is in its file, with and
@@ -40,13 +42,13 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 			t.Errorf("exact %v: %d updates were read one by one in %v, want %d at most", exact, reads, 10*readBarEvery, most)
 		}
 		update()
-		if err := rank.Flush(soon(t)); err != nil {
+		if err := rank.Flush(pipetest.Soon(t)); err != nil {
 			t.Error(err)
 		}
 		if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != all.String() {
 			t.Errorf("exact %v: the file has %q, want %q", exact, got, all.String())
 		}
-		if err := rank.Close(soon(t)); err != nil {
+		if err := rank.Close(pipetest.Soon(t)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -68,7 +70,7 @@ func TestABarIsNotHeldUp(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("%d bytes took %v", times*len(text), took)
 	}
-	if err := rank.Close(soon(t)); err != nil {
+	if err := rank.Close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(d.Path() + "/attempt-0/rank-0.stdout.log"); err != nil || info.Size() != int64(times*len(text)) {

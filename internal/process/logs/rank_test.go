@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 func TestRankFiles(t *testing.T) {
@@ -74,9 +75,9 @@ func TestChildGetsBlockingPipe(t *testing.T) {
 // TestFlushWhilePipesAreHeld: a rank has exited, but a grandchild holds its pipes open, so there is
 // no end of file.
 func TestFlushWhilePipesAreHeld(t *testing.T) {
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	c := console.New(w, w)
-	shown := collect(t, r, w)
+	shown := pipetest.Collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	rank := newRank(t, d, RankOptions{Console: c, Prefix: "[0] "})
 	holder := exec.Command("sleep", "1000")
@@ -91,7 +92,7 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 		t.Fatal(cmd.ProcessState)
 	}
 	for range 2 {
-		if err := rank.Flush(soon(t)); err != nil {
+		if err := rank.Flush(pipetest.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,10 +102,10 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	if got := rank.Tail(); got != "last words" {
 		t.Errorf("tail %q", got)
 	}
-	if err := rank.Close(soon(t)); err != nil {
+	if err := rank.Close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}
-	if err := rank.Flush(soon(t)); err != nil {
+	if err := rank.Flush(pipetest.Soon(t)); err != nil {
 		t.Errorf("flush after the end: %v", err)
 	}
 	if err := c.Close(); err != nil {
@@ -128,13 +129,13 @@ func TestTailHasTheQuestionOfPDB(t *testing.T) {
 		rank := newRank(t, openDir(t, t.TempDir()), RankOptions{})
 		cmd := start(t, rank, script+"; exit 1")
 		_ = cmd.Wait()
-		if err := rank.Flush(soon(t)); err != nil {
+		if err := rank.Flush(pipetest.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
 		if got := rank.Tail(); got != want {
 			t.Errorf("%s: tail %q, want %q", script, got, want)
 		}
-		if err := rank.Close(soon(t)); err != nil {
+		if err := rank.Close(pipetest.Soon(t)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -167,7 +168,7 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 		t.Errorf("file %q", got)
 	}
 	go p.run()
-	if err := p.close(soon(t)); err != nil {
+	if err := p.close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}
 }
@@ -204,9 +205,9 @@ func TestBytesAreExact(t *testing.T) {
 	if err := os.WriteFile(file, []byte(in.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, w := pipe(t)
+	r, w := pipetest.Pipe(t)
 	c := patient(console.New(w, w))
-	shown := collect(t, r, w)
+	shown := pipetest.Collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] "}), `cat "$1"`, file)
 	if readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log") != in.String() {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // gather reads to the end, and checks that the chunks of each file are in order and without a gap.
@@ -25,7 +26,7 @@ func gather(t *testing.T, r *Reader, from map[File]int64) (got map[File]string, 
 	for f, offset := range from {
 		at[f] = offset
 	}
-	ctx := soon(t)
+	ctx := pipetest.Soon(t)
 	for {
 		c, err := r.Next(ctx)
 		if err != nil {
@@ -208,11 +209,11 @@ func TestResumeChunkByChunk(t *testing.T) {
 		if _, err := fmt.Fprintf(r.Stdout, "line %d %s\n", i, strings.Repeat("x", 3000*i)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Flush(soon(t)); err != nil {
+		if err := r.Flush(pipetest.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
 		reader := d.Read(everything, from)
-		c, err := reader.Next(soon(t))
+		c, err := reader.Next(pipetest.Soon(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +223,7 @@ func TestResumeChunkByChunk(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := r.Close(soon(t)); err != nil {
+	if err := r.Close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}
 	rest, _, err := gather(t, d.Read(everything, from), from)
@@ -243,7 +244,7 @@ func TestShrunkFile(t *testing.T) {
 	big := File{0, 0, console.Stdout}
 	plant(t, d, map[string]string{big.path(): strings.Repeat("x", 3*maxChunk)})
 	r := d.Read(everything, nil)
-	if _, err := r.Next(soon(t)); err != nil {
+	if _, err := r.Next(pipetest.Soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(filepath.Join(d.Path(), big.path()), 1); err != nil {
@@ -265,11 +266,11 @@ func TestReadEndsWithContext(t *testing.T) {
 	if _, err := r.Next(gone); err != context.Canceled {
 		t.Error(err)
 	}
-	if c, err := r.Next(soon(t)); err != nil || string(c.Data) != "x" {
+	if c, err := r.Next(pipetest.Soon(t)); err != nil || string(c.Data) != "x" {
 		t.Errorf("%q, error %v", c.Data, err)
 	}
 	for range 2 {
-		if _, err := r.Next(soon(t)); err != io.EOF {
+		if _, err := r.Next(pipetest.Soon(t)); err != io.EOF {
 			t.Error(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // carrier makes the test program carry a rank's output, from descriptors 3 and 4 to the directory
@@ -36,7 +37,7 @@ func resume() {
 // least, and kills it.
 func carried(t *testing.T, base string, kept [2]int, least int64) (at int64) {
 	t.Helper()
-	cmd := exec.CommandContext(soon(t), os.Args[0], base)
+	cmd := exec.CommandContext(pipetest.Soon(t), os.Args[0], base)
 	cmd.Env = append(os.Environ(), helper+"="+carrier)
 	for i := range kept {
 		fd, err := unix.Dup(kept[i])
@@ -80,7 +81,7 @@ func TestResume(t *testing.T) {
 	}
 	const lines = 60_000
 	rank := start(t, r, fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; echo error $i >&2; done", lines))
-	if err := r.Close(soon(t)); err != nil { // the first one ends in order
+	if err := r.Close(pipetest.Soon(t)); err != nil { // the first one ends in order
 		t.Fatal(err)
 	}
 	at := int64(0)
@@ -94,13 +95,13 @@ func TestResume(t *testing.T) {
 	if err := rank.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Flush(soon(t)); err != nil {
+	if err := again.Flush(pipetest.Soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	if tail := again.Tail(); !strings.HasSuffix(tail, fmt.Sprintf("error %d", lines)) {
 		t.Errorf("the tail is %q", tail)
 	}
-	if err := again.Close(soon(t)); err != nil {
+	if err := again.Close(pipetest.Soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	for stream, word := range map[string]string{"stdout": "line", "stderr": "error"} {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // checkPlain checks that text is safe to show.
@@ -77,7 +79,7 @@ func TestTraceback(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRank(t, openDir(t, t.TempDir()), RankOptions{Rank: 4})
-			defer r.Close(soon(t))
+			defer r.Close(pipetest.Soon(t))
 			if tt.in != "" {
 				if err := os.WriteFile(r.ErrorFile(), []byte(tt.in), 0o600); err != nil {
 					t.Fatal(err)
