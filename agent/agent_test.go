@@ -35,7 +35,7 @@ const patience = time.Minute
 
 var local = placement.Node{Name: "n1", Addr: netip.MustParseAddr("127.0.0.1"), CPUs: 2}
 
-// lines keeps what is written and tells who waits for a line.
+// lines keeps what is written and wakes those that wait for a line.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -207,7 +207,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	w.none(t)
 }
 
-// none wants no rank to be alive.
+// none checks that no rank is alive.
 func (w *world) none(t *testing.T) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/cwd")

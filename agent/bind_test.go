@@ -20,7 +20,8 @@ var (
 	oneCore  = topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 2, NodesPerSocket: 1}
 )
 
-// where has each rank write the CPUs that the kernel lets it run on, and what it was told of them.
+// where makes each rank write the CPUs that the kernel lets it use, and what its environment says
+// about them.
 const where = `echo $GOLAUNCH_ATTEMPT.$RANK $(sed -n 's/Cpus_allowed_list:\t//p' /proc/self/status) \
 ${GOLAUNCH_CPUS-none} ${OMP_NUM_THREADS-none} >>where`
 
@@ -108,8 +109,8 @@ func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	}
 }
 
-// TestJobsOfAClusterLeaveRoom has ranks with CPUs of their own on one of two GPUs, the other of
-// which another job may get.
+// TestJobsOfAClusterLeaveRoom: ranks on one of two GPUs get CPUs of their own, and leave the others
+// for a job on the other GPU.
 func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 	m := topotest.Machine{Nodes: 1, CoresPerNode: 2, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}
 	for session, want := range map[string]string{"": "0.0 1 1 1", "test": "0.0 0-1 0-1 2"} {

@@ -104,8 +104,7 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatIsKnown is not sent twice: the rank that fails as another one did says so, and no
-// more.
+// TestEvidenceThatIsKnown is not sent twice: a rank that fails like another one reports only that.
 func TestEvidenceThatIsKnown(t *testing.T) {
 	for rules, want := range map[string]int{"": 1, "stop bad-batch /bad batch/ mend it": 0} {
 		w := newWorld(t, job.Spec{Rules: rules, Grace: patience}, `if [ $RANK = 1 ]; then

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// TestResume has an agent go on with an attempt of which the one before had started only rank 1,
-// which has ended since.
+// TestResume: an agent adopts an attempt. The agent before it had started only rank 1, which has
+// ended since.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *keeper.Keeper {
@@ -93,7 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestStopOfWhatCannotRun answers for an attempt that never began, of a job that cannot run here.
+// TestStopOfWhatCannotRun: the agent answers for an attempt that never began, of a job that cannot
+// run here.
 func TestStopOfWhatCannotRun(t *testing.T) {
 	w := obeying(t, "exit 0")
 	w.jobs["test"].err = errors.New("no such directory")

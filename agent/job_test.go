@@ -40,8 +40,8 @@ type clusterAgent struct {
 	// left has what the agent's Run returned.
 	left chan error
 
-	// asleep hears of each look at the command of a job whose script is asleep, which lasts until
-	// the test ends.
+	// asleep gets each check of the command of a job whose script sleeps; the check lasts until the
+	// test ends.
 	asleep chan struct{}
 	ending context.Context
 
@@ -156,8 +156,8 @@ func (w *clusterAgent) submit(t testing.TB, id, script string) *session.Watch {
 	return watch
 }
 
-// TestAFileSystemThatDoesNotAnswer is that of one job's command: other jobs of the node do not wait
-// for it, and nobody does any more once it is stopped.
+// TestAFileSystemThatDoesNotAnswer: the file system of one job's command hangs. Other jobs of the
+// node do not wait for it, and once that job is stopped, nothing does.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	w := newClusterAgent(t)
 	dead := w.submit(t, "dead", asleep)
@@ -173,7 +173,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestSlowCommandCheck says what it looks at.
+// TestSlowCommandCheck: the error names what is checked.
 func TestSlowCommandCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var warned []string
@@ -355,7 +355,8 @@ func TestADrainedNodeLeaves(t *testing.T) {
 	}
 }
 
-// TestRestate repeats what was reported of each job's newest attempts, for whoever did not hear it.
+// TestRestate: the agent repeats its reports on each job's newest attempts, which may have been
+// lost.
 func TestRestate(t *testing.T) {
 	w := obeying(t, "exit $RANK")
 	w.order(startOf(0))
@@ -383,8 +384,8 @@ func TestRestate(t *testing.T) {
 	w.journal.times(t, `"event":"exited"`, 6)
 }
 
-// TestOrdersForAnOutlivedAttempt are answered when nothing can live of it: then its coordinator,
-// whose journal was torn, goes on.
+// TestOrdersForAnOutlivedAttempt are answered when nothing can live of it: then its coordinator
+// continues, with an incomplete journal.
 func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w := obeying(t, `echo up $GOLAUNCH_ATTEMPT.$RANK; sleep 1000`)
 	w.order(startOf(2))

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 )
 
-// mapping is a rank that maps a libnccl, as a program does that loads it, tells so and waits until
-// it is told to go on.
+// mapping is a rank that maps a libnccl as if it had loaded it, reports that, and waits for a
+// signal to continue.
 const mapping = `exec python3 -c '
 import mmap, os
 rank = os.environ["RANK"]

@@ -32,11 +32,11 @@ func TestAFreePort(t *testing.T) {
 }
 
 // TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank
-// 0; a range that is taken is said.
+// 0; a range in use is reported.
 func TestPortsOfARange(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
 		s := obeying(t, "exit 0").jobs["test"]
-		port, l := 19100, net.Listener(nil) // no other program is given one of these by chance
+		port, l := 19100, net.Listener(nil) // the kernel gives none of these to other programs
 		for ; l == nil && port < 19200; port++ {
 			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // the next one may be free
 		}

@@ -25,8 +25,8 @@ func storeHere(t *testing.T) *tcpstore.Store {
 	return s
 }
 
-// TestAProxyForThoseWhoUseIt is a new one for ranks that nobody shares it with, and the old one
-// where others go on with it, as long as it stands for the store that they have.
+// TestAProxyForThoseWhoUseIt: ranks that share a proxy with running ranks keep it as long as it
+// serves their store. Other ranks get a new one.
 func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// TestReachAnswers has the store that is served, the port that is kept for rank 0, and one where
-// nobody listens.
+// TestReachAnswers tries a served store, the port reserved for rank 0, and a port without a
+// listener.
 func TestReachAnswers(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
 		w := obeying(t, "exit 0")
@@ -50,8 +50,8 @@ func TestReachAnswers(t *testing.T) {
 	}
 }
 
-// TestRank0CanBind has connections that came to the port before, and a bind as Python's is: without
-// SO_REUSEADDR.
+// TestRank0CanBind: after earlier connections to the port, rank 0 can bind it as Python does:
+// without SO_REUSEADDR.
 func TestRank0CanBind(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

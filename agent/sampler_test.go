@@ -15,7 +15,7 @@ import (
 // table is what a client knows of the ranks of a job and of its nodes, the newest.
 type table map[samples.Subject]samples.Series
 
-// watch asks for samples until they are as the test wants them.
+// watch asks for samples until they are as the test expects.
 func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) table {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -36,11 +36,11 @@ func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bo
 	return nil
 }
 
-// TestSamples has what a rank does, what it says of itself, and that it has ended.
+// TestSamples: samples show what a rank does, what it reports, and that it has ended.
 func TestSamples(t *testing.T) {
 	w := newClusterAgent(t)
-	// Rank 0 computes, and tells its steps in the past, so that the time of one does not depend on
-	// the machine.
+	// Rank 0 computes, and reports its steps with past times, so that the time of a step does not
+	// depend on the machine.
 	a := w.submit(t, "a", `
 		[ $RANK = 1 ] && { echo one; echo two; exit 0; }
 		beat() { echo "$1" > new; touch -d "$2" new; mv new $GOLAUNCH_HEARTBEAT_FILE; }
@@ -51,7 +51,7 @@ func TestSamples(t *testing.T) {
 	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour, Every: time.Second}}
 	rank0, rank1 := samples.Subject{Job: "a", Rank: 0}, samples.Subject{Job: "a", Rank: 1}
 	seen := w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
-		zero := s[rank0] // which has touch and mv beside it at first
+		zero := s[rank0] // which at first runs touch and mv as well
 		return zero.Value(samples.Step) == 10 && zero.Value(samples.CPU) > 0 && zero.Value(samples.Processes) == 1 && s[rank1].Ended != ""
 	})
 	one := seen[rank1]
@@ -87,8 +87,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestLooksAreApart holds that who asks often does not have the node looked at more often than once
-// a second: rates need time, and the past room.
+// TestLooksAreApart: frequent questions measure the node at most once a second: rates need time,
+// and the past room.
 func TestLooksAreApart(t *testing.T) {
 	w := newClusterAgent(t)
 	w.submit(t, "a", `while :; do sleep 1000; done`)
@@ -104,7 +104,8 @@ func TestLooksAreApart(t *testing.T) {
 	}
 }
 
-// BenchmarkLook is what eight ranks cost at each look, every five seconds while nobody asks.
+// BenchmarkLook measures one sample of eight ranks, which a node takes every five seconds while no
+// client asks.
 func BenchmarkLook(b *testing.B) {
 	w := newClusterAgent(b)
 	w.submit(b, "a", `while :; do sleep 1000; done`)

@@ -42,7 +42,7 @@ func TestStandingStill(t *testing.T) {
 until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up; exec sleep 1000`)
 	w.order(startOf(0))
 	w.screen.await(t, "[r0 n1] up")
-	for range 1000 { // rank 0 may not have come to its sleep
+	for range 1000 { // rank 0 may not be sleeping yet
 		if look(); strings.Contains(w.journal.String(), `"does":"asleep`) {
 			break
 		}
@@ -54,8 +54,8 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
-// TestSomeGoOn: ranks that stand still beside one that moves are told of when that one has not said
-// a word for as long, and not before.
+// TestSomeGoOn: ranks that stand still while another one moves are reported once the other has
+// printed nothing for as long.
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
@@ -71,7 +71,7 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 	if err := os.WriteFile(filepath.Join(w.work.Task.Dir, "silent"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 { // what it wrote may not have come, and each look is to see it read
+	for range 1000 { // its output may not have arrived, and each look must find it read
 		if look(); strings.Contains(w.journal.String(), `"moving":1`) {
 			break
 		}
@@ -100,7 +100,7 @@ func TestHeartbeats(t *testing.T) {
 	w.screen.await(t, "busy")
 	look()
 	w.journal.await(t, `"ranks":[]`)
-	// Somebody else has removed the file: then what counts for any rank counts.
+	// Another program has removed the file: then what counts for any rank counts.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,8 @@ func TestHeartbeats(t *testing.T) {
 	w.quiet()
 }
 
-// ras answers as NCCL's RAS service does (rasDumpCommsToJSON in src/ras/client_support.cc) for
-// three ranks, of which the last is one all-reduce behind; all have started as many more as bonus
-// says.
+// ras answers like NCCL's RAS service (rasDumpCommsToJSON in src/ras/client_support.cc) for three
+// ranks; the last is one all-reduce behind; all have started as many more as bonus says.
 func ras(t *testing.T, bonus *atomic.Int64) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,7 +168,7 @@ func TestNCCLSaysWhoIsBehind(t *testing.T) {
 	w.order(withGPUs(0, 0, 1))
 	w.screen.await(t, "up 0")
 	w.screen.await(t, "up 1")
-	for range 4 * stall.Looks { // the job goes on, far from here
+	for range 4 * stall.Looks { // the job goes on on other nodes
 		bonus.Add(1)
 		look()
 	}

@@ -32,7 +32,7 @@ func upAdopting(t *testing.T, args ...string) (h *heads, coordinator, n10, n9 *p
 	return h, coordinator, h.adopting(1, "n10"), h.adopting(2, "n9")
 }
 
-// rank is the process of a rank that has said so.
+// rank is the process of a rank that has printed its pid.
 func (p *process) rank(n int) pidfd {
 	p.t.Helper()
 	text, _ := p.out.read()
@@ -51,7 +51,7 @@ func (p *process) rank(n int) pidfd {
 	return fd
 }
 
-// onward wants both ranks to count on from what was seen.
+// onward checks that both ranks continue to count from the seen number.
 func (p *process) onward() {
 	p.t.Helper()
 	for rank := range 2 {
@@ -60,8 +60,8 @@ func (p *process) onward() {
 	}
 }
 
-// unharmed ends a job of counters, and wants it to have run once, without a gap, and to end with
-// the code of rank 1.
+// unharmed ends a job of counters, and checks that it ran once, without a gap, and ends with rank
+// 1's exit code.
 func unharmed(t *testing.T, h *heads, job, coordinator *process) {
 	t.Helper()
 	h.touch("end0")
@@ -216,7 +216,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 				n10.kill()
 			} else {
 				n10.line("the keeper of the ranks has died, and the ranks with it")
-				n10.line("its ranks are dead, and it joins again") // who says first that they are does not matter
+				n10.line("its ranks are dead, and it joins again") // the order of these messages does not matter
 			}
 			if !rank.ended(patience) {
 				t.Error("rank 1 lives on")
@@ -249,7 +249,7 @@ func TestNoAgentComes(t *testing.T) {
 	follow.line("up 1 in attempt 1")
 }
 
-// ready is a rank that is told of the end of its node, and gets ready once there is a file.
+// ready is a rank that gets a notice of its node's end, and is ready once a file exists.
 const ready = `trap 'echo told: $(cat $GOLAUNCH_NOTICE_FILE)' USR1
 echo up $RANK
 test $TORCHELASTIC_RESTART_COUNT = 0 || { echo resumed on $GOLAUNCH_NODE; exit 0; }
@@ -257,8 +257,8 @@ while [ ! -e go ]; do sleep 0.01; done
 echo found: $(cat $GOLAUNCH_NOTICE_FILE); touch $GOLAUNCH_NOTICE_FILE.ready
 while :; do sleep 1000 & wait; done`
 
-// TestANoticeOutlivesItsAgent: ranks are told once by when they must be ready, and the next agent
-// hears that they are.
+// TestANoticeOutlivesItsAgent: ranks get one notice with their deadline, and the next agent learns
+// that they are ready.
 func TestANoticeOutlivesItsAgent(t *testing.T) {
 	t.Parallel()
 	h, _, _, n9 := upAdopting(t)

@@ -43,8 +43,7 @@ class Waiter:
         return self.called
 `
 
-// TestAnAgentOfAGroupIsStartedAgain: its workers go on, and the calls that were made of them are
-// answered once.
+// TestAnAgentOfAGroupIsStartedAgain: its workers go on, and each call is answered once.
 func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	h, _, n10, n9 := upAdopting(t)
@@ -69,8 +68,8 @@ func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	h.touch("go")
 	controller.line(`\[0, 1\] \[1, 1\]`)
 	controller.line(`the same \{0\}`)
-	// An agent that dies may take the cancellation with it: a worker that hears of it after its
-	// turn has run the cancelled call.
+	// An agent that dies may take the cancellation with it: a worker that gets the cancellation
+	// after its turn has run the call.
 	controller.line(`\[[23], [23]\] True`)
 	if code, out := controller.wait(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)

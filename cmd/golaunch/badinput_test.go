@@ -133,8 +133,8 @@ func otherVersion(t *testing.T, at string) {
 	}
 }
 
-// TestNobodyLeads has nodes that wait for a coordinator: one until it is told to stop, one for its
-// limit, one until it comes.
+// TestNobodyLeads has nodes that wait for a coordinator: one until it must stop, one for its limit,
+// one until the event.
 func TestNobodyLeads(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -157,8 +157,8 @@ func TestNobodyLeads(t *testing.T) {
 	}
 }
 
-// TestANodeLeaves is told to stop while the job runs: its ranks get their grace period, and the job
-// ends or goes on without it.
+// TestANodeLeaves: a node must leave while the job runs. Its ranks get their grace period, and the
+// job ends or goes on without it.
 func TestANodeLeaves(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -313,7 +313,7 @@ func TestNobodyReads(t *testing.T) {
 	start(t, both).ends(3)
 }
 
-// TestManyLaunches of ranks that end at once, all of which must be heard of.
+// TestManyLaunches: ranks end at once, and each exit must be reported.
 func TestManyLaunches(t *testing.T) {
 	for i := range 50 {
 		if out, err := exec.Command(golaunch(t), "--procs-per-node", "32", "--max-restarts", "0", "--", "true").CombinedOutput(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// bridged are two machines, each with a docker0 of its own, which all have one address.
+// bridged are two machines whose docker0 bridges have the same address.
 func bridged(t *testing.T) []nettest.Node {
 	t.Helper()
 	nodes := nettest.Nodes(t, "10.84.0.2", "10.84.0.3")
@@ -20,7 +20,7 @@ func bridged(t *testing.T) []nettest.Node {
 	return nodes
 }
 
-// TestMeetingAtABridge has each of two machines lead, at the address of its own docker0.
+// TestMeetingAtABridge: each of two machines leads, at the address of its own docker0.
 func TestMeetingAtABridge(t *testing.T) {
 	t.Parallel()
 	for i, n := range bridged(t) {

@@ -67,7 +67,7 @@ func (h *heads) join(node int, name string, gpus int, args ...string) *process {
 	return p
 }
 
-// do runs a verb on the coordinator's node, and wants it to succeed.
+// do runs a verb on the coordinator's node, and checks that it succeeds.
 func (h *heads) do(args ...string) string {
 	h.t.Helper()
 	return ended(h.t, h.start(0, args...))

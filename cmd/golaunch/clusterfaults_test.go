@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe that nobody
-// reads.
+// TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe without a
+// reader.
 func TestAClientIsKilled(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)
@@ -55,7 +55,8 @@ func TestAClientIsKilled(t *testing.T) {
 	h.start(0, "logs", "-f", "unread").line("up 0")
 }
 
-// TestAClientIsCutOff for longer than the lease, which ends its job; it is told once it is back.
+// TestAClientIsCutOff for longer than the lease, which ends its job; it learns that when it
+// returns.
 func TestAClientIsCutOff(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -124,7 +125,7 @@ func TestDrain(t *testing.T) {
 	h.start(0, "agent", "--drain", "--name", "n9").ends(2, `there is no node "n9" here`)
 }
 
-// TestSubmitToken: who has it runs jobs and looks at them, and that is all.
+// TestSubmitToken: its holder can run and watch jobs, and nothing else.
 func TestSubmitToken(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 1)
@@ -146,7 +147,8 @@ func TestSubmitToken(t *testing.T) {
 	}
 }
 
-// TestSubmitTokenOfNoCluster is none: a token that nobody else has would open nothing.
+// TestSubmitTokenOfNoCluster: without a cluster's token there is no submit token: a token that no
+// coordinator has would be useless.
 func TestSubmitTokenOfNoCluster(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -225,7 +227,7 @@ func TestBadInputToACluster(t *testing.T) {
 	h.start(1, "--", "sh", "-c", "echo rank $RANK on $MASTER_ADDR").ends(0, "rank 0 on 127.0.0.1")
 }
 
-// TestNobodyReadsACluster has one go on, and end, whose processes write into a pipe that is full.
+// TestNobodyReadsACluster: a cluster whose processes write into a full pipe goes on, and ends.
 func TestNobodyReadsACluster(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// trains is a program whose ranks tell their steps and their loss until a file is there.
+// trains is a program whose ranks report their steps and loss until a file exists.
 const trains = `import os, sys, time
 rank = int(os.environ["RANK"])
 
@@ -83,7 +83,7 @@ func newPage(t *testing.T, on nettest.Node) *page {
 	return p
 }
 
-// hear notes what the page asks for.
+// hear records the page's requests.
 func (p *page) hear(event any) {
 	if e, ok := event.(*devtools.EventRequestWillBeSent); ok {
 		p.mu.Lock()
@@ -108,7 +108,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits until an expression is true. The page may become another one meanwhile.
+// until waits until an expression is true. The page may be replaced meanwhile.
 func (p *page) until(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -130,8 +130,8 @@ func fact(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('.facts div')].find((d) => d.querySelector('dt').textContent === '%s')?.querySelector('dd span').textContent`, name)
 }
 
-// TestTheDashboardOfARealJob is what somebody sees who opens the link before there is anything:
-// jobs begin, go on, and end. All of it is on a node of its own, where no other job runs.
+// TestTheDashboardOfARealJob opens the link before there are jobs: jobs begin, go on, and end. It
+// runs on a separate node without other jobs.
 func TestTheDashboardOfARealJob(t *testing.T) {
 	t.Parallel()
 	node := nettest.Nodes(t, "10.79.0.2")[0]
@@ -203,7 +203,7 @@ func readSecret(t *testing.T, file string) string {
 	return string(text)
 }
 
-// answers wants an answer of the server to somebody with a token.
+// answers checks the server's answer to a client with a token.
 func (p *page) answers(at, token string, code int, says string) {
 	p.t.Helper()
 	said, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](
@@ -214,7 +214,7 @@ func (p *page) answers(at, token string, code int, says string) {
 	}
 }
 
-// mailed wants the report of a job, opened from a file, to ask for nothing else.
+// mailed checks that a job's report, opened from a file, loads nothing else.
 func (p *page) mailed(file string) {
 	p.t.Helper()
 	p.requests()
@@ -228,8 +228,8 @@ func (p *page) mailed(file string) {
 	}
 }
 
-// TestLinks: over ssh the whole command is printed that brings the page to one's own machine, by an
-// address that nobody else can hold.
+// TestLinks: over ssh, it prints the whole command that forwards the page to the user's machine,
+// from an address that no other user can hold.
 func TestLinks(t *testing.T) {
 	for _, c := range []struct{ host, at, ssh, says, link string }{
 		{"127.0.0.1", "127.0.0.1:8265", "10.0.0.1 5 10.0.0.2 22", "ssh -L 8265:127.0.0.1:8265 " + hostname() + ",", "http://127.0.0.1:8265/login"},
@@ -247,8 +247,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestADashboardInAPod listens at all addresses, of which nobody knows the pod's before, and its
-// link is for kubectl port-forward; elsewhere it does not.
+// TestADashboardInAPod: a dashboard in a pod listens at all addresses, because the pod's is not
+// known before, and its link is for kubectl port-forward; elsewhere it does not.
 func TestADashboardInAPod(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

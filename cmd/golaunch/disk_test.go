@@ -20,7 +20,7 @@ func machine(t *testing.T, argv ...string) {
 	}
 }
 
-// smallDisk is the directory of a file system of its own.
+// smallDisk is the directory of a small separate file system.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
@@ -70,7 +70,7 @@ func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	}
 }
 
-// dies has a disk fail whoever comes, as one that was pulled out (EXT4_IOC_SHUTDOWN of
+// dies makes a disk fail every access, as if it had been pulled out (EXT4_IOC_SHUTDOWN of
 // linux/fs/ext4/ext4.h).
 func dies(t *testing.T, dir string) {
 	t.Helper()
@@ -85,8 +85,8 @@ func dies(t *testing.T, dir string) {
 	}
 }
 
-// TestTheDiskOfTheStateIsFull, and then dies: no job is promised to a later coordinator of which it
-// would not know, and what runs goes on.
+// TestTheDiskOfTheStateIsFull, and then dies: no job is accepted that a later coordinator would not
+// know, and running jobs go on.
 func TestTheDiskOfTheStateIsFull(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)

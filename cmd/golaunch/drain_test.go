@@ -41,7 +41,7 @@ func TestSwap(t *testing.T) {
 	n10.ends(143)
 }
 
-// TestDrainTime tells an agent to end: the ranks of all nodes of the job have time to save.
+// TestDrainTime: an agent gets SIGTERM: the ranks of all nodes of the job have time to save.
 func TestDrainTime(t *testing.T) {
 	nodes, token := cluster(t)
 	job := []string{
@@ -75,13 +75,13 @@ func TestSpotNotice(t *testing.T) {
 	c.ends(0, "resumed on c")
 }
 
-// TestSpotNoticeOfTheLeadingNode: it leaves as any other, and another node leads.
+// TestSpotNoticeOfTheLeadingNode: it leaves like any other, and another node leads.
 func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	t.Parallel()
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
 	token := tokenFile(t)
 	cloud := spot(t, nodes[0])
-	// The job goes on for longer than its first leader.
+	// The job outlives its first leader.
 	end := filepath.Join(t.TempDir(), "end")
 	job := []string{
 		"--nodes", "3", "--spares", "1", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c",
@@ -114,7 +114,7 @@ func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	}
 }
 
-// TestSpotNoticeEndsAJob whose leading node nobody can take over from.
+// TestSpotNoticeEndsAJob: no node can take over from the leading one.
 func TestSpotNoticeEndsAJob(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -129,7 +129,7 @@ func TestSpotNoticeEndsAJob(t *testing.T) {
 	a.ends(143, "saved 0", "job preempted: AWS will terminate this spot instance", "submit it again")
 }
 
-// TestDrainTimeOfTheJob: who leads it ends it, and the ranks of all nodes have time to save.
+// TestDrainTimeOfTheJob: the leader ends it, and the ranks of all nodes have time to save.
 func TestDrainTimeOfTheJob(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -143,7 +143,7 @@ func TestDrainTimeOfTheJob(t *testing.T) {
 	a.ends(143, "saved 0", "job cancelled: got SIGTERM")
 }
 
-// TestPodsAreDeleted, all at once: each of those that could lead the job leaves it.
+// TestPodsAreDeleted, all at once: all nodes that could lead the job leave it.
 func TestPodsAreDeleted(t *testing.T) {
 	for n, test := range map[int]struct{ ready, message string }{
 		2: {"attempt 0 runs", `cancelled code=143 node=train-0 restarts=0/3 cause="job cancelled: got SIGTERM"`},

@@ -107,7 +107,7 @@ func TestFabric(t *testing.T) {
 	}
 }
 
-// TestAFabricThatFailed has a report, and an error beside it.
+// TestAFabricThatFailed: a failed test has a report, and also an error.
 func TestAFabricThatFailed(t *testing.T) {
 	failed := errors.New("the job's end is not known")
 	for name, c := range map[string]struct {
@@ -124,8 +124,8 @@ func TestAFabricThatFailed(t *testing.T) {
 	}
 }
 
-// TestFabricWithoutANode has one node less than the job wants: the check does not begin, and says
-// for whom it waits.
+// TestFabricWithoutANode: one node is missing. The check does not begin, and names the node that it
+// waits for.
 func TestFabricWithoutANode(t *testing.T) {
 	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "5s")
 	if code, out := start(t, cmd, "HOME="+t.TempDir()).wait(); code != 124 || !strings.Contains(out, "1 of 2 nodes") {

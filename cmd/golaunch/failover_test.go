@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// parliament is a job on three nodes with a spare, the same command on each, whose ranks run until
-// they are killed in attempt 0, and end well in attempt 1 if none of attempt 0 is alive then; one
-// that was killed stays a zombie while its parent is stopped.
+// parliament is a job on three nodes with a spare, started by the same command on each. In attempt
+// 0 its ranks run until they are killed. In attempt 1 they succeed if no rank of attempt 0 is
+// alive; one that was killed stays a zombie while its parent is stopped.
 type parliament struct {
 	nodes []nettest.Node
 	procs []*process
@@ -50,7 +50,7 @@ func newParliament(t *testing.T) parliament {
 	return p
 }
 
-// goesOn wants the job to end well on all nodes but the first, after one restart.
+// goesOn checks that the job succeeds on all nodes but the first, after one restart.
 func (p parliament) goesOn(t *testing.T) {
 	t.Helper()
 	led := 0
@@ -85,8 +85,8 @@ func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestTheLeadingNodeIsStopped for longer than it has a lease: what it takes itself for when it goes
-// on does not count.
+// TestTheLeadingNodeIsStopped for longer than it has a lease: its own belief when it continues does
+// not count.
 func TestTheLeadingNodeIsStopped(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
@@ -153,8 +153,8 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	all[leader].line(fmt.Sprintf("can take over from n%d: (n0, n%d|n%[2]d, n0)$", leader, 3-leader))
 	again(0, 2)
 	again(3-leader, 3)
-	// Rank 0 fails when every rank has been seen: one that fails at once
-	// stops others before they have said a word.
+	// Rank 0 fails when every rank has been seen: one that fails at once stops others before they
+	// have printed anything.
 	if err := os.WriteFile(end, []byte("\n"), 0); err != nil {
 		t.Fatal(err)
 	}

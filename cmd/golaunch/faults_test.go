@@ -36,7 +36,7 @@ func (p *process) pid(pattern string) int {
 	return n
 }
 
-// ends wants an exit code and, in the output, each of the words.
+// ends checks the exit code, and that the output has each of the words.
 func (p *process) ends(want int, words ...string) {
 	p.t.Helper()
 	code, text := p.wait()
@@ -95,8 +95,8 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// signal sends one; SIGSTOP has come when it returns: one thread gets it, and until that has run
-// all others go on.
+// signal sends one; when it returns, SIGSTOP has taken effect: one thread gets it, and all others
+// run until that one is scheduled.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	kill(p.t, p.cmd.Process.Pid, sig)
@@ -112,7 +112,7 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// kill is kill -9, of which it dies.
+// kill sends SIGKILL, and waits for the end.
 func (p *process) kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -195,8 +195,8 @@ func TestAShortCutIsNotNoticed(t *testing.T) {
 	b.ends(0, fmt.Sprintf("rank 1 ends as %d in attempt 0", second))
 }
 
-// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, for they may run
-// elsewhere by the time it goes on.
+// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, because they may run
+// elsewhere when it continues.
 func TestAnAgentIsStopped(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -221,8 +221,8 @@ func TestAnAgentIsStopped(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestAPause stops every process of a job for three leases, as a machine does that is moved: nobody
-// has given anything away meanwhile, so all goes on.
+// TestAPause stops every process of a job for three leases, as a machine does that is moved: no
+// node was replaced meanwhile, so everything continues.
 func TestAPause(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -251,7 +251,7 @@ func TestAPause(t *testing.T) {
 
 // TestStarvation has all processes of a job share one CPU with eight that never sleep, for several
 // of the shortest leases.
-func TestStarvation(t *testing.T) { // alone: it starves what runs beside it too
+func TestStarvation(t *testing.T) { // alone: it starves other tests, too
 	nodes, token := cluster(t)
 	shortestLease := time.Second
 	if suite.All() {
@@ -291,8 +291,8 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestUserSignals go to the ranks and stop nothing: those of all nodes if sent to the leader, else
-// those of one node.
+// TestUserSignals go to the ranks and stop nothing: the ranks of all nodes if sent to the leader,
+// else those of one node.
 func TestUserSignals(t *testing.T) {
 	t.Parallel()
 	const twice = `trap 'n=$((n+1)); echo told $RANK $n; [ $n = 1 ] || exit 0' USR1
@@ -323,7 +323,7 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`
 	b.ends(0)
 }
 
-// numbered says which process each rank is, and again as what it ends once it is told to.
+// numbered is a program whose ranks print their pid, and print again when they are asked to end.
 const numbered = `trap 'echo rank $RANK ends as $$; exit 0' USR1
 echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE on $GOLAUNCH_NODE is $$; sleep 1000 & wait $!`
 

@@ -28,18 +28,17 @@ func walled(t *testing.T, verdict string, addrs ...string) (nodes []nettest.Node
 
 const wallRange = "18000:18010"
 
-// inRange says of a port that it is in the range.
+// inRange checks that a port is in the range.
 func inRange(port string) bool {
 	n, err := strconv.Atoi(port)
 	return err == nil && n >= 18000 && n <= 18010
 }
 
-// listens prints on what this rank's node listens for others, apart from what waits for nobody but
-// itself.
+// listens prints the ports of this rank's node that other nodes can reach.
 const listens = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS; ss -Hltn | awk '$4 !~ /^(127\.|\[::1\])/ {print "rank '$RANK' hears " $4}'`
 
-// TestAJobThroughAFirewall has three nodes, which may all come to lead it, whose firewalls let the
-// coordinator's port and the job's range through.
+// TestAJobThroughAFirewall: on three nodes, each of which may lead, firewalls allow only the
+// coordinator's port and the job's range.
 func TestAJobThroughAFirewall(t *testing.T) {
 	for _, store := range []string{"golaunch", "proxy", "rank0"} {
 		t.Run(store, func(t *testing.T) {
@@ -115,8 +114,8 @@ func TestTheDocumentedFirewall(t *testing.T) {
 	}
 }
 
-// TestAJobStoppedByAFirewall is told which node does not reach which port of which other one, and
-// what became of the attempt.
+// TestAJobStoppedByAFirewall: the error names both nodes and the port, and what became of the
+// attempt.
 func TestAJobStoppedByAFirewall(t *testing.T) {
 	for verdict, why := range map[string]string{
 		"drop":                  `connection timed out \(a firewall drops it, or the machine is gone\)`,

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestHelpHasTheGroupsOfAJob: who knows the flags knows the fields.
+// TestHelpHasTheGroupsOfAJob: the fields are named like the flags.
 func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	want := []string{"Job"}
 	for f := range reflect.TypeFor[launcher.Job]().Fields() {
@@ -29,7 +29,7 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	}
 }
 
-// TestManualPages: each verb that people call has one.
+// TestManualPages: each public verb has one.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "run", "-tags", "man", ".", "_man", dir).CombinedOutput(); err != nil {

@@ -408,8 +408,8 @@ print("ready", flush=True); time.sleep(1000)`)
 	}
 }
 
-// TestAnothersRanks are asked and looked into with the rights of who has them, and of the kernel's
-// log he gets no more than his GPUs'.
+// TestAnothersRanks: another user's ranks are examined with that user's rights, who gets only the
+// kernel's messages about the ranks' GPUs.
 func TestAnothersRanks(t *testing.T) {
 	got, err := kernelLog(func() (string, error) { return "NVRM: Xid (PCI:0000:0f:00): 79, GPU\nsecret\n", nil }, false)(t.Context())
 	if string(got) != "Xid 79 on 0000:0f:00\n" || err != nil {

@@ -64,7 +64,7 @@ func TestTheEnvironmentOfAFork(t *testing.T) {
 	}
 }
 
-// elsewhere is a Forker with a cgroup that is none.
+// elsewhere is a Forker with an invalid cgroup.
 type elsewhere struct {
 	*Server
 	cgroup int
@@ -113,7 +113,7 @@ func TestAForkThatIsNotMoved(t *testing.T) {
 	}
 }
 
-// A process of which golaunch never hears stays in its server's session, ends by itself, and is
+// A process that golaunch never learns about stays in its server's session, ends by itself, and is
 // reaped with the server.
 func TestAForkThatIsLost(t *testing.T) {
 	w := newWorld(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// patience bounds every wait of a test; nothing that works comes near it.
+// patience bounds every wait of a test; working code stays far below it.
 const patience = 2 * time.Minute
 
 // TestMain keeps the orphans of what the tests start from the init of the machine: some have none
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pythons are the interpreters that there are, the one of the PATH first.
+// pythons are the available interpreters, the one in PATH first.
 func pythons(t testing.TB) []string {
 	t.Helper()
 	first, err := exec.LookPath("python3")
@@ -279,7 +279,7 @@ func (w *world) programs() map[string][]string {
 	return argvs
 }
 
-// below are the frames of the server, which faulthandler shows, and those of C, which it shows
+// below are the server's frames, which faulthandler shows, and the frames of C, which it shows
 // since CPython 3.14.
 var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1 in <module>\n|  Binary file ".*\n`)
 

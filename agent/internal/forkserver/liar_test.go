@@ -41,7 +41,7 @@ except ConnectionResetError:
 stop.set()
 `
 
-// witness is a process that says again what it is told, as long as it lives.
+// witness is a process that echoes its input as long as it lives.
 type witness struct {
 	*testing.T
 	pid    int
@@ -51,8 +51,8 @@ type witness struct {
 	cgroup string
 }
 
-// newWitness starts one with golaunch as its parent, or that one's parent, in a process group of
-// its own.
+// newWitness starts a witness in a process group of its own. Its parent is golaunch, or golaunch's
+// parent.
 func newWitness(t *testing.T, script string, start func(stdin, stdout *os.File) error) *witness {
 	t.Helper()
 	in, told, err := os.Pipe()
@@ -94,7 +94,7 @@ func startStranger(t *testing.T, script string, stdin, stdout *os.File) error {
 	return nil
 }
 
-// nobody are the rights of a user that root's tests can have processes of.
+// nobody has the rights of a user as whom root's tests can run processes.
 func nobody() *safefile.Rights {
 	if os.Geteuid() != 0 {
 		return nil
@@ -138,7 +138,7 @@ func (w *witness) untouched() {
 	}
 }
 
-// lie starts a server that names a process, and what it says after that.
+// lie starts a server that names a process, and then says more.
 func (w *world) lie(python, pid, then string) *Server {
 	w.Helper()
 	conn, stdin, err := Pair()
@@ -229,7 +229,7 @@ func (w *world) startedWithout(s *Server) {
 	}
 }
 
-// What is another user's than the rank shall be is no fork, whoever says so.
+// A process of another user than the rank's is no fork, whoever names it.
 func TestAForkOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {

@@ -18,7 +18,7 @@ const enter = `mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mo
 	mkdir "$0/mnt/package" && mount --bind . "$0/mnt/package" && cp "$1" "$0/mnt/tests" && shift &&
 	exec chroot "$0" env -i --chdir=/mnt/package HOME=/root PATH=/usr/bin:/bin /mnt/tests "$@"`
 
-// TestTheNewest runs what needs nothing but Python with the newest that Debian has.
+// TestTheNewest runs the tests that need only Python with the newest one in Debian.
 func TestTheNewest(t *testing.T) {
 	root := os.Getenv(otherRoot)
 	if root == "" || os.Getuid() != 0 {

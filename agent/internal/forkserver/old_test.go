@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAnOldPython says which it is, though it cannot read the server's text. One that is new is
-// told that it is old; real ones are tried where there are any.
+// TestAnOldPython says which it is, though it cannot read the server's text. A new Python is made
+// to believe that it is old; really old ones are tried where available.
 func TestAnOldPython(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {

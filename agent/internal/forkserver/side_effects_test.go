@@ -116,7 +116,7 @@ func (w *world) notForked(argv []string, s *Server, want string) {
 	<-p.Done()
 }
 
-// A rank with CPUs of its own is not forked when modules or libraries have looked at the server's.
+// A rank with CPUs of its own is not forked if modules or libraries have read the server's CPUs.
 func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	w := newWorld(t)
 	w.library(map[string]string{"counts": "import os\nCPUS = os.sched_getaffinity(0)\n", "plain": ""})

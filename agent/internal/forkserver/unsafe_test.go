@@ -116,7 +116,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 	argv := []string{python, "draw.py"}
 	modules := []string{"torch", "torch.distributed", "torch.utils.data", "numpy", "generators"}
-	for _, name := range []string{"_dynamo", "_inductor"} { // which older ones have not
+	for _, name := range []string{"_dynamo", "_inductor"} { // older ones lack it
 		if exec.Command(python, "-c", "import torch; open(torch.__path__[0] + '/"+name+"/__init__.py')").Run() == nil {
 			modules = append(modules, "torch."+name)
 		}
@@ -151,7 +151,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 }
 
-// TestTransformers holds that what people have beside torch can be forked, too.
+// TestTransformers: the packages that people use with torch can be forked, too.
 func TestTransformers(t *testing.T) {
 	python := os.Getenv("GOLAUNCH_TEST_VERL")
 	switch {

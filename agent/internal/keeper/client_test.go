@@ -26,7 +26,7 @@ import (
 // long is a lease that no test waits for.
 const long = time.Minute
 
-// TestLeft has an agent find all that was left by one that was killed, and by another that found it
+// TestLeft: an agent finds everything that a killed agent left, and that a second one had found
 // before.
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func serveStore(k *Keeper) error {
 	return c.Set(context.Background(), "key", []byte("value"))
 }
 
-// sees wants a store to have its key still, and to do what it is told.
+// sees checks that a store still has its key and answers requests.
 func sees(t *testing.T, s *Store) {
 	t.Helper()
 	if s == nil || string(s.Data) != "its order" {
@@ -149,7 +149,7 @@ func TestNoAgentComes(t *testing.T) {
 	}
 }
 
-// TestTheKeeperIsKilled: who hears of that may count on the ranks being dead.
+// TestTheKeeperIsKilled: the receiver may rely on the ranks being dead.
 func TestTheKeeperIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	k := open(t, dir)
@@ -213,8 +213,8 @@ func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	}
 }
 
-// child is the process of a name that another has started, or is about to: no event tells that it
-// has its name.
+// child is the process of a name that another has started, or is about to: there is no event when
+// it gets its name.
 func child(t *testing.T, of int, name string) int {
 	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
@@ -272,7 +272,7 @@ func dialer(addr string) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) { return net.Dial("tcp", addr) }
 }
 
-// proven wants a connection to end with a proof, and nothing before.
+// proven checks that a connection ends with a proof and nothing before it.
 func proven(t *testing.T, c *net.TCPConn, proof [32]byte) {
 	t.Helper()
 	must(t, c.SetReadDeadline(time.Now().Add(patience)))
@@ -292,7 +292,7 @@ func eof(t *testing.T, c *net.TCPConn) {
 	must(t, c.Close())
 }
 
-// TestStart has a process that is started by the keeper be as one that is started here.
+// TestStart: a process started by the keeper is like one started here.
 func TestStart(t *testing.T) {
 	k := open(t, t.TempDir())
 	sc, err := k.Scope("attempt", nil)

@@ -99,7 +99,7 @@ func startKept(sc *Scope, script, data string) error {
 	return err
 }
 
-// agent runs one until it is ready.
+// agent runs an agent until it is ready.
 func agent(t *testing.T, p plan) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -123,8 +123,8 @@ func die(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// open is the next agent; what it has found dies with the test. It may warn of what has one of
-// words in it.
+// open is the next agent; what it has found dies with the test. It may warn with texts that contain
+// one of words.
 func open(t *testing.T, dir string, words ...string) *Keeper {
 	t.Helper()
 	k, err := Open(dir, func(err error) {

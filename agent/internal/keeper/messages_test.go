@@ -29,7 +29,7 @@ func TestClientsOfTheLargestJob(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsTooLong is an error to whoever waits for it.
+// TestAnAnswerThatIsTooLong: the caller gets an error.
 func TestAnAnswerThatIsTooLong(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

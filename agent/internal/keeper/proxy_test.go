@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// TestAProxyOutlivesItsAgent has an agent find the proxy that one before it has left, serving the
-// same store, and hear of its end: then, or when the agent comes only later.
+// TestAProxyOutlivesItsAgent: an agent finds its predecessor's proxy, which serves the same store,
+// and notices its end: then, or when the agent comes only later.
 func TestAProxyOutlivesItsAgent(t *testing.T) {
 	dir, own := t.TempDir(), netip.MustParseAddr("127.0.0.1")
 	listen := func() *net.TCPListener {

@@ -51,8 +51,8 @@ func TestANewerKeeper(t *testing.T) {
 	must(t, k.Leave())
 }
 
-// TestANewerAgent gives orders, and with fields, that this keeper does not know. It hears so, and
-// can go on.
+// TestANewerAgent gives orders, and with fields, that this keeper does not know. It gets that
+// answer, and can continue.
 func TestANewerAgent(t *testing.T) {
 	k := open(t, t.TempDir())
 	if _, err := k.ask(message{Do: "novelty"}); err == nil || !strings.Contains(err.Error(), `does not know the order "novelty"`) {

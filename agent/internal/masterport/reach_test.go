@@ -68,7 +68,7 @@ func TestReachingAPort(t *testing.T) {
 	check("nobody listens any more", true, "<nil>")
 }
 
-// TestReachingAPortThatComesLate goes on after a refusal.
+// TestReachingAPortThatComesLate: a refused connection is tried again.
 func TestReachingAPortThatComesLate(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", nettest.Port(t))
 	reached := make(chan error, 1)

@@ -26,7 +26,7 @@ func TestFirstLook(t *testing.T) {
 	}
 }
 
-// TestXidsOfRanks: each rank has those of its GPU, also those that came just before it ended.
+// TestXidsOfRanks: each rank gets the messages about its GPU, also those from just before its end.
 func TestXidsOfRanks(t *testing.T) {
 	// A socket stands for /dev/kmsg: each write is a record.
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

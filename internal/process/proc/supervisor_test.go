@@ -23,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
-// patience bounds every wait of a test; nothing that works comes near it.
+// patience bounds every wait of a test; working code stays far below it.
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {

@@ -175,7 +175,7 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // until waits until an expression is true, which is tried whenever the page is painted. The page
-// may become another one meanwhile.
+// may be replaced meanwhile.
 func (p *tab) until(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
