@@ -70,8 +70,8 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
 }
 
-// opaque are values whose fields are not their type's: those of a failure are asked for in its
-// JSON, the others are texts.
+// opaque are values whose fields are not their type's: those of a failure are checked in its JSON,
+// the others are texts.
 var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time]():       true,
 	reflect.TypeFor[netip.Addr]():      true,

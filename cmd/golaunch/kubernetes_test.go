@@ -275,8 +275,8 @@ func TestAPodIsEvicted(t *testing.T) {
 	first.ends(0, "saved 1", "up 1 attempt 1")
 }
 
-// TestPodsAreEvicted, the one that leads and others at once: another one leads the job, and takes
-// the new ones in, at no cost.
+// TestPodsAreEvicted: the leading pod and others are evicted at once: another one leads the job,
+// and takes the new ones in, at no cost.
 func TestPodsAreEvicted(t *testing.T) {
 	t.Run("1 of 3", func(t *testing.T) { podsAreEvicted(t, 3, 1) })
 	t.Run("3 of 5", func(t *testing.T) { podsAreEvicted(t, 5, 3) })
@@ -414,9 +414,9 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestThePodThatLeadsIsReplaced by one of another address: the others go on without it, under
-// another leader, and it joins them. One that then comes in place of another pod finds the leader
-// by it.
+// TestThePodThatLeadsIsReplaced: the leading pod is replaced by one with another address: the
+// others go on without it, under another leader, and it joins them. A pod that then replaces
+// another one finds the leader through it.
 func TestThePodThatLeadsIsReplaced(t *testing.T) {
 	t.Parallel()
 	ps := makePods(t, "train", "train-0", "train-1", "train-2", "train-0")

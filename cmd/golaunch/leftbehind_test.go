@@ -32,7 +32,7 @@ func TestTheNextGolaunchEndsWhatIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.signal(syscall.SIGKILL)
-				if !fd.ended(patience) { // what it has left has its output
+				if !fd.ended(patience) { // processes that it left hold its output open
 					t.Fatal("golaunch outlives SIGKILL")
 				}
 				run("--", "sh", "-c", "echo mine").ends(0, "mine")

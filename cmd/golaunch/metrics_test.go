@@ -21,7 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// beating is a rank that tells its steps and writes lines until a file is there.
+// beating is a rank that reports its steps and writes lines until a file exists.
 const beating = `step=0
 until [ -e "$1/stop" ]; do
 	step=$((step+1))
@@ -31,8 +31,8 @@ until [ -e "$1/stop" ]; do
 	sleep 0.1
 done`
 
-// TestMetricsOfARealJob go through a file that a node-exporter reads: never a part of it, counters
-// that grow, and nothing that looks alive when nobody writes it any more.
+// TestMetricsOfARealJob go through a file that a node-exporter reads: never a partial file,
+// counters that grow, and no file that looks current when it is no longer written.
 func TestMetricsOfARealJob(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), fmt.Sprintf("metrics-%d", os.Getpid())
@@ -78,8 +78,8 @@ func TestMetricsOfARealJob(t *testing.T) {
 	}
 }
 
-// TestMetricsOfALaunchThatIsKilled: a job that ends is no trouble, and one whose coordinator is
-// killed is, which is said once.
+// TestMetricsOfALaunchThatIsKilled: a job that ends is no error, and one whose coordinator is
+// killed is reported once.
 func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
 	t.Parallel()
 	node := nettest.Nodes(t, "10.78.0.2")[0]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheCoordinatorMoves to another machine, and its name and its store with it: agents find it by
-// the name, and no rank notices.
+// TestTheCoordinatorMoves to another machine, with its name and its log: agents find it by the
+// name, and no rank notices.
 func TestTheCoordinatorMoves(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -28,7 +28,7 @@ type process struct {
 	done chan error
 }
 
-// output keeps what a process printed and tells who waits for a line.
+// output keeps what a process printed and wakes those that wait for a line.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -236,7 +236,7 @@ func TestANodeIsKilledAndReplaced(t *testing.T) {
 }
 
 // TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session,
-// one in a session of its own and one that was orphaned on purpose; all ignore SIGTERM.
+// one in a separate session, and one that was orphaned on purpose; all ignore SIGTERM.
 func TestNothingSurvives(t *testing.T) {
 	tree := `trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sh -c 'trap "" TERM; sleep 1000' &); echo up $RANK; wait; sleep 1000`
 	for _, c := range []struct {
@@ -296,8 +296,8 @@ func TestStoppedAlone(t *testing.T) {
 	}
 }
 
-// gone wants no process with the marker to be left, at once if golaunch could clear up, and within
-// moments after kill -9.
+// gone checks that no process with the marker is left: at once if golaunch could clean up, and soon
+// after kill -9.
 func gone(t *testing.T, marker string) {
 	t.Helper()
 	for _, pid := range marked(t, marker) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNoPlaceForFiles: where nobody has asked for a log directory, a job runs without one that
-// cannot be made, and says so once.
+// TestNoPlaceForFiles: if the default log directory cannot be made, a job runs without it, with one
+// warning.
 func TestNoPlaceForFiles(t *testing.T) {
 	t.Parallel()
 	const said = "; this job goes on without files"

@@ -66,7 +66,7 @@ func (s *several) start(args ...string) *process {
 	return start(s.t, cmd, "HOME="+s.home, "GOLAUNCH_COORDINATOR=")
 }
 
-// ask runs a verb where no coordinator is, and wants it to succeed.
+// ask runs a verb on a node without a coordinator, and checks that it succeeds.
 func (s *several) ask(args ...string) string {
 	s.t.Helper()
 	return ended(s.t, s.start(args...))
@@ -120,11 +120,11 @@ func onPeers(t *testing.T, line string) string {
 	return ended(t, start(t, cmd, "HOME="+s.home, path(s.dir)))
 }
 
-// peersLease is one that a machine keeps which so many processes, and others beside them, share.
+// peersLease is long enough for a machine with so many processes and other tests.
 const peersLease = "20s"
 
 // TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100
-// agents and 20 jobs, none of whose ranks notices, and of which no client loses sight.
+// agents and 20 jobs. Ranks do not notice, and clients keep watching.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen
 	// all of this in other tests.

@@ -14,8 +14,8 @@ import (
 )
 
 // pods are nodes that see what containers of pods see: a network, a host name, /etc, /dev and
-// processes of their own, and no variable but the kubelet's and their own. A name is known to a pod
-// once it stands in its /etc/hosts, as if a name server had it.
+// processes of their own, and no variable but the kubelet's and their own. A pod can resolve a name
+// once the name is in its /etc/hosts, which replaces a name server.
 type pods struct {
 	t     *testing.T
 	all   []*pod
@@ -99,9 +99,8 @@ func (p *pod) with(vars ...string) *pod {
 	return p
 }
 
-// container sets up what a container has, in namespaces that are this process's own, and becomes
-// its first process, under the user and the restrictions of a securityContext that lets nobody be
-// root.
+// container sets up a container in this process's own namespaces and becomes its first process,
+// with the user and the restrictions of a securityContext that forbids root.
 const container = `set -e
 dir=$1 host=$2 program=$3
 shift 3
@@ -143,7 +142,7 @@ func (p *pod) run(args ...string) *process {
 	return start(p.t, cmd)
 }
 
-// message wants the line that the container leaves behind.
+// message checks the line that the container leaves behind.
 func (p *pod) message(want string) {
 	p.t.Helper()
 	if got := p.read("termination-log"); got != want+"\n" {

@@ -34,7 +34,7 @@ const (
 	healthy = "2"
 )
 
-// TestChosenGPUs are those of --gpus, in that order, and no others.
+// TestChosenGPUs: the GPUs are those of --gpus, in that order, and no others.
 func TestChosenGPUs(t *testing.T) {
 	with := fakeDriver(t)
 	show := []string{"--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES"}
@@ -48,7 +48,7 @@ func TestChosenGPUs(t *testing.T) {
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
-// TestNoCgroupIsTold looks from a place in which there is none: doctor says so, and a job on one
+// TestNoCgroupIsTold runs where golaunch cannot make cgroups: doctor says so, and a job on one
 // machine.
 func TestNoCgroupIsTold(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"--", "true"}} {

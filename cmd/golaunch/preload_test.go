@@ -84,8 +84,8 @@ func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 	gone(t, marker)
 }
 
-// Modules of which nothing can be forked are imported for one job in vain, and for the next ones
-// not before they change.
+// Modules that prevent a fork are imported for one job, and not again for later ones until they
+// change.
 func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 	h := newCluster(t)
 	h.coordinate()
@@ -116,8 +116,8 @@ func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 	run("forked: True")
 }
 
-// An agent that comes after another goes on with forks of that one's server, and has one of its own
-// for the next attempt.
+// A later agent adopts forks of the earlier agent's server, and starts its own server for the next
+// attempt.
 func TestForksOutliveTheirAgent(t *testing.T) {
 	h := newCluster(t)
 	h.coordinate()
@@ -173,7 +173,7 @@ func TestForksOfManyAttempts(t *testing.T) {
 			last = open
 		}
 	}
-	if code != 0 || n != attempts+1 || last > first+attempts/10 || // some are open for a moment, as those of /proc are
+	if code != 0 || n != attempts+1 || last > first+attempts/10 || // some are open only for a moment, such as files of /proc
 		importsOf(t, imports) != 1 {
 		t.Errorf("exit code %d after %d attempts, %d files open at first, %d in the end, %d imports", code, n, first, last, importsOf(t, imports))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// proxy is between those who connect to it and a coordinator on the same node.
+// proxy forwards connections to a coordinator on the same node.
 type proxy struct {
 	// came has something for each connection.
 	came chan struct{}
@@ -52,7 +52,7 @@ func startProxy(t *testing.T, n nettest.Node, at, to string) *proxy {
 	return p
 }
 
-// join has both sides hear each other, ends in order too.
+// join forwards both directions, and orderly ends.
 func (p *proxy) join(near, far *net.TCPConn) {
 	p.mu.Lock()
 	p.conns = append(p.conns, near, far)
@@ -67,7 +67,7 @@ func (p *proxy) join(near, far *net.TCPConn) {
 	go pass(far, near)
 }
 
-// end ends all connections that there are.
+// end ends all current connections.
 func (p *proxy) end(how func(*net.TCPConn) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *proxy) end(how func(*net.TCPConn) error) {
 }
 
 // TestAProxyEndsConnections again and again, with a reset or in order, which is no news of
-// anybody's death: ranks, their agents and, for a reset, their client go on. Nor does it keep from
+// anybody's death: ranks and agents go on, and after a reset the client too. Nor does it keep from
 // the coordinator that an agent is dead.
 func TestAProxyEndsConnections(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,7 @@ import (
 // far is a second address of the coordinator's node, the lowest of all, so that rank 0 is there.
 const far = "10.76.0.2"
 
-// farMaster gives the first node that address, to which those of the others have a route that are
-// named.
+// farMaster gives the first node that address; only the named other nodes have a route to it.
 func farMaster(t *testing.T, nodes []nettest.Node, routed ...nettest.Node) {
 	t.Helper()
 	ip(t, nodes[0], "addr", "add", far+"/32", "dev", "eth0")
@@ -31,7 +30,7 @@ func ip(t *testing.T, n nettest.Node, args ...string) {
 	}
 }
 
-// gang runs the same on all three nodes, of which the first has the far address.
+// gang runs the same command on all three nodes; the first has the far address.
 func gang(t *testing.T, nodes []nettest.Node, token string, args ...string) []*process {
 	t.Helper()
 	first := join(t, nodes[0], "n2", token, append([]string{"--address", far}, args...)...)

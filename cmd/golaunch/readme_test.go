@@ -12,9 +12,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
-// documented says of each command in README.md and docs/*.md how it is run here, and what it then
-// prints. What one machine without GPUs does not have is put in its place: declared GPUs
-// (--simulate), or network namespaces for nodes.
+// documented has each command in README.md and docs/*.md, with how it runs here and what it prints.
+// What one machine without GPUs does not have is put in its place: declared GPUs (--simulate), or
+// network namespaces for nodes.
 var documented = map[string]struct {
 	run  func(t *testing.T, line string) string
 	want string
@@ -158,8 +158,8 @@ func isCommand(line string) bool {
 	return false
 }
 
-// trainer is a train.py that needs nothing but Python. It shows what else a launcher may give to a
-// rank: accelerate's variables, and arguments.
+// trainer is a train.py that needs only Python. It shows what else a launcher may give to a rank:
+// accelerate's variables, and arguments.
 const trainer = `import os, sys
 settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ACCELERATE_"))
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *settings, *sys.argv[1:])
@@ -309,7 +309,7 @@ func serves(t *testing.T, line string) string {
 	return ended(t, p)
 }
 
-// overSSH runs a command on the head of four hosts, whose slots stand for GPUs.
+// overSSH runs a command on the head of four hosts, with slots instead of GPUs.
 func overSSH(t *testing.T, line string) string {
 	h := sshtest.Start(t, 4)
 	dir := workplace(t)
@@ -332,7 +332,7 @@ func shell(t *testing.T, dir, line string, env ...string) string {
 // path finds programs in dir first.
 func path(dir string) string { return "PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH") }
 
-// ended wants all to succeed and returns what they printed.
+// ended checks that all succeed, and returns what they printed.
 func ended(t *testing.T, all ...*process) string {
 	t.Helper()
 	var text strings.Builder

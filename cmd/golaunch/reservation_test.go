@@ -53,8 +53,8 @@ func reserve(ctx context.Context) error {
 	return errors.Join(r.Release(ctx), r.Err())
 }
 
-// TestAReservation keeps GPUs from all but the jobs within it, until it is released or its program
-// dies.
+// TestAReservation: only jobs within a reservation get its GPUs, until it is released or its
+// program dies.
 func TestAReservation(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 4)

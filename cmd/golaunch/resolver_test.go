@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// silentResolver takes queries on a node and answers none. It tells of each.
+// silentResolver takes queries on a node and answers none. It reports each.
 func silentResolver(t *testing.T, n nettest.Node) (asked <-chan string) {
 	t.Helper()
 	var conn net.PacketConn

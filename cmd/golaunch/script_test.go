@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests{m, done}, programs)
 }
 
-// tests run their jobs themselves, whatever coordinator this user has on this machine.
+// tests run their jobs themselves, even if this user has a coordinator on this machine.
 type tests struct {
 	*testing.M
 	done func()
@@ -56,7 +56,7 @@ func (t tests) Run() int {
 	return t.M.Run()
 }
 
-// TestScripts runs the command as users do. Scripts have, beside testscript's own words:
+// TestScripts runs the command as users do. Scripts have these commands besides testscript's own:
 //
 //	code N CMD...   runs CMD and wants exit code N
 //	holdport        listens on a port, named in $PORT, until the script ends

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// told is what a rank says of itself.
+// told is what a rank prints about itself.
 const told = "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK on $GOLAUNCH_NODE at $MASTER_ADDR gpus $CUDA_VISIBLE_DEVICES"
 
 // slurm is a cluster and a directory that its nodes share.
@@ -112,7 +112,7 @@ func TestSlurmEnds(t *testing.T) {
 	id := s.batch(`$golaunch -- sh -c 'trap "echo stopped $RANK; exit 0" TERM; echo up $RANK; touch up$RANK; while :; do sleep 0.05; done'`, "--nodes=2")
 	s.run("sh", "-c", "while [ ! -e up0 -o ! -e up1 ]; do sleep 0.05; done").ends(0)
 	s.said("scancel", id)
-	s.output(id, "stopped 0", "stopped 1", "got SIGTERM") // each node has got it: which of them is first is open
+	s.output(id, "stopped 0", "stopped 1", "got SIGTERM") // each node has got it: their order is undefined
 	if left := s.said("sh", "-c", "squeue --noheader --steps; grep -lsz '^PWD="+s.dir+"$' /proc/[0-9]*/environ; true"); left != "" {
 		t.Errorf("after the end there is still\n%s", left)
 	}
@@ -172,7 +172,7 @@ func TestSlurmSignals(t *testing.T) {
 	s.output(id, "end 0 after 1", "end 1 after 1")
 }
 
-// TestSlurmLosesANode goes on with the spare.
+// TestSlurmLosesANode: the job goes on with the spare.
 func TestSlurmLosesANode(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 3})
 	p := s.run("salloc", "--nodes=3", "--no-kill", golaunch(t), "--spares=1", "--backoff=0s", "--", "sh", "-c",
@@ -220,8 +220,7 @@ func TestSlurmHeterogeneous(t *testing.T) {
 	s.output(s.batch(parts+"srun --het-group=0,1 --ntasks-per-node=1 "+job), want...)
 }
 
-// TestSlurmRunsAgain has each task of an array, and each run of a requeued job, under an id of its
-// own.
+// TestSlurmRunsAgain: each task of an array and each run of a requeued job has its own id.
 func TestSlurmRunsAgain(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const job = "srun --ntasks-per-node=1 $golaunch -- sh -c 'echo $TORCHELASTIC_RUN_ID rank $RANK restart ${SLURM_RESTART_COUNT:-0}; " +
@@ -235,7 +234,7 @@ func TestSlurmRunsAgain(t *testing.T) {
 	s.output(id, id+".0 rank 0 restart 0", id+".0-r1 rank 0 restart 1", id+".0-r1 rank 1 restart 1")
 }
 
-// TestSlurmAgents keeps agents on the nodes of a batch job, for whoever submits to them.
+// TestSlurmAgents runs agents on the nodes of a batch job, and submits jobs to them.
 func TestSlurmAgents(t *testing.T) {
 	t.Setenv("GOLAUNCH_TOKEN", "a token that all of them share")
 	s := slurm{slurmtest.Start(t, slurmtest.Options{Nodes: 2, GPUs: 2}), t, t.TempDir()}

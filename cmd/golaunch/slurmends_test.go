@@ -10,9 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// keeper is a rank that counts the warnings, and is ready when it finds a notice, no file named
-// busy$1 and has had $2 warnings, which may come later on one node than what another node says of
-// its own; $1 names the job.
+// keeper is a rank that counts warnings. It is ready when it has a notice and $2 warnings, and
+// there is no file busy$1. Warnings may arrive later on one node than another node's report; $1
+// names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
 while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
 cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 -o $n -lt $2 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
@@ -29,8 +29,8 @@ func script(name string) string {
 	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name + " 1"
 }
 
-// TestSlurmWarns of the time limit, in each of the ways in which golaunch may hear of it: the ranks
-// know until when, and those that are ready need not wait for it.
+// TestSlurmWarns: golaunch may learn of the time limit in each of these ways: the ranks know until
+// when, and those that are ready need not wait for it.
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
@@ -46,7 +46,7 @@ func TestSlurmWarns(t *testing.T) {
 	s.output(id, want...)
 }
 
-// TestSlurmWarnsAgents of a cluster on its nodes: their ranks get ready, and they leave.
+// TestSlurmWarnsAgents of a cluster on its nodes: their ranks prepare, and the agents leave.
 func TestSlurmWarnsAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	id := s.batch("export "+secret+`
@@ -120,7 +120,7 @@ func TestSlurmTimeLimit(t *testing.T) {
 }
 
 // TestSlurmStopsAllAgents by a signal that goes to the steps of a job alone, ranks included: that
-// is a stop of the job, wherever golaunch runs, and the ranks hear it once, but for SIGTERM.
+// stops the job, wherever golaunch runs, and the ranks get the signal once, except SIGTERM.
 func TestSlurmStopsAllAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const rank = `n=0; trap 'n=$((n+1)); saved=1' INT TERM; touch up$1$RANK; while [ -z "$saved" ]; do sleep 0.05; done; sleep 2; echo saved $RANK after $n; exit 0`

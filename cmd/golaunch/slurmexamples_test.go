@@ -40,7 +40,7 @@ func slurmExamples(t *testing.T, o slurmtest.Options, programs map[string]string
 	return s
 }
 
-// here starts a command in that directory.
+// here starts a command in the examples' directory.
 func (s slurm) here(env []string, argv ...string) *process {
 	s.t.Helper()
 	cmd := s.Command(argv...)
@@ -59,8 +59,7 @@ func (s slurm) submit(example string, env, options []string, args ...string) str
 	return strings.TrimSpace(id)
 }
 
-// ended waits for the end of a job, also in a run after this one, and wants facts that scontrol
-// shows.
+// ended waits for the end of a job, even if it is requeued, and checks facts that scontrol shows.
 func (s slurm) ended(id string, facts ...string) {
 	s.t.Helper()
 	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eqx 'COMPLETED|FAILED|TIMEOUT|CANCELLED'; do sleep 0.05; done").ends(0)
@@ -72,14 +71,15 @@ func (s slurm) ended(id string, facts ...string) {
 	}
 }
 
-// reporter is a training program that says who it is, and how it was called.
+// reporter is a training program that prints its rank and its arguments.
 const reporter = `import os, sys
 e = os.environ
 print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on GPUs", e["CUDA_VISIBLE_DEVICES"], "hugepage", e.get("FI_EFA_USE_HUGE_PAGE"), *sys.argv[1:])
 `
 
-// image stands in for the container of pyxis.sh: no option of Pyxis, of the host's programs a few,
-// and what Enroot's hook for PyTorch says of the one task on each node (50-slurm-pytorch.sh).
+// image stands in for the container of pyxis.sh: it has no option of Pyxis, few of the host's
+// programs, and the variables that Enroot's hook for PyTorch (50-slurm-pytorch.sh) sets for one
+// task on each node.
 const image = `#!/bin/bash
 args=()
 for a; do
@@ -137,8 +137,8 @@ func TestMegatronSimulated(t *testing.T) {
 	p.ends(0, "rank 3 of 4", "--pipeline-model-parallel-size 2", "--data-path text", "--tokenizer-model my tokenizer --train-iters 5\n")
 }
 
-// stopper is a training program that writes a checkpoint when it is told to stop. Its first run
-// goes on for ever, or fails.
+// stopper is a training program that writes a checkpoint when it must stop. Its first run never
+// ends, or fails.
 const stopper = `import os, signal, sys
 rank, run = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "0")
 def stop(*_):
@@ -201,8 +201,9 @@ func agentsOnSlurm(t *testing.T, line string) string {
 	return string(text)
 }
 
-// TestSlurmNodes has examples/slurm/node.sh as the Prolog and the Epilog of two nodes, of which one
-// has a broken GPU: that is drained, and its job runs on the other. Old logs go, and new ones stay.
+// TestSlurmNodes: examples/slurm/node.sh is the Prolog and the Epilog of two nodes, one of which
+// has a broken GPU: that one is drained, and its job runs on the other. Old logs go, and new ones
+// stay.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	dir, driver := t.TempDir(), fakeDriver(t)(ill)[0]
@@ -302,7 +303,7 @@ func TestSlurmWithinARange(t *testing.T) {
 	hears := regexp.MustCompile(`golaunch hears \S+:(\d+)`)
 	const script = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS
 ss -Hltnp | awk '/"golaunch"/ && $4 !~ /^(127\.|\[::1\])/ {print "golaunch hears " $4}'`
-	for least, argv := range map[int][]string{ // the port of the store is told by all, and heard by one
+	for least, argv := range map[int][]string{ // all ranks print the store's port, and one listens there
 		4 + 2 + 2: {"srun", "--nodes=3", "--ntasks-per-node=1", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
 		4:         {"salloc", "--nodes=3", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
 	} {

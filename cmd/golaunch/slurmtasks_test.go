@@ -49,8 +49,8 @@ func TestSlurmTasksAlone(t *testing.T) {
 	s.run("salloc", "--nodes=2", golaunch(t), "torchrun", "--standalone", "--no-python", "hostname").ends(0, "head")
 }
 
-// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, which is one
-// task on a node, takes those of all.
+// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, one task on
+// each node, takes the GPUs of all.
 func TestSlurmGPUsByTask(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 4})
 	job := []string{golaunch(t), "--", "sh", "-c", told}

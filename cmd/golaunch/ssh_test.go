@@ -24,7 +24,7 @@ func onHosts(t *testing.T, h *sshtest.Hosts, args ...string) *process {
 	return start(t, cmd)
 }
 
-// left wants none of golaunch's processes on any host: at once if it could end in order, and within
+// left checks that no host has a process of golaunch: at once if it could end in order, and within
 // moments if not.
 func left(t *testing.T, h *sshtest.Hosts) {
 	t.Helper()
@@ -96,8 +96,8 @@ func TestSSHFromAnotherProgram(t *testing.T) {
 	start(t, h.Command(program, "n1,n2"), "PATH="+t.TempDir()).ends(125, "cannot start golaunch on the nodes", "install golaunch here and there at the same path")
 }
 
-// TestSSHThatFails wants the host and ssh's own words, and no process on the hosts where it did not
-// fail.
+// TestSSHThatFails: the error has the host and ssh's own words, and no process is left on the other
+// hosts.
 func TestSSHThatFails(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)
@@ -164,7 +164,7 @@ func TestSSHIsKilled(t *testing.T) {
 	left(t, h)
 }
 
-// TestSSHIsCut takes a node's cable away: neither end hears of it.
+// TestSSHIsCut takes a node's cable away: neither end notices it.
 func TestSSHIsCut(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)

@@ -16,8 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Bounds of what a start costs, a fifth above what it is. A clock would say more, and nothing on a
-// busy machine. Whoever needs more has found out why: docs/adr/0019-what-a-start-pays-for.md.
+// Bounds for the cost of a start, a fifth above the measured cost. A clock would say more, and
+// nothing on a busy machine. Before you raise one, find out why:
+// docs/adr/0019-what-a-start-pays-for.md.
 const (
 	maxInitializers = 215
 	// maxInitialized is what initializers allocate, in bytes.

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// saves is a rank that is told by TERM to save, which takes a moment, and then exits with 0.
+// saves is a rank that saves on TERM, which takes a moment, and then exits with 0.
 const saves = `trap "sleep 0.5; echo saved; exit 0" TERM; echo up; sleep 1000 & wait`
 
-// TestOneEventIsOneStop delivers what one event sends: the ranks have their grace, and a job whose
-// ranks save and exit with 0 is stopped.
+// TestOneEventIsOneStop delivers the signals of one event: the ranks have their grace, and a job
+// whose ranks save and exit with 0 is stopped.
 func TestOneEventIsOneStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		signals []syscall.Signal

@@ -38,8 +38,8 @@ func TestTheStoreIsTheJobs(t *testing.T) {
 func TestAProxyOnEachNode(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
-	// A client of torch's: it greets, sets what it is, and waits for what the others set. Then it
-	// stays.
+	// A client of torch's: it greets, sets a key of its own, and waits for the others' keys. Then
+	// it stays connected.
 	const rank = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
 printf '\000\316\367\205\074\015\001\000\000\000' >&3; head -c 4 <&3 >/dev/null
 printf '\001\002\000\000\000\000\000\000\000/%d\001\000\000\000\000\000\000\000x' $RANK >&3

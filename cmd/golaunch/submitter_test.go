@@ -14,11 +14,11 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// walter is a user of the node alone on which ranks are run as those who submitted them.
+// walter is a user only on the node that runs ranks as their submitters.
 const walter = 1234
 
 // shared is a cluster of users: the coordinator on the first node, the agent n10 on the second, and
-// nobody on the third.
+// none on the third.
 type shared struct {
 	*heads
 	// place is a directory that all users reach, and command golaunch in it.
@@ -40,8 +40,8 @@ func newShared(t *testing.T, env ...string) *shared {
 	s.write("passwd", "root:x:0:0:root:/root:/bin/sh\nwalter:x:1234:1235::"+s.file("walter")+":/bin/bash\n")
 	s.write("group", "root:x:0:\nwalters:x:1235:\nfriends:x:1236:walter\n")
 	s.command = s.file("golaunch")
-	// By another process: one that this one forks for another test would have the file open for
-	// writing, and nobody could run it.
+	// By another process: a child that this process forks for another test would hold the file open
+	// for writing, and then it cannot be run.
 	must(t, exec.Command("install", "-m", "755", golaunch(t), s.command).Run())
 	head := start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
 	head.line("golaunch agent --coordinator " + s.at)
@@ -92,7 +92,7 @@ func (s *shared) submit(on nettest.Node, uid int, args ...string) *process {
 	return start(s.t, cmd, append(s.env, "HOME="+s.file("walter"), "GOLAUNCH_COORDINATOR="+s.at, "GOLAUNCH_TOKEN="+s.token)...)
 }
 
-// belongs wants a directory to be a user's alone, with all that is in it.
+// belongs checks that a directory and everything in it belong to a user.
 func (s *shared) belongs(dir string, uid uint32) {
 	s.t.Helper()
 	files := 0
@@ -111,7 +111,7 @@ func (s *shared) belongs(dir string, uid uint32) {
 	}
 }
 
-// TestASubmitterElsewhere is who munge says, by a credential for the connection.
+// TestASubmitterElsewhere: munge identifies the submitter, by a credential for the connection.
 func TestASubmitterElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newShared(t, "SLURM_CONF="+slurmtest.Munge(t))
@@ -137,7 +137,7 @@ func TestRootsJobsRunWhereTheyMay(t *testing.T) {
 const whoami = `echo $(id -u) $(id -g) $(id -G) $USER $LOGNAME $SHELL $HOME ${XDG_CACHE_HOME-none} $(grep CapEff /proc/self/status | cut -f2)
 echo again >/dev/stdout; echo and again >/dev/stderr; echo beat >$GOLAUNCH_HEARTBEAT_FILE; exit 3`
 
-// TestRanksAreTheirSubmitters has ranks, and their files, be the user's who submitted them.
+// TestRanksAreTheirSubmitters: ranks and their files belong to the user who submitted the job.
 func TestRanksAreTheirSubmitters(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -248,14 +248,14 @@ func TestRootDoesNothingForASubmitter(t *testing.T) {
 	run("place", 126, "cannot enter the working directory", s.file("walter/logs"), "--dir", s.home, "--", "true")
 }
 
-// all waits for the end, whatever the code.
+// all waits for the end, with any exit code.
 func (p *process) all() string {
 	p.t.Helper()
 	_, text := p.wait()
 	return text
 }
 
-// TestRanksOfASubmitterOutliveTheirAgent as the same user's, and the next agent goes on with their
+// TestRanksOfASubmitterOutliveTheirAgent: they stay the user's, and the next agent continues their
 // files.
 func TestRanksOfASubmitterOutliveTheirAgent(t *testing.T) {
 	t.Parallel()

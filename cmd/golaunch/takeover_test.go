@@ -16,7 +16,7 @@ import (
 const counting = `echo up $RANK; echo rank $RANK is $$; i=0; while [ ! -e end ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.02; done
 echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 5; sleep 1000`
 
-// counted wants a rank to have counted without a gap, in one process, and returns that.
+// counted checks that a rank has counted without a gap, in one process, and returns the process.
 func counted(t *testing.T, text string, rank int) (pid string) {
 	t.Helper()
 	is := regexp.MustCompile(fmt.Sprintf(`rank %d is (\d+)\n`, rank)).FindAllStringSubmatch(text, -1)
@@ -92,8 +92,8 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestADamagedLog is not read as if it were whole, and stays as it is: somebody may mend it, or
-// decide that jobs end.
+// TestADamagedLog is not read as if it were whole, and stays as it is: a person may repair it, or
+// decide that the jobs end.
 func TestADamagedLog(t *testing.T) {
 	t.Parallel()
 	h, coordinator, _, _ := up(t, 1)
@@ -145,8 +145,8 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	}
 }
 
-// TestTheCoordinatorReturnsWithoutItsLog: a client that waits for its job does not take that for a
-// mistake of its own.
+// TestTheCoordinatorReturnsWithoutItsLog: a client that waits for its job does not take this for a
+// usage error.
 func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -165,7 +165,7 @@ func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	}
 }
 
-// TestAnAgentLeavesWithoutACoordinator when it is told to, while it tries to join again.
+// TestAnAgentLeavesWithoutACoordinator on SIGTERM, while it tries to join again.
 func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -179,8 +179,8 @@ func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	}
 }
 
-// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents come back to
-// a later one, and a detached job goes on there.
+// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents join a later
+// one, and a detached job goes on there.
 func TestTheCoordinatorStaysAway(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -111,7 +111,7 @@ func (x *terminal) colour(before string) string {
 	}
 }
 
-// watchedJob is a job of three ranks with heartbeats, of which the last stops at step 20.
+// watchedJob is a job of three ranks with heartbeats; the last one stops at step 20.
 const watchedJob = `i=0
 while :; do
 	i=$((i+1))
@@ -204,7 +204,7 @@ func TestTopInATerminal(t *testing.T) {
 	x.run("clear; TERM=dumb golaunch top short; echo code $?")
 	x.sees(`^failed `)
 	x.sees(`^code 1$`)
-	x.run("clear; golaunch top llama </dev/null; echo code $?") // nobody could press a key
+	x.run("clear; golaunch top llama </dev/null; echo code $?") // there is no keyboard
 	x.sees(`^code [01]$`)
 	h.do("stop", "--all")
 }

@@ -34,7 +34,7 @@ func TestTorchDDP(t *testing.T) {
 	torchrun := exec.Command(python, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--nproc_per_node", "4",
 		"--master_port", "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0",
 		script, "--steps", "60", "--checkpoint", filepath.Join(t.TempDir(), "ddp.pt"))
-	torchrun.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // it leaves its logs there
+	torchrun.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // its logs are there
 	out, err := torchrun.CombinedOutput()
 	if err != nil {
 		t.Fatalf("torchrun: %v\n%s", err, out)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// agentCases are those of its agent, and of how it starts processes and what becomes of their
+// agentCases are from the tests of its agent: how it starts processes, and what happens to their
 // output.
 var agentCases = []torchCase{
 	{

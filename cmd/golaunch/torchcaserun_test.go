@@ -125,7 +125,7 @@ func (n *torchNode) code() int {
 	}
 }
 
-// result is that of the command, in one word.
+// result is the command's result, in one word.
 func (n *torchNode) result() string {
 	n.r.Helper()
 	if n.code() == 0 {
@@ -209,7 +209,7 @@ type meeting struct {
 	pipe *os.File
 }
 
-// meets makes a pipe for the ranks to come.
+// meets makes a pipe at which the ranks meet.
 func (r *torchRun) meets(name string) *meeting {
 	r.Helper()
 	pipe, err := os.OpenFile(r.fifo(name), os.O_RDWR, 0)

@@ -29,7 +29,7 @@ type torchCase struct {
 	want        string
 	says        string // what golaunch has to say on the standard error, and torchrun
 	torchSays   string
-	torch       string // what torchrun shows, where that is not what is wanted
+	torch       string // what torchrun shows, if that differs
 	alone       bool   // torchrun is not run
 	lacks       string // what Debian's torch is built without, and these tests need
 }
@@ -45,7 +45,7 @@ const (
 	tailFile      = "elastic/multiprocessing/tail_log_test.py"
 )
 
-// words are those of a text, and then others as they are.
+// words are the words of a text, followed by literal ones.
 func words(text string, others ...string) []string { return append(strings.Fields(text), others...) }
 
 // sh is a shell script as the program.
@@ -105,7 +105,7 @@ func logs(patterns ...string) func(*torchRun) string {
 
 const sayBoth = `echo "out $RANK"; echo "err $RANK" >&2`
 
-// redirected is a job whose streams go to files, as --redirects says. Here what goes to the console
+// redirected is a job whose streams go to files, as --redirects says. With golaunch, console output
 // is in a file too.
 func redirected(streams string, lines ...string) torchCase {
 	torch := "succeeds\n" + strings.Join(lines, "\n") + "\n"
@@ -250,8 +250,8 @@ func roles(of ...string) (nodes []string) {
 
 const sayRole = `echo "$RANK of $WORLD_SIZE, $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, group $GROUP_RANK"`
 
-// assignment says of which sizes the world and the roles are whose ranks are there once each, and
-// how many groups have ranks that follow each other, in the world and in their role.
+// assignment gives the sizes of the world and the roles whose ranks are complete, and how many
+// groups have consecutive ranks, in the world and in their role.
 func assignment(r *torchRun) string {
 	world, byRole, groups := map[string][]int{}, map[string][]int{}, map[int][2][]int{}
 	for line := range strings.Lines(r.printed()) {
@@ -317,9 +317,9 @@ func lose(r *torchRun, each int) {
 	second.golaunch.kill()
 }
 
-// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md tells of each. What torchrun
-// itself answers is in a recording for each version of torch; it runs anew to make one (-record),
-// and for suite.All.
+// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md describes each. What
+// torchrun itself answers is in a recording for each version of torch; it runs anew to make one
+// (-record), and for suite.All.
 func TestTorchCases(t *testing.T) {
 	o := startTorch(t)
 	t.Logf("torch %s of %s", o.version, o.python)
@@ -362,7 +362,7 @@ func TestTorchCases(t *testing.T) {
 	}
 }
 
-// compare holds that an answer is what the case wants of golaunch, or of torchrun.
+// compare checks an answer against what the case expects of golaunch, or of torchrun.
 func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) {
 	t.Helper()
 	want, says := c.want, c.says
@@ -379,8 +379,8 @@ func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) 
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// TestTorchCasesAreTold holds that docs/torchrun.md has each case once, and says of those that are
-// run here what is seen of them.
+// TestTorchCasesAreTold checks that docs/torchrun.md has each case once, with what golaunch shows
+// for those that run here.
 func TestTorchCasesAreTold(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/torchrun.md")

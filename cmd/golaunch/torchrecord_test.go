@@ -50,7 +50,7 @@ func (c *torchCase) key() string {
 	return strings.Join(words, " ")
 }
 
-// torchRecordings are those of all versions.
+// torchRecordings are the recordings of all versions.
 func torchRecordings(t *testing.T) (all []*torchRecording) {
 	t.Helper()
 	if *recordTorch {

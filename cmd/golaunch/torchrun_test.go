@@ -76,8 +76,8 @@ func TestTorchrunOfAnEnvironment(t *testing.T) {
 	}
 	start(t, exec.Command("sh", "-c", "exec torchrun --standalone \"$0\"", script), "PATH="+bin+":"+os.Getenv("PATH")).ends(0, env+"\n")
 
-	// One that is linked into a directory with a Python that is no environment's runs that of the
-	// environment that is activated.
+	// A link in a directory with a Python outside any environment runs the Python of the active
+	// environment.
 	system := filepath.Join(dir, "system", "bin")
 	if err := errors.Join(os.MkdirAll(system, 0o700), os.Symlink(built, filepath.Join(system, "torchrun")),
 		os.Symlink(python, filepath.Join(system, "python3"))); err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 // testPython names a variable with the Python whose torch the cases of torch are run against, such
-// as that of a virtual environment with PyPI's newest. Without it that is testRoot's, or Debian's.
+// as that of a virtual environment with PyPI's newest. Without it, the torch of testRoot, or
+// Debian's.
 const testPython = "GOLAUNCH_TEST_PYTHON"
 
 // testRoot names a variable with the root of a Debian that has a newer python3-torch than the

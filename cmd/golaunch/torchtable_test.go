@@ -8,7 +8,7 @@ import (
 // torchCases are all that are run, in the order of torch's files.
 var torchCases = slices.Concat(commandCases, agentCases)
 
-// commandCases are those of its command line.
+// commandCases are from the tests of its command line.
 var commandCases = []torchCase{
 	{
 		file: runFile, tests: "test_launch_user_script_python",

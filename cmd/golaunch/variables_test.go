@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// TestVariables holds that golaunch in a rank does not take what it is told about the rank for
-// flags, that what destroys has no variable, and that a variable has one meaning.
+// TestVariables checks that golaunch in a rank does not take the rank's variables for flags, that
+// destructive flags have no variable, and that a variable has one meaning.
 func TestVariables(t *testing.T) {
 	gpu := placement.GPU{UUID: "GPU-1"}
 	told := map[string]bool{}

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 )
 
-// TestOneVerb holds that a command line which names a verb makes that one, and that the table has
+// TestOneVerb checks that a command line with a verb makes only that verb, and that the table has
 // its name.
 func TestOneVerb(t *testing.T) {
 	for _, v := range verbs {

@@ -68,7 +68,7 @@ func TestRankAlertFinding(t *testing.T) {
 	}
 }
 
-// TestWorst: the culprit is first, and the job says how many there are.
+// TestWorst: the culprit is first, and the job shows how many there are.
 func TestWorst(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
@@ -167,7 +167,7 @@ func TestSaid(t *testing.T) {
 	}
 }
 
-// unmeasured is a usage of which nothing is known.
+// unmeasured is a usage without any known value.
 func unmeasured() launcher.Usage {
 	var u launcher.Usage
 	v := reflect.ValueOf(&u).Elem()

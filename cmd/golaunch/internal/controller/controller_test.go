@@ -43,8 +43,8 @@ const (
 	tree      = "../../../../python"
 )
 
-// TestPython runs the tests of the Python package, with each version of CPython that is here; those
-// of failures, which wait most, with Debian's and the oldest.
+// TestPython runs the tests of the Python package, with each version of CPython that is here; the
+// tests of failures, which wait most, run with Debian's and the oldest only.
 func TestPython(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(tree, "tests", "test_*.py"))
 	if err != nil || len(files) == 0 {
@@ -96,8 +96,8 @@ func TestPythonOfTorch(t *testing.T) {
 	}
 }
 
-// TestPythonOfVerl runs those of verl's names, with verl, whose packages are large:
-// GOLAUNCH_TEST_VERL is a Python that has them.
+// TestPythonOfVerl runs the tests of verl's names with verl itself, whose packages are large:
+// GOLAUNCH_TEST_VERL is a Python with these packages.
 func TestPythonOfVerl(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_VERL")

@@ -53,7 +53,7 @@ func start(t *testing.T, nodes int, o Options, env ...string) *job {
 	t.Cleanup(func() {
 		cancel()
 		for _, cmd := range j.ranks {
-			_ = cmd.Wait() // those that the test has waited for have an error here
+			_ = cmd.Wait() // ranks that the test has waited for return an error here
 		}
 		store.Close()
 	})
@@ -223,7 +223,7 @@ func TestPythonsLibrary(t *testing.T) {
 	}
 }
 
-// TestSilentNode stops a node once it has said hello.
+// TestSilentNode stops a node after its hello.
 func TestSilentNode(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, Options{Simulated: true, Limit: brief})

@@ -62,8 +62,8 @@ func readBoard(t *testing.T) (b board) {
 	return b
 }
 
-// TestBoard holds what Grafana wants of a board, and that it names no data source and no metric
-// that there is not.
+// TestBoard checks what Grafana requires of a board, and that the board names no unknown data
+// source or metric.
 func TestBoard(t *testing.T) {
 	b := readBoard(t)
 	if b.UID == "" || b.Title == "" || b.SchemaVersion < 36 {

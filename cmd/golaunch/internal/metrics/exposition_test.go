@@ -48,7 +48,8 @@ func TestSeriesTwice(t *testing.T) {
 	}
 }
 
-// TestHandler packs for who takes that, and refuses more scrapes at a time than it may have.
+// TestHandler: the handler compresses for clients that accept it, and refuses too many scrapes at a
+// time.
 func TestHandler(t *testing.T) {
 	h := New(Jobs, &pinned{&view.State{Source: "n0:29400", Trouble: "no route to host"}}).Handler()
 	const line = `golaunch_up{source="n0:29400"} 0`
@@ -90,7 +91,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// slowReader is a client that tells when it is written to, and reads once read is closed.
+// slowReader is a client that signals the first write, and reads once read is closed.
 type slowReader struct {
 	http.ResponseWriter
 	writes, read chan struct{}

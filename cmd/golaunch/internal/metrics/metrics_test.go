@@ -54,7 +54,7 @@ func text(t testing.TB, c *Collector) string {
 	return b.String()
 }
 
-// has wants lines in an exposition, and hasNot wants no line with a beginning.
+// has checks for lines in an exposition, and hasNot that no line has a prefix.
 func has(t testing.TB, got string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -166,7 +166,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestEveryFamilyIsDocumented: who reads the table knows all of them.
+// TestEveryFamilyIsDocumented: the table lists all of them.
 func TestEveryFamilyIsDocumented(t *testing.T) {
 	files, err := filepath.Glob("../../../../docs/*metrics*.md")
 	if err != nil || len(files) == 0 {
@@ -188,8 +188,7 @@ func TestEveryFamilyIsDocumented(t *testing.T) {
 	}
 }
 
-// TestABlindWatcher does not look healthy: not before it has heard anything, and not when it hears
-// no more.
+// TestABlindWatcher does not look healthy: not before the first report, and not after the last.
 func TestABlindWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := simulated(t, 2)
@@ -220,8 +219,8 @@ func TestABlindWatcher(t *testing.T) {
 // number is a value as the text format has it.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// TestStragglers: the ratio is what the view has found. It is absent before that, and where nothing
-// is heard of the ranks any more.
+// TestStragglers: the ratio is what the view has found. It is absent before that, and when ranks no
+// longer report.
 func TestStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute), Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
@@ -282,7 +281,7 @@ func TestBounds(t *testing.T) {
 		}})
 	}
 	nasty := "\x1b[31m\xff\x00\n\"\\" + strings.Repeat("ä", 300)
-	for range 2 { // two names that are one when they are cut
+	for range 2 { // two names that are equal when cut
 		s.Jobs = append(s.Jobs, &view.Job{JobStatus: report.JobStatus{ID: nasty, Title: nasty, Phase: "running", Submitted: now}})
 		nasty += "more"
 	}
@@ -320,7 +319,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// TestStartTimes tells the phases of the newest starts from what was decided.
+// TestStartTimes derives the phases of the newest starts from decisions.
 func TestStartTimes(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
 	moment := func(seconds int, to, cause string, attempt int) report.Moment {

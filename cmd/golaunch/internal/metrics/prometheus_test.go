@@ -47,14 +47,14 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// target is a cluster that Prometheus scrapes, and which goes on with each scrape.
+// target is a cluster that Prometheus scrapes; each scrape advances it.
 type target struct {
 	mu      sync.Mutex
 	state   *view.State
 	scrapes int
 	// next changes the cluster before a scrape.
 	next func(s *view.State, scrape int)
-	// scraped has a word for each scrape, unless nobody takes it.
+	// scraped gets a value for each scrape, unless it is full.
 	scraped chan struct{}
 	// gone has it show nothing any more.
 	gone atomic.Bool
@@ -199,8 +199,8 @@ func failing(t *testing.T) *target {
 // scraper is a Prometheus that runs.
 type scraper struct{ at string }
 
-// startPrometheus runs one that scrapes two targets, which know the label "job" in the two ways of
-// the example, and tells its alerts.
+// startPrometheus starts a Prometheus that scrapes two targets, with the label "job" in the two
+// ways of the example, and sends its alerts.
 func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	t.Helper()
 	path, dir := tool(t, "prometheus"), t.TempDir()
@@ -269,7 +269,7 @@ func (p *scraper) vector(t *testing.T, expr string) (numbers int) {
 	return numbers
 }
 
-// pager takes what Prometheus tells an Alertmanager: which alerts fire, and where.
+// pager receives what Prometheus sends to an Alertmanager: which alerts fire, and where.
 type pager struct {
 	mu    sync.Mutex
 	fired map[string][]string
@@ -290,7 +290,7 @@ func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	for _, a := range alerts {
 		at, name := a.Labels["instance"], a.Labels["alertname"]
 		if a.EndsAt.Before(time.Now()) {
-			continue // it is over, which is told for long
+			continue // a resolved alert is sent for a long time
 		}
 		if !slices.Contains(p.fired[at], name) {
 			p.fired[at] = append(p.fired[at], name)
@@ -332,8 +332,8 @@ func (p *pager) await(t *testing.T, instance string, want []string) {
 	}
 }
 
-// TestPrometheus has a real one read the metrics: each panel of the board shows something, and each
-// rule fires where what it is for has happened, and nowhere else.
+// TestPrometheus has a real one read the metrics: each panel of the board shows data, and each rule
+// fires for its fault and no other.
 func TestPrometheus(t *testing.T) {
 	tool(t, "prometheus")
 	good, bad, page := healthy(t), failing(t), &pager{fired: map[string][]string{}, told: make(chan struct{})}

@@ -41,8 +41,8 @@ var unknown = launcher.Usage{
 	GPUUse: math.NaN(), Xids: math.NaN(),
 }
 
-// TestLinesAreCountedOnce: whatever ranks do, the counter has what was written since it began to
-// watch, if it has seen each attempt's end; and it never falls.
+// TestLinesAreCountedOnce: the counter counts everything written since it began to watch, if it has
+// seen each attempt's end; and it never falls.
 func TestLinesAreCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := &world{now: time.Unix(1e9, 0), lines: map[int]float64{}}

@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 )
 
-// TestRoundsWatchOn: who is slow shows only with time, so that a round goes on where the one before
-// was. A source that is gone, or in trouble, is let go.
+// TestRoundsWatchOn: slow ranks show only over time, so each round continues the one before. A
+// source that is gone, or in trouble, is let go.
 func TestRoundsWatchOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// listen says what it hears, of SIGINT from other processes alone, until it hears that, and what a
-// child would then inherit.
+// listen prints the signals that it gets until a SIGINT from another process, and then what a child
+// would inherit.
 func listen() {
 	heard := make(chan os.Signal, 1)
 	if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
@@ -39,8 +39,7 @@ func listen() {
 	fmt.Print(string(out), err, "\n")
 }
 
-// TestFromProcesses presses ^C and ^\ on a terminal, which a shell beside it hears, and sends
-// SIGINT.
+// TestFromProcesses presses ^C and ^\ on a terminal that it shares with a shell, and sends SIGINT.
 func TestFromProcesses(t *testing.T) {
 	main, name := terminal(t)
 	tty, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestMetricsOfAJobThatVanished: the page shows what was known of a job whose coordinator is gone,
-// and the metrics that nobody answers for it, unless it was told how the job ended.
+// TestMetricsOfAJobThatVanished: the page shows the last state of a job whose coordinator is gone,
+// and the metrics show that its coordinator does not answer, unless the job's end is known.
 func TestMetricsOfAJobThatVanished(t *testing.T) {
 	known := report.Status{Version: "v1", Since: time.Now(), Jobs: []report.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
 	for _, result := range []*report.Result{nil, {Ending: report.EndSuccess}} {

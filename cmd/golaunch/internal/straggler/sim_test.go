@@ -16,10 +16,10 @@ import (
 type world struct {
 	*rand.Rand
 	nodes, per, tp, pp int
-	// step is what a step's computing takes, in seconds, and comm what the collective at its end
-	// takes beside.
+	// step is the time of a step's computing, in seconds, and comm the time of the collective at
+	// its end.
 	step, comm float64
-	// noise is of a microbatch, of which there are micro; stage is how heavy each stage is.
+	// noise is per microbatch, and a step has micro of them; stage is how heavy each stage is.
 	noise float64
 	micro int
 	stage []float64
@@ -56,10 +56,10 @@ type fault struct {
 	from  float64
 }
 
-// told is which signals there are.
+// told are the available signals.
 type told struct {
 	power, use, cpu, beats, early, lines bool
-	// missing is the part of nodes that tell nothing.
+	// missing is the share of nodes that report nothing.
 	missing float64
 }
 
@@ -80,7 +80,7 @@ func (w *world) place() Place {
 }
 
 // part is what a rank does in a stretch: until host its GPU idles, until end it draws mix, and then
-// waits. came is when it came to the collective.
+// waits. came is when it reached the collective.
 type part struct{ host, end, mix, came float64 }
 
 // energy is what a rank has drawn until a time in the stretch, and use for how long kernels ran.

@@ -64,7 +64,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNothing says nothing of a job of which nothing is known, or too little.
+// TestNothing: there are no findings about a job of which too little is known.
 func TestNothing(t *testing.T) {
 	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 1}})
 	if err != nil {
@@ -82,8 +82,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestIdle says of ranks that use too little CPU to be judged neither that one is slow nor that
-// none is: they beat and write alike whoever holds them up.
+// TestIdle: if ranks use too little CPU to be judged, none is called slow, and the job is not
+// cleared either: they beat and write alike, whichever rank delays them.
 func TestIdle(t *testing.T) {
 	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 0, 1, 1}})
 	if err != nil {
@@ -153,7 +153,7 @@ func TestTheLastRank(t *testing.T) {
 	}
 }
 
-// TestAnything takes whatever comes: what it says is in bounds.
+// TestAnything accepts any samples: the findings stay within bounds.
 func TestAnything(t *testing.T) {
 	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 2), rapid.Just(math.NaN()), rapid.Just(math.Inf(1)))
 	rapid.Check(t, func(t *rapid.T) {

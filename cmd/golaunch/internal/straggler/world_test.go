@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// scene is a kind of worlds: which signals there are, and what is special.
+// scene is a kind of worlds: the available signals, and what is special.
 type scene struct {
 	name   string
 	told   told
@@ -290,10 +290,9 @@ func (s scene) worlds() int {
 }
 
 // TestSignals plays worlds of each kind, and holds what is found by which signals to
-// testdata/signals. Columns are the worlds, those with a straggler, those in which it was found in
-// time, what was named wrongly, the seconds of training in which half and nearly all were found,
-// and by how many points of a hundred Slower and Cost were off in half of them. Run with -rewrite
-// to accept a change.
+// testdata/signals. The columns are: the worlds; those with a straggler; those in which it was
+// found in time; wrong findings; the seconds of training until half and nearly all were found; and
+// the median error of Slower and Cost, in percentage points. Run with -rewrite to accept a change.
 func TestSignals(t *testing.T) {
 	if raced {
 		for _, s := range scenes {

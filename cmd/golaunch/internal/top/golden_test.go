@@ -199,7 +199,7 @@ func (s *source) Samples(ctx context.Context, _ launcher.SampleQuery) iter.Seq2[
 	}
 }
 
-// unmeasured is a usage of which nothing is known.
+// unmeasured is a usage without any known value.
 func unmeasured() launcher.Usage {
 	var u launcher.Usage
 	v := reflect.ValueOf(&u).Elem()
@@ -209,7 +209,7 @@ func unmeasured() launcher.Usage {
 	return u
 }
 
-// alone is a job of four ranks on this machine, without GPUs, of which one does not go on.
+// alone is a job of four ranks on this machine, without GPUs; one of them is stuck.
 func alone(now time.Time) *source {
 	s := &source{status: report.Status{
 		Version: "v1.0.0", Nodes: []report.NodeStatus{{Name: "laptop", CPUs: 8, Holds: []report.Holding{{Job: "5f3a"}}}},
@@ -282,7 +282,7 @@ func TestOverlays(t *testing.T) {
 	same(t, "stacks-none", s)
 }
 
-// TestLog has the newest lines, and those before when somebody scrolls.
+// TestLog shows the newest lines, and earlier ones after scrolling.
 func TestLog(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 1, Slow: -1}, "/", "l", "l", "a", "enter", "enter", "l")
 	of, some := s.picture.subject(s.chosen())

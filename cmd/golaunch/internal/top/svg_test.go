@@ -72,8 +72,8 @@ func (s style) set(parameters string) style {
 	return s
 }
 
-// svg is a frame as a picture, each run of one style where its columns are, whatever the reader's
-// font.
+// svg draws a frame, with each run of one style placed at its columns, so that the reader's font
+// does not matter.
 func svg(frame string, width, height int) string {
 	const w, h = 8, 17
 	var b strings.Builder

@@ -21,7 +21,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestClean: whatever comes is one line without control characters, as wide as it is thought to be.
+// TestClean: any text becomes one line without control characters, of the assumed width.
 func TestClean(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain": "plain", "\x1b[31;1mred\x1b[0m": "red", "\x1b]0;title\x07x": "x", "\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\": "link",
@@ -69,8 +69,7 @@ var allKeys = []string{
 	"space", "漢",
 }
 
-// TestAnyScreen: whatever is pressed, and however large the screen is, a frame fits, and shows what
-// is chosen.
+// TestAnyScreen: after any keys, at any size of the screen, a frame fits and shows the selection.
 func TestAnyScreen(t *testing.T) {
 	var pictures []*Picture
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +106,8 @@ func TestAnyScreen(t *testing.T) {
 	})
 }
 
-// TestChosenStays: what somebody has chosen stays so while others become worse, and the worst is
-// chosen while nobody has.
+// TestChosenStays: a selection stays while other rows become worse; without one, the worst row is
+// selected.
 func TestChosenStays(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, "enter", "n", "j", "j")
 	was := s.chosen()
@@ -197,7 +196,7 @@ func TestPump(t *testing.T) {
 	})
 }
 
-// TestFollower keeps a bounded number of bounded lines, whatever comes.
+// TestFollower: a follower keeps a bounded number of bounded lines.
 func TestFollower(t *testing.T) {
 	f := newFollower(subject{job: "a"}, func() {})
 	f.take(launcher.LogChunk{Rank: 3, Data: []byte("one\ntw")})
@@ -217,7 +216,7 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFold: lines that ranks have in common are one, and what nobody else says comes after a
+// TestFold: equal lines of several ranks are merged, and lines of a single rank follow after a
 // moment.
 func TestFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

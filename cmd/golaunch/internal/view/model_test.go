@@ -79,7 +79,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestModelBearsTrouble says so, keeps what it knew, and goes on.
+// TestModelBearsTrouble: the model shows the error, keeps its state, and continues.
 func TestModelBearsTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -132,7 +132,7 @@ func TestModelForgetsWhatIsOver(t *testing.T) {
 	})
 }
 
-// TestModelNamesAStraggler that became slow while somebody watched.
+// TestModelNamesAStraggler: the rank became slow while it was watched.
 func TestModelNamesAStraggler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute)}
@@ -149,7 +149,7 @@ func TestModelNamesAStraggler(t *testing.T) {
 	})
 }
 
-// TestPastOfAModel that has just begun has who was slow before, which it has not watched.
+// TestPastOfAModel: a new model finds ranks that were slow before it began to watch.
 func TestPastOfAModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 4, Slow: 13, Began: time.Now().Add(-time.Hour), SlowFrom: time.Now().Add(-3 * time.Minute)}
@@ -165,8 +165,8 @@ func TestPastOfAModel(t *testing.T) {
 	})
 }
 
-// apart is a cluster whose clocks are hours apart, and whose nodes tell the samples of some seconds
-// at once, each at another time.
+// apart is a cluster whose clocks differ by hours, and whose nodes report several seconds at once,
+// each at another time.
 type apart struct{ *viewtest.Cluster }
 
 const batch = 15
@@ -206,8 +206,8 @@ func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[la
 	}
 }
 
-// TestModelOfNodesApart names the slow rank, and its price, where clocks are apart and nodes are
-// heard at different times, and nobody before.
+// TestModelOfNodesApart: the slow rank and its cost are found although clocks differ and nodes
+// report at different times; before that, no rank is named.
 func TestModelOfNodesApart(t *testing.T) {
 	for _, rank := range []int{3, 13, 20} { // of different nodes
 		synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestModelOfNodesApart(t *testing.T) {
 	}
 }
 
-// TestLook asks once, and has who became slow of late, with the price.
+// TestLook: one question finds the rank that became slow recently, with its cost.
 func TestLook(t *testing.T) {
 	c := &viewtest.Cluster{Nodes: 4, Slow: 13}
 	look := func() ([]*view.Rank, view.Slow) {

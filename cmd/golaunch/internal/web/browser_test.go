@@ -31,8 +31,8 @@ var errNoBrowser = errors.New("install chromium: no browser is here")
 // atEnd is what is left to do when all tests are over, the last first.
 var atEnd []func()
 
-// TestMain runs the tests apart from others: a browser breaks off what it loads when an interface
-// comes or goes on its machine, and others have some come and go.
+// TestMain runs the tests apart from others: a browser aborts its requests when its machine's
+// network interfaces change, and other tests change them.
 func TestMain(m *testing.M) {
 	done := suite.Apart()
 	code := m.Run()
@@ -43,8 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium is one for all tests, since it takes long to begin; each test has a profile of its own
-// in it.
+// chromium is one for all tests, since it takes long to begin; each test has its own profile there.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} {
@@ -73,7 +72,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	return ctx, chromedp.Do(ctx)
 })
 
-// browser is a window of a headless Chromium with a profile of its own, which ends with the test.
+// browser is a window of a headless Chromium with its own profile. It ends with the test.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	shared, err := chromium()
@@ -91,8 +90,8 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// tab is a page of a browser, which fails the test if anything is said to its console, or asked for
-// elsewhere.
+// tab is a page of a browser. It fails the test if the page writes to its console or requests
+// anything from another site.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -217,7 +216,7 @@ func (p *tab) enter(s *site) {
 	p.until(`document.querySelector('h1')?.textContent === 'Cluster' && document.querySelectorAll('tbody tr').length > 3`)
 }
 
-// shoot leaves a picture of the page where somebody has asked for them.
+// shoot saves a picture of the page if pictures are requested.
 func (p *tab) shoot(name string) {
 	p.t.Helper()
 	if *pictures == "" {

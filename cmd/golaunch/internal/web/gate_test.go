@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// visitor is a browser as far as a server can tell: its cookie and its key.
+// visitor acts like a browser: its cookie and its key.
 type visitor struct {
 	cookie, key string
 }
@@ -78,7 +78,8 @@ func visit(t *testing.T, link string) visitor {
 	return visitor{c.Name + "=" + c.Value, key[1]}
 }
 
-// TestWhoMaySee: nobody without both halves of a session, and no page of elsewhere even with them.
+// TestWhoMaySee: both halves of a session are required, and pages of other sites are refused even
+// with both.
 func TestWhoMaySee(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
 	first := <-s.links
@@ -168,7 +169,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestSessionsAreBounded: the oldest has to come again.
+// TestSessionsAreBounded: the oldest must log in again.
 func TestSessionsAreBounded(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	oldest := visit(t, <-s.links)
@@ -207,7 +208,7 @@ func TestSessionsEnd(t *testing.T) {
 	})
 }
 
-// TestALinkIsOpenedOnce, and not by who only asks what it is about.
+// TestALinkIsOpenedOnce: a link works once, and a preview of it does not use it up.
 func TestALinkIsOpenedOnce(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	link := <-s.links
@@ -238,7 +239,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestStreamsAreBounded: a page too many is told so.
+// TestStreamsAreBounded: one page too many gets an error.
 func TestStreamsAreBounded(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	v := visit(t, <-s.links)
@@ -293,12 +294,12 @@ func TestASlowReader(t *testing.T) {
 			browser, conn := net.Pipe()
 			l.conns <- conn
 			fmt.Fprintf(browser, "GET %s HTTP/1.1\r\nHost: localhost\r\nCookie: golaunch-80=%s\r\n%s: %s\r\n\r\n", path, session, keyHeader, s.gate.key(session))
-			time.Sleep(patience / 2) // which takes no time here
+			time.Sleep(patience / 2) // takes no time in a synctest bubble
 			synctest.Wait()
 			if len(s.streams) != 1 {
 				t.Errorf("%s: %d streams are open", path, len(s.streams))
 			}
-			time.Sleep(patience) // which takes no time here
+			time.Sleep(patience) // takes no time in a synctest bubble
 			synctest.Wait()
 			if len(s.streams) != 0 {
 				t.Errorf("%s: %d streams are open to one who does not read", path, len(s.streams))
@@ -312,7 +313,7 @@ func TestASlowReader(t *testing.T) {
 	})
 }
 
-// FuzzHost: whatever the host is, only an address or a known name passes, and nothing panics.
+// FuzzHost: only an address or a known name passes, and no host causes a panic.
 func FuzzHost(f *testing.F) {
 	for _, host := range []string{"localhost:1", "[::1]", "[::1", "a:b:c", "127.0.0.1%eth0", "", "xn--80ak6aa92e.com:80"} {
 		f.Add(host, "page=job&name=a&heat=power")
@@ -376,7 +377,7 @@ func TestStacks(t *testing.T) {
 	}
 }
 
-// TestMetrics are for whoever has their token, which is no session, and a session is none.
+// TestMetrics: metrics need their token; a session is not enough, and the token is no session.
 func TestMetrics(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	s := serve(t, cluster(1), func(o *Options) {

@@ -23,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// pages are those of the simulated cluster, with what is seen when all is there.
+// pages are the pages of the simulated cluster, with a text that shows when they are complete.
 var pages = []struct{ at, there string }{
 	{"#/", `document.querySelectorAll('main tbody tr[tabindex]').length > 3`},
 	{"#/job/llama-70b", `document.querySelectorAll('.log > div').length > 5 && document.querySelectorAll('main tbody tr[tabindex]').length > 7`},
@@ -64,7 +64,7 @@ func TestPages(t *testing.T) {
 	for _, nodes := range []int{1, 16, 1000} {
 		c := cluster(nodes)
 		if nodes > 100 {
-			c.Every = 0 // the ranks say what they do once: what is seen here does not move
+			c.Every = 0 // the ranks' activity is asked for once: the visible part does not move
 		}
 		s := serve(t, c, func(o *Options) { o.AllowStop = true })
 		p := newTab(t, b, s.base)
@@ -83,13 +83,12 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// broken is a cluster with a job that has failed, of which everything that a user can name would be
-// markup.
+// broken is a cluster with a failed job, in which every name that users choose contains markup.
 type broken struct{ *viewtest.Cluster }
 
 const evil = `50%/<img src=x onerror=alert(1)>`
 
-// Query has the job beside the others.
+// Query returns the job together with the others.
 func (b broken) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
 	if q.Job == evil {
 		q.Job = ""
@@ -123,7 +122,7 @@ func TestNothingIsMarkup(t *testing.T) {
 	p := newTab(t, browser(t), s.base)
 	p.enter(s)
 	p.does(`window.evil = () => [...document.querySelectorAll('.grid a')].find((a) => a.textContent.includes('onerror'))`)
-	p.until(`evil()`) // rows come one after the other
+	p.until(`evil()`) // rows arrive one by one
 	p.does(`evil().click()`)
 	p.until(`document.querySelector('h1').textContent === ` + "`" + evil + "`" + ` && document.body.innerText.includes('Traceback (most recent') && document.body.innerText.includes('7 other ranks') && document.body.innerText.includes('Advice: replace: see to it')`)
 	for _, width := range []int64{375, 1280} {
@@ -142,7 +141,7 @@ func TestNothingIsMarkup(t *testing.T) {
 	}
 }
 
-// TestKeyboard does without a mouse what there is to do.
+// TestKeyboard uses the page without a mouse.
 func TestKeyboard(t *testing.T) {
 	s := serve(t, cluster(16), func(o *Options) { o.AllowStop = true })
 	p := newTab(t, browser(t), s.base)
@@ -224,8 +223,8 @@ func TestFocusOrder(t *testing.T) {
 	}
 }
 
-// TestComesAndGoes: a coordinator that is gone is told, with the age of what is shown, and so is
-// its return.
+// TestComesAndGoes: the page shows that a coordinator is gone, with the age of its data, and when
+// it returns.
 func TestComesAndGoes(t *testing.T) {
 	var gone atomic.Bool
 	c := cluster(2)
@@ -273,7 +272,7 @@ func TestAHiddenPage(t *testing.T) {
 	p.until(`streams === 2 && !document.getElementById('old') && list.scrollTop === 17`)
 }
 
-// over is a cluster with a job that hung and is over, of which no node says anything any more.
+// over is a cluster with a job that ended after a hang, about which no node reports any more.
 type over struct{ *viewtest.Cluster }
 
 // Query has the job alone.
@@ -334,8 +333,8 @@ func TestTwoBrowsers(t *testing.T) {
 	_ = second.complaints() // the answer was 403
 }
 
-// TestAnotherSite: a page of elsewhere, in the browser of somebody who has a session, stops
-// nothing, sees nothing and frames nothing.
+// TestAnotherSite: another site's page, in a browser that has a session, cannot stop, read or frame
+// anything.
 func TestAnotherSite(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -386,7 +385,7 @@ func TestStopsAJob(t *testing.T) {
 	}
 }
 
-// TestFindings: who is slow is said first, and the ranks are first in the table.
+// TestFindings: slow ranks are named first, and are first in the table.
 func TestFindings(t *testing.T) {
 	file, body := writeReport(t, 16, "llama-70b")
 	found := []byte(`"findings":[{"text":"rank 37: 12 % slower than the median for 4 min; without it the job would be 9 % faster","ranks":[37],"node":"gpu0004"}]`)

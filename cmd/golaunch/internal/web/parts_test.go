@@ -35,7 +35,7 @@ func stateOfCluster(t testing.TB, c *viewtest.Cluster, after time.Duration) (fir
 	}()
 	synctest.Wait()
 	first = m.State()
-	time.Sleep(after) // which takes no time here
+	time.Sleep(after) // takes no time in a synctest bubble
 	synctest.Wait()
 	last = m.State()
 	cancel()
@@ -67,7 +67,7 @@ func TestSize(t *testing.T) {
 	})
 }
 
-// TestSince: who applies the changes has what there is.
+// TestSince: applying the changes gives the current state.
 func TestSince(t *testing.T) {
 	part := rapid.SampledFrom([]string{"1", `"a"`, "[]", "{}"})
 	some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c.d"}), part)
@@ -220,8 +220,8 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// TestFoldedTail: lines that ranks have in common are one, odd ones stay apart, and nobody waits
-// for ranks that say nothing.
+// TestFoldedTail: equal lines of several ranks are merged, different ones stay separate, and silent
+// ranks delay nothing.
 func TestFoldedTail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tail := newTail(100)
@@ -238,7 +238,7 @@ func TestFoldedTail(t *testing.T) {
 			yield(say(1, "\n"), nil)
 			<-release
 		})
-		time.Sleep(time.Second) // which takes no time here
+		time.Sleep(time.Second) // takes no time in a synctest bubble
 		synctest.Wait()
 		said := func() (all []string) {
 			for _, l := range tail.take().Lines {
@@ -251,7 +251,7 @@ func TestFoldedTail(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		release <- struct{}{}
-		time.Sleep(time.Second) // which takes no time here
+		time.Sleep(time.Second) // takes no time in a synctest bubble
 		synctest.Wait()
 		if got, want := said(), []string{"r1: lonely <b>"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
@@ -287,7 +287,7 @@ func TestTroubleHasAnAge(t *testing.T) {
 			Age     float64
 		},
 		) {
-			time.Sleep(after) // which takes no time here
+			time.Sleep(after) // takes no time in a synctest bubble
 			synctest.Wait()
 			if err := json.Unmarshal(f.page(query{page: "cluster"})["head"], &h); err != nil {
 				t.Fatal(err)
@@ -318,7 +318,7 @@ func TestTroubleHasAnAge(t *testing.T) {
 	})
 }
 
-// TestNobodyWatches: then nothing is asked any more, until somebody does.
+// TestNobodyWatches: then there are no more questions until a client comes.
 func TestNobodyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -327,7 +327,7 @@ func TestNobodyWatches(t *testing.T) {
 		defer f.close()
 		since := func(after time.Duration) int64 {
 			before := asked.Load()
-			time.Sleep(after) // which takes no time here
+			time.Sleep(after) // takes no time in a synctest bubble
 			synctest.Wait()
 			return asked.Load() - before
 		}

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain makes worlds enough to meet what is rare; they are small. A file for one that failed
-// would stand for another bug's, too.
+// TestMain makes worlds enough to meet what is rare; they are small. A file of a failed world would
+// hide other bugs.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	settings := map[string]string{"rapid.nofailfile": "true"}
@@ -138,7 +138,7 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestEvidence wants of a verdict the result that it rests on.
+// TestEvidence checks that a verdict rests on a result.
 func TestEvidence(t *testing.T) {
 	contest, _, _ := play(t, world{nodes: 8, nics: set(5), slow: set(0)})
 	verdicts, _ := contest.Judge()
@@ -156,8 +156,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestWorld plants faults at random. A node is never blamed for another's, nor for that of the way
-// to a good one; where most are well, each fault is found, within few rounds.
+// TestWorld plants faults at random. A node is never blamed for another node's failure, nor for
+// that of the path to a good node; where most are well, each fault is found, within few rounds.
 func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{nodes: rapid.OneOf(rapid.IntRange(2, 4), rapid.IntRange(2, 12), rapid.IntRange(2, 200)).Draw(t, "nodes"), alone: set(), nics: set(), slow: set(), silent: map[int]int{}}
