@@ -124,7 +124,8 @@ func TestNodesArrive(t *testing.T) {
 	}
 }
 
-// TestClusterArrives has what clients ask and are told. A result's texts are bounded elsewhere.
+// TestClusterArrives has the questions of clients and their answers. A result's texts are bounded
+// elsewhere.
 func TestClusterArrives(t *testing.T) {
 	s := wiretest.Filled[replica.Submission]()
 	s.Job.Request.Keep = nil
@@ -172,7 +173,7 @@ func TestClusterArrives(t *testing.T) {
 	}
 }
 
-// TestOutputIsBounded holds that a report fits into a message whatever a rank has printed.
+// TestOutputIsBounded checks that a report fits into a message, for any output of a rank.
 func TestOutputIsBounded(t *testing.T) {
 	noise := strings.Repeat("\xff\x00", 1<<20)
 	m := FromEvent("j7", job.Exited{Tail: noise + "end", Traceback: noise, Exit: report.Exit{Spawn: noise}})

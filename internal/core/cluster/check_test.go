@@ -50,7 +50,7 @@ func (w *world) check(out Outcome) error {
 	return nil
 }
 
-// turn is 0 for jobs that hold something: they come first.
+// turn is 0 for jobs that hold something: they are served first.
 func (w *world) turn(id string) int {
 	if len(w.job(id).held) > 0 {
 		return 0

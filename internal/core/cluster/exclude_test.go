@@ -25,8 +25,8 @@ func (m *sim) giveBack(r *record, ev job.Draining) error {
 	return nil
 }
 
-// checkExchange checks that a job gives nodes back just before its next attempt and only for
-// others, that it does so if it can, and that it gets no node to avoid while others will do.
+// checkExchange checks that a job exchanges excluded nodes just before its next attempt if others
+// are free, gives back none otherwise, and gets no node to avoid while others suffice.
 func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	for _, r := range w.jobs {
 		if r.gave > r.gifts {
@@ -58,8 +58,8 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	return nil
 }
 
-// checkKept checks a gang with groups of fixed sizes that goes on with an excluded node: there was
-// no other, or another job had to be repaired first.
+// checkKept checks a gang with groups of fixed sizes that keeps an excluded node: there was no
+// other, or another job had to be repaired first.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
 	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {

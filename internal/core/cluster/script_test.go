@@ -105,7 +105,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	}
 }
 
-// answer delivers all that is on its way to a job, and what follows from that.
+// answer delivers all messages on their way to a job, and those that follow from them.
 func (m *sim) answer(t *testing.T, b *strings.Builder, id string) {
 	for {
 		i := slices.IndexFunc(m.due, func(h Happened) bool { return h.Job == id })

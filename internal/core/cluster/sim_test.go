@@ -41,13 +41,13 @@ type record struct {
 	leaving map[string]bool
 	// runs are the starts whose processes live, by node and unit.
 	runs map[place]job.Start
-	// known are the newest attempts that nodes have heard of.
+	// known are the newest attempts that nodes know.
 	known   map[place]int
 	result  *report.Result
 	granted *placement.Plan
 	told    string
-	// gifts counts the nodes that the newest outcome gave it, gave those that it gave back for
-	// others.
+	// gifts counts the nodes that the newest outcome gave the job, and gave those that it gave back
+	// for others.
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
 	exclusion int
@@ -75,7 +75,7 @@ func (m *sim) job(id string) *record {
 	return nil
 }
 
-// step hands an event to the cluster and carries out what follows.
+// step steps the cluster and performs the resulting actions.
 func (m *sim) step(ev Event) (Outcome, error) {
 	switch ev := ev.(type) {
 	case Submitted:

@@ -350,7 +350,7 @@ func (w *world) event(ev Event) error {
 	if err := w.check(out); err != nil || len(out.Leave) < 2 {
 		return err
 	}
-	return w.crash() // these easily lose their order
+	return w.crash() // they lose their order easily
 }
 
 // restart crashes the coordinator. Then agents come back one by one, and some have died.

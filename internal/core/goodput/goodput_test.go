@@ -21,7 +21,7 @@ type told struct {
 	change Change
 }
 
-// stepped has come to a step some seconds before it says so.
+// stepped reports a step that was reached some seconds before.
 func stepped(l *Ledger, second, later int, step int64) {
 	l.Take(at(second+later), []Change{{Step: step, Ago: time.Duration(later) * time.Second}})
 }
@@ -124,7 +124,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// alike compares all but the last digits of sums that are written otherwise.
+// alike compares sums except for their last digits, which depend on the order of addition.
 func alike(a, b report.Goodput) bool {
 	return fmt.Sprintf("%.9f", flat(a)) == fmt.Sprintf("%.9f", flat(b))
 }
@@ -137,8 +137,8 @@ func flat(r report.Goodput) []any {
 	return all
 }
 
-// TestSteps has a job come to a step a minute, say so of every other, fail 100 minutes after it
-// began, and go on from the checkpoint of step 90.
+// TestSteps: a job makes a step a minute, reports every other, fails after 100 minutes, and
+// continues from the checkpoint of step 90.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -204,8 +204,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestTheParts holds for any changes, in any order, that the parts of a report are the whole, that
-// it does not matter how often one asks, and that the same changes give the same report.
+// TestTheParts checks for any changes in any order that the parts of a report add up, that the
+// number of reports does not matter, and that the same changes give the same report.
 func TestTheParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []told

@@ -87,8 +87,8 @@ func (a *agent) stop(o Stop) {
 	}
 }
 
-// live makes a process of the node end: by itself, well or badly, or because it was told to. A unit
-// without processes says stopped.
+// live makes a process of the node end: by itself, with success or failure, or because it was
+// stopped. A unit without processes says stopped.
 func (w *world) live(a *agent) error {
 	for id := range w.spec.Request.MaxNodes * 2 {
 		r := a.runs[id]

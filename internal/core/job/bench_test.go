@@ -81,7 +81,7 @@ func lifetime(b *testing.B, restart Restart, nodes int) {
 	}
 }
 
-// placed returns a job whose nodes are told to start.
+// placed returns a job whose nodes have orders to start.
 func placed(b *testing.B, spec Spec) (s *State, starts []Action) {
 	nodes := spec.Request.MinNodes
 	s = New(spec)

@@ -123,7 +123,7 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	return nil
 }
 
-// checkBegin checks what leads to an attempt: it is wanted, its turn has come, and its backoff is
+// checkBegin checks what leads to an attempt: it must start, its turn has come, and its backoff is
 // over.
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
@@ -325,7 +325,7 @@ func (t *truth) checkExpiry(ev Event) error {
 	return nil
 }
 
-// done reports whether all ranks exited 0 and none was told to stop.
+// done reports whether all ranks exited 0 and none was stopped.
 func (t *truth) done() bool {
 	for id := range t.w.state.progress.units {
 		at := attemptOf{id, t.newest[id]}
@@ -444,9 +444,8 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause checks that a gang's failure is put down to a reported one: to an echo only if there
-// was nothing else, to what a rank did after it was told to stop only if there were only echoes
-// besides, and otherwise to the first.
+// checkCause checks that a gang's failure is put down to a reported one: to the first failure that
+// is no echo and happened before the rank was stopped; else to one after the stop; else to an echo.
 func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil

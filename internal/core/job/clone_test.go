@@ -15,8 +15,7 @@ func (s *State) clone() *State {
 	return c
 }
 
-// lasting is the state without what the newest step came to, and what is found again when it is
-// needed.
+// lasting is the state without the newest step's result and without caches.
 func (s *State) lasting() State {
 	c := *s
 	c.step, c.verdicts.rules = step{}, nil

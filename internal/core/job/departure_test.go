@@ -7,7 +7,7 @@ import (
 )
 
 // departing has the attempts that must have been ordered to stop when the time of an alarm is over.
-// every says that these are all attempts.
+// every says that the list has all attempts.
 type departing struct {
 	attempts []attemptOf
 	within   time.Duration
@@ -53,8 +53,8 @@ func (t *truth) stops(at attemptOf) bool {
 	return false
 }
 
-// checkDepartures checks that ranks hear of each end that comes before those they know of, and are
-// stopped when the first is due.
+// checkDepartures checks that ranks get a notice of each end that is earlier than the known ones,
+// and are stopped when the first is due.
 func (t *truth) checkDepartures(ev Event, actions []Action) error {
 	switch ev := ev.(type) {
 	case Draining:
@@ -79,8 +79,8 @@ func (t *truth) checkDepartures(ev Event, actions []Action) error {
 	return nil
 }
 
-// checkHeeded checks that all ranks are ready that are told to stop before anything failed and
-// before any time was over.
+// checkHeeded checks that ranks that are stopped before a failure and before any deadline are all
+// ready.
 func (t *truth) checkHeeded(actions []Action) error {
 	for _, a := range actions {
 		o, ok := a.(Stop)

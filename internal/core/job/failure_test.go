@@ -49,8 +49,8 @@ func failAll(s *State) (events []Exited) {
 	return events
 }
 
-// TestWeighsFew checks that the job wants the evidence of only a few of the ranks that fail
-// together, whatever restarts, and looks at no other.
+// TestWeighsFew checks that the job wants and reads the evidence of only a few of the ranks that
+// fail together, with any restart policy.
 func TestWeighsFew(t *testing.T) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		t.Run(string(restart), func(t *testing.T) {

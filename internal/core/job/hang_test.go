@@ -2,8 +2,8 @@ package job
 
 import "testing"
 
-// TestLaggards finds the ranks that do something else than most, whatever these wait for in the
-// kernel.
+// TestLaggards finds the ranks that do something else than most, regardless of what those wait for
+// in the kernel.
 func TestLaggards(t *testing.T) {
 	for _, c := range []struct {
 		does []string

@@ -1,7 +1,7 @@
 package job
 
 // noteUnreachable notes the attempts that fail because nodes do not reach the master: those that
-// are about to begin, and those that run on the master.
+// are about to start, and those on the master.
 func (t *truth) noteUnreachable(ev Event, actions []Action) {
 	if !isA[Reached](ev) && !isA[Lost](ev) || !t.unreachable() || t.w.state.ending.result != nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// onNetworks is a gang of a GPU rank on each of as many nodes as there are networks.
+// onNetworks is a gang with one GPU rank on a node of each network.
 func onNetworks(networks ...string) *State {
 	s := New(Spec{ID: "j", MaxRestarts: 1, Request: placement.Request{MinNodes: len(networks), MaxNodes: len(networks), PerNode: []int{1}, GPU: true}})
 	for i, network := range networks {
@@ -26,8 +26,8 @@ func withNetwork(i int, network string) placement.Node {
 	}
 }
 
-// begin answers all questions until the ranks start. It returns what each node is told of the
-// network, and the reason when all run.
+// begin answers all questions until the ranks start. It returns the network that each node is
+// given, and the reason when all run.
 func begin(s *State, attempt int) (networks map[string]string, reason string) {
 	networks = map[string]string{}
 	asks, _ := s.Step(Prepared{Node: s.plan.slots[0].Node.Name, Attempt: attempt, Port: 1000})
@@ -69,7 +69,7 @@ func TestNetworkIsWhatAllAgreeOn(t *testing.T) {
 	}
 }
 
-// TestNetworksThatDiffer checks that all nodes get TCP and that this is said once. When another
+// TestNetworksThatDiffer checks that all nodes get TCP, with one message about it. When another
 // node takes the place of the odd one, they agree anew.
 func TestNetworksThatDiffer(t *testing.T) {
 	s := onNetworks("efa rdma", "efa rdma", "tcp")

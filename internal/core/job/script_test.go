@@ -140,7 +140,7 @@ func parseEvent(t *testing.T, line string) Event {
 	case "stalled":
 		at(2)
 		e := Stalled{Node: f[1], Unit: unit, Attempt: attempt}
-		if last := f[len(f)-1]; last[0] == '+' { // so many go on
+		if last := f[len(f)-1]; last[0] == '+' { // the number that moves
 			scan(t, last, "+%d", &e.Moving)
 			f = f[:len(f)-1]
 		}

@@ -107,7 +107,7 @@ func TestMetAfterTheFirstHaveEnded(t *testing.T) {
 	}
 }
 
-// TestManyClients checks what is said when there are too many clients to name.
+// TestManyClients checks the text for too many clients to name.
 func TestManyClients(t *testing.T) {
 	s := started(t, func(i int) string { return fmt.Sprint("10.0.0.", i+2) })
 	for _, c := range []struct {

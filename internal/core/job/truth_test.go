@@ -18,7 +18,8 @@ type place struct {
 	node string
 }
 
-// truth knows what lives where and what the job was told, and compares the job's actions with that.
+// truth knows what lives where and which events the job got, and checks the job's actions against
+// that.
 type truth struct {
 	w *world
 	// newest is the newest attempt of each unit for which a start was ordered, by unit.
@@ -26,8 +27,8 @@ type truth struct {
 	// ordered has the ranks of each start; told has those that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks truly ended, tails are their last words. heard, ended and begun are what
-	// agents reported of that which were not lost since.
+	// exits is how ranks truly ended, tails are their last words. heard, ended and begun are the
+	// reports about it from agents that were not lost since.
 	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
@@ -47,7 +48,7 @@ type truth struct {
 	asked question
 	ports map[question][]int
 	used  map[question]bool
-	// unable are the nodes that said that they cannot start their ranks.
+	// unable are the nodes that reported that they cannot start their ranks.
 	unable map[string]bool
 	// masterGone says that the node of that question was lost since.
 	masterGone bool
@@ -64,7 +65,7 @@ type truth struct {
 	alarms  map[AlarmKind]int
 	homes   map[string]int
 	cancels int
-	// signal is that of the first cancel.
+	// signal is the signal of the first cancel.
 	signal int
 	// cancelled says that the job ends by a cancel.
 	cancelled bool
@@ -76,8 +77,8 @@ type truth struct {
 	evacuated map[attemptOf]bool
 	// growDue says that the time is over for which the number of nodes stays as it is.
 	growDue bool
-	// departs are the departures by their alarm, limits the least time that an attempt was told to
-	// have, affected the attempts that the newest event may be about.
+	// departs are the departures by their alarm, limits the shortest deadline announced to each
+	// attempt, and affected the attempts that the newest event may concern.
 	departs  map[int]departing
 	limits   map[attemptOf]time.Duration
 	affected []attemptOf

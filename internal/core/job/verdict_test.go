@@ -131,8 +131,8 @@ func TestDecisionCountsRepeats(t *testing.T) {
 	}
 }
 
-// TestOwnUnreachable checks that a failure that only bears the code of a master that is not
-// reached, by a rule of the user's, excludes its node no sooner than the rule's action does.
+// TestOwnUnreachable checks that a user's rule with the cause unreachable does not exclude a node
+// like a master that was really not reached.
 func TestOwnUnreachable(t *testing.T) {
 	for action, excludes := range map[string]bool{"restart": false, "replace": true} {
 		s := runningJob(t, RestartJob, 2)

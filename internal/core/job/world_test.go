@@ -187,7 +187,7 @@ func (w *world) calmDown() error {
 			return err
 		}
 	}
-	if w.truth.loose { // the one who said so ends the job
+	if w.truth.loose { // the node that reported it ends the job
 		return w.step(Cancel{Code: codeCancelled, Why: "the time is over"})
 	}
 	return nil
@@ -229,7 +229,7 @@ func (w *world) act() error {
 	return nil
 }
 
-// expire tells the job that it will end.
+// expire announces the end of the job.
 func (w *world) expire() error {
 	within := time.Duration(1+w.rng.IntN(3)) * time.Minute
 	return w.step(Cancel{Code: codeExpired, Why: "the time is over", Ending: report.EndPreempted, Within: within, Loose: w.chance(2)})

@@ -56,7 +56,7 @@ func TestCausesHaveATime(t *testing.T) {
 	}
 }
 
-// story is a log of jobs of one rank, each of which fails with evidence.
+// story is a log of jobs of one rank, which all fail with evidence.
 func story(jobs int) []Entry {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	n := placement.Node{Name: "n1", CPUs: 8}

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestCausesAreDocumented wants docs/failures.md to have exactly the causes that there are.
+// TestCausesAreDocumented checks that docs/failures.md has exactly the known causes.
 func TestCausesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/failures.md")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestCausesAreDocumented(t *testing.T) {
 	}
 }
 
-// table has each cause once; the first rule of a cause speaks for it.
+// table has each cause once; the first rule of a cause has its title.
 func table(rules []Rule) string {
 	var b strings.Builder
 	for _, r := range rules {

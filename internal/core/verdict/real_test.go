@@ -88,8 +88,8 @@ class Data(list):
 for x in DataLoader(Data([1, 2]), num_workers=1): pass
 `
 
-// TestRealTorch is TestRealFailures with torch. A machine without it, or without its CPU build, has
-// nothing to test here.
+// TestRealTorch is TestRealFailures with torch. Without torch, or without its CPU build, there is
+// nothing to test.
 func TestRealTorch(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch; exit(torch.version.cuda is not None)").Run(); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -122,7 +122,7 @@ if d.get_rank() == 1: {}['batch']
 d.all_reduce(torch.ones(1))
 `
 
-// TestRealEcho has two ranks, of which one fails: the other is a victim.
+// TestRealEcho: one of two ranks fails: the other is a victim.
 func TestRealEcho(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
 		if os.Getenv("CI") == "true" {

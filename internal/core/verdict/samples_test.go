@@ -7,8 +7,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// samples are, for each rule, a line as it is really written, where that was seen or who writes it,
-// and a line that looks like it and means something else.
+// samples has for each rule a real line with its source, and a similar line with another meaning.
 var samples = []struct{ cause, line, seen, miss string }{
 	{
 		"gpu-lost", "NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.", "open-gpu-kernel-modules discussion 1327",

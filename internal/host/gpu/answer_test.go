@@ -58,7 +58,7 @@ func TestLargestAnswer(t *testing.T) {
 	}
 }
 
-// Whatever a child prints is its readings or an error, and what is read once is read so again.
+// Any output of a child is parsed as readings or an error, always in the same way.
 func FuzzParseAnswer(f *testing.F) {
 	f.Add([]byte(`{"Readings":[{"UUID":"GPU-0f","Use":0.5,"Memory":1},{"Use":null}],"Why":"","Err":""}`))
 	f.Add([]byte(`{"Why":"none"}`))

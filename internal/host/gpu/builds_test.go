@@ -47,7 +47,7 @@ func TestBothBuildsList(t *testing.T) {
 	}
 }
 
-// A probe ends by itself when the parent, which would have killed it, was killed.
+// A probe ends by itself if its parent was killed.
 func TestProbeOutlivesNoDeadParent(t *testing.T) {
 	w := wedged(t, "hang")
 	parent := exec.Command(build(t, "0", "list"), "5s")
@@ -64,7 +64,7 @@ func TestProbeOutlivesNoDeadParent(t *testing.T) {
 	w.released()
 }
 
-// Both builds read the same, of a driver that tells all and of one that tells little.
+// Both builds read the same from a driver that reports everything and from one that reports little.
 func TestBothBuildsRead(t *testing.T) {
 	for cgo, env := range map[string]string{"0": "LD_BIND_NOW=1", "1": "LD_BIND_NOW="} {
 		program := build(t, cgo, "meter")
@@ -157,7 +157,7 @@ func childOf(t *testing.T, pid int) (child int) {
 	return child
 }
 
-// descriptor refers to a process, whatever becomes of its number.
+// descriptor refers to a process even if its number is reused.
 func descriptor(t *testing.T, pid int) (fd int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

@@ -21,7 +21,7 @@ import (
 // fakeReadings are what testdata/nvml.c shows of its GPUs when it is asked for the nth time.
 func fakeReadings(n uint64) []Reading {
 	nan := math.NaN()
-	var most []Holder // the driver does not tell how much they have
+	var most []Holder // the driver does not report how much they have
 	for i := range maxHolders {
 		most = append(most, Holder{5000 + i, -1})
 	}

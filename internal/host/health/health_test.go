@@ -211,7 +211,7 @@ var skews = map[string]string{
 	"gpu-skew": GPUs, "driver-skew": Driver, "kernel-skew": Kernel, "nccl-skew": NCCL, "libfabric-skew": Libfabric, "python-skew": Python,
 }
 
-// Every Warnable is found by a test, has a code of its own, and says all that it should.
+// Every Warnable is found by a test, has a unique code, and has all texts.
 func TestTable(t *testing.T) {
 	tested := map[string]bool{}
 	for _, c := range cases {

@@ -52,7 +52,7 @@ func brackets(t *rapid.T) (string, []string) {
 	return strings.Join(spans, ","), numbers
 }
 
-// list is the text of a host list, and what it stands for.
+// list is the text of a host list with the hosts that it means.
 type list struct {
 	text  string
 	names []string
@@ -70,7 +70,7 @@ func lists(suffix bool) *rapid.Generator[list] {
 	})
 }
 
-// neighbours draws names of which many follow one another, or nearly do.
+// neighbours draws names, many of which are consecutive or nearly so.
 func neighbours(prefixes ...string) *rapid.Generator[[]string] {
 	return rapid.Custom(func(t *rapid.T) []string {
 		var names []string
@@ -114,8 +114,7 @@ func undone(t interface{ Errorf(string, ...any) }, names []string) {
 	}
 }
 
-// Whatever the text is, the answer is bounded: names that can be written and read again, or one
-// short line.
+// The answer is bounded for any text: names that can be written and read again, or one short line.
 func FuzzExpand(f *testing.F) {
 	for _, text := range []string{
 		"gpu[001-004,007],login1", "n", "", ",", "n[8-11]", "n[098-101]", "r[1-2]n[01-03]-ib", "a[1-2]b[1-2]c[1-2]", "n[1-999999999]",

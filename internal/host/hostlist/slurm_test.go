@@ -54,8 +54,8 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// scontrol has Slurm's answer to all lists at once, with "=" between them; that is a name to Slurm,
-// and to nobody else.
+// scontrol has Slurm's answer to all lists at once, with "=" between them; only Slurm takes that
+// for a name.
 func scontrol(t *testing.T, show string, lists []list, text func(list) string) string {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "slurm.conf")

@@ -64,8 +64,8 @@ func ownAddr() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// All ports of a range are found, the first at last, and then it is busy, which is said; one that
-// is given back is found again.
+// All ports of a range are found, the first one last. Then the error says that the range is in use;
+// one that is given back is found again.
 func TestListen(t *testing.T) {
 	host := ownAddr()
 	r := Range{19000, 19004}

@@ -14,9 +14,9 @@ import (
 // other is a user that is not the one of the test.
 const other = 1234
 
-// unprotected is for tests with other users' files. None of them has these in a directory with the
-// sticky bit, the only ones for which the kernel may refuse something by itself (fs.protected_*,
-// proc_sys_fs(5)): what refuses is this package.
+// unprotected is for tests with other users' files. They are in no directory with the sticky bit,
+// where the kernel itself may refuse them (fs.protected_*, proc_sys_fs(5)): what refuses is this
+// package.
 func unprotected(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,7 +34,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// says wants an error with some words; none where there are none.
+// says checks for an error with some words; without words, for no error.
 func says(t *testing.T, what string, err error, words string) {
 	t.Helper()
 	if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
@@ -77,13 +77,13 @@ func TestPath(t *testing.T) {
 		"victim": "", "missing": "", "missing/below": "", "all/mine": "", "all/mine/sub": "",
 		"all/theirs":      foreign,
 		"all/theirs/sub":  foreign,
-		"all/hop":         foreign, // a link of one's own to another's
+		"all/hop":         foreign, // a user's own link to another user's file
 		"all/hop/sub/new": foreign,
 		"some/theirs":     foreign,
 		"some/theirs/sub": "", // in a directory in which he was let make it
 
 		"group/theirs":       foreign,
-		"group/theirs/sub":   foreign, // whoever is in the group could have made it
+		"group/theirs/sub":   foreign, // any member of the group could have made it
 		"group/mine/sub":     "",
 		"home/theirs":        foreign,
 		"home/theirs/sub":    "", // his umask is 002
@@ -131,7 +131,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// TestOpen waits for nobody at the other end of a FIFO.
+// TestOpen: opening a FIFO does not wait for its other end.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
@@ -149,7 +149,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// planted are files that another user may have put where one is written, with what is said of each.
+// planted are files that another user may have put in place of ours, with the error for each.
 func planted(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -254,7 +254,7 @@ func FuzzParseSet(f *testing.F) {
 	})
 }
 
-// TestThisMachine holds what is read here against what the Go runtime knows.
+// TestThisMachine compares what is read here with the Go runtime's facts.
 func TestThisMachine(t *testing.T) {
 	use, _ := topology.Self()
 	got, warnings := topology.Read(os.DirFS("/sys"), use, levels...)

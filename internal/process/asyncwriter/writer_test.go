@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNobodyListens for an hour: who speaks never waits, what is too much is counted, and the rest
-// is said in its order.
+// TestNobodyListens for an hour: a caller never waits, excess calls are counted, and the others run
+// in order.
 func TestNobodyListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []int

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// folded shows lines of ranks in turn, as a viewer does, and returns those of both streams, sorted.
+// folded shows lines of ranks in turn, as a viewer does, and returns the output of both streams,
+// sorted.
 func folded(t *testing.T, above, ranks int, line func(rank, turn int) string) (stdout, stderr []string) {
 	t.Helper()
 	var out, err bytes.Buffer

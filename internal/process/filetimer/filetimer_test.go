@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 )
 
-// served is a timer file, and what is heard of it.
+// served is a timer file with its warnings.
 type served struct {
 	t       *testing.T
 	path    string
@@ -110,7 +110,7 @@ func TestSpared(t *testing.T) {
 	s := serve(t)
 	p, stranger, last := s.process(s.path), s.process("/elsewhere"), s.process(s.path)
 	// What spares a process may come when its deadline is over, if it has been written by then:
-	// here all is written at once.
+	// here everything is written at once.
 	pid := p.Process.Pid
 	s.write(strings.Join([]string{
 		timer(pid, "released", 0, syscall.SIGKILL), released(pid, "released"),
@@ -158,8 +158,7 @@ func TestALongRequest(t *testing.T) {
 	<-s.expired
 }
 
-// TestBehind has a timer file that nobody could read for a while: a process is not killed that was
-// in time.
+// TestBehind: a timer file was not read for a while: a process is not killed that was in time.
 func TestBehind(t *testing.T) {
 	s := serve(t)
 	p, last := s.process(s.path), s.process(s.path)

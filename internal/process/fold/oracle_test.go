@@ -65,7 +65,7 @@ func (o *oracle) fail(format string, args ...any) {
 	}
 }
 
-// end checks that all lines were returned, and those of blocks in order.
+// end checks that all lines were returned, and the lines of blocks in order.
 func (o *oracle) end() error {
 	type source struct {
 		rank   int

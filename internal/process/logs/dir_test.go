@@ -163,8 +163,8 @@ func TestSameJobAgain(t *testing.T) {
 	}
 }
 
-// TestSameJobAfterAMount has the directory of a job as kubelet makes it for the fsGroup of a pod at
-// each mount, and as it is where a FIFO has come in its place.
+// TestSameJobAfterAMount: the kubelet changed the job's directory for the pod's fsGroup at a mount,
+// or a FIFO is in its place.
 func TestSameJobAfterAMount(t *testing.T) {
 	base := t.TempDir()
 	path := openDir(t, base).Path()

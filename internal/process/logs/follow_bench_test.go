@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// BenchmarkWrote measures what each write of a log file costs more for those who may follow it.
+// BenchmarkWrote measures what possible followers add to the cost of each write of a log file.
 func BenchmarkWrote(b *testing.B) {
 	f := File{0, 3, console.Stdout}
 	for _, followers := range []int{0, 1, 4} {

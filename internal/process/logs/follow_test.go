@@ -31,8 +31,8 @@ func follow(t *testing.T, r *Reader) <-chan gathered {
 	return got
 }
 
-// Many ranks write on both streams in two attempts; whoever follows, from the start or later, all
-// or some, has all of it in order.
+// Many ranks write on both streams in two attempts; a follower, from the start or later, of all
+// files or some, gets everything in order.
 func TestFollowWhileWritten(t *testing.T) {
 	const ranks = 16
 	d := openDir(t, t.TempDir())
@@ -71,8 +71,8 @@ func TestFollowWhileWritten(t *testing.T) {
 	}
 }
 
-// A follower that does not read holds up no rank, what it is owed does not grow with what is
-// written, and it gets all in the end.
+// A follower that does not read delays no rank, needs no memory for unread output, and gets
+// everything in the end.
 func TestSlowFollower(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := d.Follow(everything, nil)

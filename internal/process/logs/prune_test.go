@@ -197,8 +197,8 @@ func TestPruneOthers(t *testing.T) {
 	}
 }
 
-// TestOldAttempts keeps only the files of the first and the newest attempts, and those of a running
-// rank.
+// TestOldAttempts: only the files of the first and the newest attempts and of a running rank are
+// kept.
 func TestOldAttempts(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	for attempt := range 50 {

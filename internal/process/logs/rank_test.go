@@ -116,8 +116,8 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	}
 }
 
-// TestTailHasTheQuestionOfPDB: from Python 3.14 on only stdout tells how a person left pdb, and
-// only if nothing follows.
+// TestTailHasTheQuestionOfPDB: since Python 3.14 only stdout shows that a user left pdb, and only
+// in its last line.
 func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	const question = "(Pdb) Quitting pdb will kill the process. Quit anyway? [y/n] "
 	for script, want := range map[string]string{

@@ -173,8 +173,7 @@ func TestManyErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// TestResumeAnywhere: a reader that continues another gives the same bytes, wherever that one
-// ended.
+// TestResumeAnywhere: a reader that continues another one at any position gives the same bytes.
 func TestResumeAnywhere(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	small, big := File{0, 0, console.Stdout}, File{1, 3, console.Stderr}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takes takes a directory, or returns who has it.
+// takes takes a directory, or returns its owner.
 func takes(t *testing.T, base, run string) (*Dir, *TakenError) {
 	t.Helper()
 	d, err := Access{}.TakeDir(base, "job1", run)

@@ -103,7 +103,8 @@ func TestJudgeUnable(t *testing.T) {
 	}
 }
 
-// TestJudgeLongLog wants the line's own number, though only the end of the file is judged.
+// TestJudgeLongLog checks that a line has its number in the file, although only the end of the file
+// is judged.
 func TestJudgeLongLog(t *testing.T) {
 	dir := write(t, map[string]string{"log": strings.Repeat("0123456789\n", readTail/4) + "CUDA out of memory\nbye\n"})
 	all, err := Judge([]string{filepath.Join(dir, "log")}, -1, nil)
@@ -132,7 +133,7 @@ func TestJudgeLogsRefuses(t *testing.T) {
 	}
 }
 
-// TestJudgeKernel holds that what the kernel said of a node's GPUs decides here as it does for the
+// TestJudgeKernel checks that the kernel's messages about a node's GPUs decide here as in the
 // coordinator.
 func TestJudgeKernel(t *testing.T) {
 	const lost = `NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.`

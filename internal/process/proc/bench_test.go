@@ -33,8 +33,8 @@ func noop(b *testing.B) string {
 	return file
 }
 
-// BenchmarkSpawn starts processes, a hundred in a scope, and waits for each; one operation is one
-// process.
+// BenchmarkSpawn starts processes, a hundred in a scope, and waits for each; an operation starts
+// one process.
 func BenchmarkSpawn(b *testing.B) {
 	for _, mib := range []int{0, 512} {
 		for _, noCgroup := range []bool{false, true} {

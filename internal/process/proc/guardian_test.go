@@ -49,8 +49,8 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// answer returns when the guardian has read all that it was told: it was given the write end of a
-// pipe and has let go of it.
+// answer returns when the guardian has read all its messages: it was given the write end of a pipe
+// and has let go of it.
 func answer(t *testing.T, s *Supervisor) {
 	t.Helper()
 	must(t, s.guard.Ready())
@@ -97,7 +97,7 @@ func TestGuardianReplaced(t *testing.T) {
 	})
 }
 
-// With nobody left to act, PR_SET_PDEATHSIG still ends the ranks.
+// Without agent and guardian, PR_SET_PDEATHSIG still ends the ranks.
 func TestSupervisorAndGuardianKilled(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		out := newOutput(t)

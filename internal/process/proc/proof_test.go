@@ -30,7 +30,7 @@ func connection(t *testing.T) (ours, theirs *net.TCPConn) {
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
-// startHolding has a helper hold one end of a connection, to which nobody else has it then.
+// startHolding makes a helper the only holder of one end of a connection.
 func startHolding(t *testing.T, p plan, ours *net.TCPConn) (*killable, *output) {
 	t.Helper()
 	socket, err := ours.File()
@@ -118,7 +118,7 @@ func TestProofByAnotherGuardian(t *testing.T) {
 	}
 }
 
-// TestProofOfDeathForWantOfMemory is another one, of which the usual proof is the hash.
+// TestProofOfDeathForWantOfMemory: this proof is another one; its hash is the usual proof.
 func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	ours, peer := connection(t)
 	socket, err := ours.File()
@@ -150,7 +150,7 @@ func TestNoProof(t *testing.T) {
 	out.end()
 }
 
-// TestProofOfClose gives it to whoever is still held.
+// TestProofOfClose: each held connection gets the proof.
 func TestProofOfClose(t *testing.T) {
 	s, err := New(Options{})
 	must(t, err)

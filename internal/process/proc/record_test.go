@@ -52,7 +52,7 @@ func TestNextSupervisorEndsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// A guardian that was stopped acts no more than one that was killed.
+// A stopped guardian does as little as a killed one.
 func TestNextSupervisorActsForAStoppedGuardian(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		p.Script = left
@@ -82,8 +82,8 @@ func endedByNext(t *testing.T, h *killable, out *output) {
 	}
 }
 
-// The processes of a container that is gone cannot be seen, but its cgroup can, where it was not
-// one of its own.
+// The processes of an ended container are invisible, but its cgroup is not, unless it was the
+// container's own.
 func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
 	needCgroup(t)
 	home := cgroup.MakeHome()

@@ -51,7 +51,7 @@ func TestRoomInACgroup(t *testing.T) {
 	}
 }
 
-// TestRoomOfAUser is one whose limit is near, and who is not root.
+// TestRoomOfAUser: the user is near his limit, and is not root.
 func TestRoomOfAUser(t *testing.T) {
 	if os.Getenv("ROOM") != "" {
 		if err := Room(1, nil); err != nil {

@@ -176,7 +176,7 @@ func endFD(o *output) int32 {
 	return number
 }
 
-// A daemon without session, environment and parent can be found only by who adopted it.
+// Only the process that adopted it can find a daemon without session, environment and parent.
 func TestHiddenDaemon(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		out, sc := newOutput(t), newTestScope(t, newSupervisor(t, opts))
@@ -321,7 +321,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestNothingIsLeftOpen(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
-		s, err := New(opts) // what the runtime opens once is open from here on
+		s, err := New(opts) // the runtime opens these once, from here on
 		must(t, err)
 		must(t, s.Close())
 		before := descriptorsOpen(t)
@@ -360,7 +360,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	})
 }
 
-// A rank that runs as root may make cgroups of its own, as a golaunch within a golaunch does.
+// A rank of root may make cgroups, as a golaunch within a golaunch does.
 func TestCgroupsOfRanksAreRemoved(t *testing.T) {
 	needCgroup(t)
 	s := newSupervisor(t, Options{})

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 )
 
-// forker is a Forker that makes nothing, and says so when it is told to.
+// forker is a Forker that forks nothing, and returns on request.
 type forker struct{ asked, answer chan struct{} }
 
 func (f forker) Fork(*Command, []string, []uintptr, int) (pid int, run func(), err error) {
@@ -26,7 +26,7 @@ func (f forker) Fork(*Command, []string, []uintptr, int) (pid int, run func(), e
 	return 0, nil, errors.New("it cannot")
 }
 
-// A scope whose Forker does not answer holds up none but itself.
+// A Forker that does not answer delays only its own scope.
 func TestSlowForker(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		s := newSupervisor(t, opts)
@@ -65,8 +65,8 @@ func TestSlowForker(t *testing.T) {
 	})
 }
 
-// parent is a server that makes a child of its own parent, which reads its input, and says the
-// numbers of that and of a thread.
+// parent is a server that makes a child of its own parent, which reads its input, and prints the
+// numbers of the child and of a thread.
 func parent() {
 	child, err := syscall.ForkExec("/bin/cat", []string{"cat"}, &syscall.ProcAttr{
 		Files: []uintptr{0, 2, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT},
@@ -87,7 +87,7 @@ func parent() {
 	select {}
 }
 
-// namer is a Forker that names a process as its fork, hears whether it can be one, and then fails.
+// namer is a Forker that names a process as its fork, gets the answer, and then fails.
 type namer struct {
 	pid         int
 	born, apart error
@@ -100,8 +100,7 @@ func (n *namer) Fork(c *Command, _ []string, _ []uintptr, _ int) (pid int, run f
 	return 0, nil, errors.New("it cannot")
 }
 
-// A scope has no process that its Forker cannot have made, whatever the Forker is told by its
-// server.
+// A scope accepts no process that its Forker cannot have made, even if the server names it.
 func TestForksThatAreNone(t *testing.T) {
 	s := newSupervisor(t, Options{Subreaper: true})
 	in, words := newOutput(t), newOutput(t)
@@ -186,8 +185,8 @@ func waitKilled(cmd *exec.Cmd) error {
 	return nil
 }
 
-// A process of which others are forked may outlive all scopes, and what it has marked stays with
-// it; an orphan without a mark does not.
+// A fork server may outlive all scopes, and keeps the processes with its mark; an orphan without a
+// mark does not.
 func TestOrphansBesideAServer(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		s := newSupervisor(t, opts)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trainer is a rank that saves when it is told TERM, which its worker dies of.
+// trainer is a rank that saves on TERM, of which its worker dies.
 const trainer = `trap 'sleep 0.2; echo saved; exit' TERM
 sh -c 'trap "echo worker told; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait; while :; do sleep 0.02; done`
 
@@ -51,7 +51,7 @@ func TestStopAsksWhoCanAct(t *testing.T) {
 	}
 }
 
-// TestStopOfThoseWhoKnow waits for ranks that have had their signal from somebody else.
+// TestStopOfThoseWhoKnow: ranks that already have their signal from another sender get none.
 func TestStopOfThoseWhoKnow(t *testing.T) {
 	out, sc := newOutput(t), newTestScope(t, newSupervisor(t, Options{}))
 	script := strings.ReplaceAll(trainer, "saved; exit' TERM", "saved; exit' INT") + `; trap "echo told" TERM`
@@ -77,7 +77,8 @@ func TestSignalSparesWhoDoesNotKnowIt(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeft may go on for a while, and is then asked to end, in whatever session it is.
+// TestWhatIsLeft: leftover processes may run for a while, and are then asked to end, in any
+// session.
 func TestWhatIsLeft(t *testing.T) {
 	const upload = `setsid sh -c 'trap "echo told; exit" TERM; echo ready; while [ ! -e "$GATE" ]; do sleep 0.02; done; echo uploaded' & exit 0`
 	ways(t, func(t *testing.T, opts Options) {

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(withRecords(m))
 }
 
-// withRecords has supervisors of these tests find what those of these tests have left.
+// withRecords lets supervisors of these tests find only what other supervisors of these tests left.
 func withRecords(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "records-")
 	if err == nil {
@@ -75,7 +75,7 @@ type plan struct {
 	Eat bool
 }
 
-// superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it
+// superviseHelper writes a line of facts and a line for each warning to stdout, and runs until it
 // is killed.
 func superviseHelper(text string) {
 	check := func(err error) {
@@ -126,7 +126,7 @@ func eatMemory() {
 	}
 }
 
-// leaveGroup goes on in a process group of its own, in the session that it was started in.
+// leaveGroup moves to its own process group, in the same session.
 func leaveGroup() {
 	if err := unix.Setpgid(0, 0); err != nil {
 		fmt.Println(err)

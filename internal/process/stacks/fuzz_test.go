@@ -144,7 +144,7 @@ func TestCircle(t *testing.T) {
 	l := layouts[10]
 	page := make([]byte, pageSize)
 	for i := range pageSize / 8 {
-		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // every pointer leads here again
+		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // every pointer leads back here
 	}
 	m := borrow(t.Context(), func(addr uint64, b []byte) error {
 		if addr != 0x10000 {

@@ -35,7 +35,7 @@ func lineOf(t *testing.T, text, comment string) int {
 }
 
 // until takes a process until a sample satisfies will, and then once more: the frames of a sample
-// are older than the kernel's facts. It polls because no event tells when a thread really waits.
+// are older than the kernel's facts. It polls because there is no event when a thread really waits.
 func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -135,7 +135,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestRoot has a Python in another root directory, whose paths do not exist here.
+// TestRoot: a Python is in another root directory, so its paths do not exist here.
 func TestRoot(t *testing.T) {
 	dir := os.Getenv(root)
 	if dir == "" || os.Geteuid() != 0 {

@@ -22,7 +22,7 @@ func deliveries(b *blobs, key string, n int) (all []*delivery) {
 	return all
 }
 
-// have is a delivery of a blob; it says whether that was here already.
+// have is a delivery of a blob; it returns whether the blob was here already.
 func have(t *testing.T, b *blobs, d *delivery, id uint64, size int64) (here bool) {
 	t.Helper()
 	x, err := b.pin(d, ID{id}, size)
@@ -39,7 +39,7 @@ func have(t *testing.T, b *blobs, d *delivery, id uint64, size int64) (here bool
 	return here
 }
 
-// held are the IDs of what is here.
+// held returns the IDs of the blobs here.
 func held(b *blobs) (ids []uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func TestWhatRestsIsBounded(t *testing.T) {
 	if got := held(&b); !slices.Equal(got, []uint64{101}) || b.bytes != 3*restBytes {
 		t.Errorf("%v are held, %d bytes", got, b.bytes)
 	}
-	// One that a delivery is at stays.
+	// A blob in use by a delivery stays.
 	x, err := b.pin(d[1], ID{101}, 3*restBytes)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestRestHasALimit(t *testing.T) {
 	})
 }
 
-// TestOneHasItCome: others wait for that one, and when it fails for the next.
+// TestOneHasItCome: others wait for that one and, if it fails, for the next.
 func TestOneHasItCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b blobs

@@ -77,7 +77,7 @@ func come(t *testing.T, d *endpoint.Endpoint, text []byte) net.Conn {
 	return conn
 }
 
-// talk has both ends say something, and hear it.
+// talk sends a message in each direction.
 func talk(t *testing.T, worker, controller net.Conn) {
 	t.Helper()
 	_ = controller.SetDeadline(time.Now().Add(time.Minute))
@@ -133,7 +133,8 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// TestOthers do not meet: who has another key or another token, or says what a worker does not say.
+// TestOthers do not meet: a client with another key or token, or with a message that workers do not
+// send, is refused.
 func TestOthers(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -203,7 +204,7 @@ func TestAControllerThatHasGone(t *testing.T) {
 	talk(t, w, c)
 }
 
-// TestControllersThatWait are few: of more, one gives way, and its descriptor with it.
+// TestControllersThatWait are few: beyond them, one connection is closed with its descriptor.
 func TestControllersThatWait(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

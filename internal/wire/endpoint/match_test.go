@@ -28,7 +28,7 @@ type network struct {
 	links  []*wire
 }
 
-// wire is one connection of it.
+// wire is one of its connections.
 type wire struct {
 	here, there net.Conn
 	passed      atomic.Int64
@@ -183,7 +183,7 @@ func memory(t *testing.T, content []byte) *os.File {
 	return f
 }
 
-// say sends a message of a text, and memory beside it.
+// say sends a message with a text, together with memory.
 func (p *pair) say(text []byte, beside *os.File) error {
 	head := binary.LittleEndian.AppendUint32([]byte{0}, uint32(len(text)))
 	var rights []byte
@@ -212,7 +212,7 @@ func (p *pair) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hear is the next message, with what is in the memory beside it.
+// hear returns the next message, with the content of its memory.
 func (p *pair) hear() (text, beside []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(p, head[:]); err != nil {

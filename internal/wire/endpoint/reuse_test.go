@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// TestTheEndpointOfAKilledAgent is opened again where workers know it, whatever is left of it, but
-// not where it is somebody else's.
+// TestTheEndpointOfAKilledAgent: the endpoint is opened again at its known place, whatever is left
+// there, unless another user owns it.
 func TestTheEndpointOfAKilledAgent(t *testing.T) {
 	reopen := func(dir string) (*endpoint.Endpoint, error) {
 		return endpoint.Open(endpoint.Options{

@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// TestALargeObjectComesOnce to a node, for all its workers, and in its place among what is said.
+// TestALargeObjectComesOnce to a node, for all its workers, and in order with the other messages.
 func TestALargeObjectComesOnce(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -89,7 +89,7 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 			p.hears(t, []byte("x"), content)
 		}
 		description.Close()
-		// Nobody else has it open any more, as soon as a worker has heard what came after it.
+		// After a worker got the next message, no other process has it open.
 		for _, p := range []*pair{p, q} {
 			if err := p.say([]byte("y"), nil); err != nil {
 				t.Fatal(err)
@@ -107,8 +107,8 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatDoesNotRead keeps nobody from anything, and hears all when it reads. No more of
-// what it does not read is held than is said to be.
+// TestAWorkerThatDoesNotRead delays no other worker, and gets everything when it reads. No more
+// unread data is held than documented.
 func TestAWorkerThatDoesNotRead(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -138,7 +138,7 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 			p.hears(t, []byte{byte(i)}, contents[i])
 		}
 	}
-	// What the late one may have unread, what it waits for, and what rests: 64 MiB, one, and 64 MiB.
+	// The late worker's unread data, what it waits for, and resting blobs: 64 MiB, one, and 64 MiB.
 	if got, most := d.Held()+late.unread(t), int64(64+9+64)<<20; got > most {
 		t.Errorf("the node holds %d bytes for a worker that does not read, at most %d", got, most)
 	}
@@ -150,8 +150,8 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestADeathWhileABlobComes: whatever dies of the worker on whose connection it comes, it comes to
-// the others.
+// TestADeathWhileABlobComes: if the worker whose connection carries it dies in any way, the others
+// still get it.
 func TestADeathWhileABlobComes(t *testing.T) {
 	content := noise(4 << 20)
 	for name, die := range map[string]func(*pair){
@@ -190,7 +190,7 @@ func TestADeathWhileABlobComes(t *testing.T) {
 	}
 }
 
-// TestAProgramThatHasGone: what it has said still comes.
+// TestAProgramThatHasGone: its earlier messages still arrive.
 func TestAProgramThatHasGone(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -208,7 +208,7 @@ func TestAProgramThatHasGone(t *testing.T) {
 	}
 }
 
-// TestOrder: whatever is said, large and small, each worker hears it as it was said.
+// TestOrder: each worker gets all messages, large and small, unchanged and in order.
 func TestOrder(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -253,7 +253,7 @@ func TestOrder(t *testing.T) {
 	all.Wait()
 }
 
-// TestInline: who takes no descriptors gets an object as bytes, and it comes once all the same.
+// TestInline: a worker that takes no descriptors gets an object as bytes, and still only once.
 func TestInline(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -333,7 +333,7 @@ func TestWhoSendsWhatMayNotBe(t *testing.T) {
 		}
 		s.Close()
 	}
-	// A program may send no two descriptors at once, and nothing but memory.
+	// A program may send only one descriptor at once, and only of memory.
 	for name, beside := range map[string]func(f *os.File) []int{
 		"two": func(f *os.File) []int { return []int{int(f.Fd()), int(f.Fd())} },
 		"many": func(f *os.File) []int {
@@ -373,7 +373,7 @@ func TestWhoSendsWhatMayNotBe(t *testing.T) {
 	neighbour.hears(t, nil, content)
 }
 
-// TestACallThatIsCancelled hears of that before the object of the next call has come.
+// TestACallThatIsCancelled: the cancellation arrives before the object of the next call.
 func TestACallThatIsCancelled(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

@@ -23,8 +23,8 @@ var (
 	boss  = Identity{Node: "head"}
 )
 
-// shake runs both ends of a handshake, as far as one byte each way: an agent hears of the
-// coordinator's refusal only then.
+// shake runs both ends of a handshake, as far as one byte each way: only then does an agent learn
+// that the coordinator refused it.
 func shake(server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
 	l := bufconn.Listen(1 << 14)
 	dialled := make(chan net.Conn, 1)
@@ -67,8 +67,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestResumed holds that an agent that was with a coordinator resumes with another of its token, as
-// who it was, and with none of another token.
+// TestResumed checks that an agent resumes its TLS session, with its identity, at another
+// coordinator with the same token, and at none with another.
 func TestResumed(t *testing.T) {
 	client := Client(alice, node)
 	for i, server := range []*tls.Config{Server(alice, boss), Server(alice, Identity{Node: "next"}), Server(alice, boss)} {
@@ -85,7 +85,7 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// TestResumedSubmitter: a ticket gives its holder no more than he had.
+// TestResumedSubmitter: a ticket gives its holder no more rights than before.
 func TestResumedSubmitter(t *testing.T) {
 	client := Client(alice.Submit(), Identity{})
 	for range 2 {

@@ -44,7 +44,7 @@ func BenchmarkPropose(b *testing.B) {
 	}
 }
 
-// assembly is so many voters that reach each other at once, the first of which leads.
+// assembly is some voters that reach each other at once; the first one leads.
 func assembly(b *testing.B, n int) *Term {
 	logs := make([]atomic.Pointer[Log], n+1)
 	var voters []Voter

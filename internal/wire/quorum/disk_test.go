@@ -73,7 +73,7 @@ func (w *world) resume(v Voter) {
 }
 
 // again starts voters again. At first each knows only the voters that it knew when it last kept its
-// state. Until it hears more, it cannot be seen from the outside who is a majority.
+// state. Until more messages arrive, the majority cannot be seen from outside.
 func (w *world) again(voters []Voter, start func()) {
 	w.mu.Lock()
 	w.cut = -w.cut - 1

@@ -151,8 +151,8 @@ func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestVotersThatAreKnownNeedNobodyElse holds that voters can do without the old ones from the
-// moment when a leader hears of them.
+// TestVotersThatAreKnownNeedNobodyElse checks that new voters do not need the old ones once a
+// leader knows the new ones.
 func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -175,8 +175,8 @@ func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	}
 }
 
-// TestTransfer holds that a leader hands over in order, without the wait for an election, whatever
-// is lost on the way. What was committed is kept.
+// TestTransfer checks that a leader hands over without the wait for an election, even if messages
+// are lost. What was committed is kept.
 func TestTransfer(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -233,7 +233,7 @@ func TestAFullLog(t *testing.T) {
 		if err := commit(t, r, "more"); !errors.Is(err, ErrFull) {
 			t.Errorf("%v", err)
 		}
-		synctest.Wait() // nobody else proposes anything before the next tick
+		synctest.Wait() // there is no other proposal before the next tick
 		state := []byte(strings.Join(w.kept, " "))
 		if err := wait(t, func(done func(error)) { r.Snapshot(state, done) }); err != nil {
 			t.Error(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
-// TestWorld has voters die and be replaced, the network lose, double, reorder and part, the past be
-// replaced by snapshots often or seldom, and somebody lead all the same.
+// TestWorld: voters die and are replaced; the network loses, duplicates and reorders messages and
+// splits; snapshots replace the past often or rarely; and still there is a leader.
 func TestWorld(t *testing.T) {
 	for seed := range uint64(mutants.Worlds(200)) {
 		if *worldSeed != 0 && *worldSeed != seed+1 {
@@ -47,7 +47,7 @@ var worldSeed = flag.Uint64("world-seed", 0, "make just this world")
 
 func TestMutants(t *testing.T) { mutants.MustDie(t) }
 
-// trouble is one of these.
+// trouble is one of these faults.
 func (w *world) trouble(voters []Voter) {
 	w.mu.Lock()
 	w.random.Shuffle(len(voters), func(i, j int) { voters[i], voters[j] = voters[j], voters[i] })
@@ -104,8 +104,8 @@ func (w *world) split(few []Voter) {
 	}
 }
 
-// absent cuts a voter off while others are replaced, which it hears of afterwards. Those go on, and
-// vote for nobody.
+// absent cuts a voter off while others are replaced, and reconnects it afterwards. Those continue,
+// and vote for no one.
 func (w *world) absent(voters []Voter) {
 	w.split(voters[:1])
 	for range 2 {
@@ -131,7 +131,7 @@ func (w *world) ghost() Voter {
 	return v
 }
 
-// ghosts are too many of them. Who leads does so without them.
+// ghosts are too many of them. The leader leads without them.
 func (w *world) ghosts(voters []Voter) {
 	r, _ := w.leader()
 	r.Reconfigure([]Voter{w.ghost(), w.ghost(), w.ghost(), voters[0]})

@@ -44,11 +44,10 @@ type world struct {
 	leads   sync.WaitGroup
 	doomed  uint64
 	dead    chan struct{}
-	// voting has, for each voter, the voters that it knows. told, if not nil, hears of each change
-	// too.
+	// voting has, for each voter, the voters that it knows. told, if not nil, gets each change too.
 	voting map[uint64][]Voter
 	told   func(id uint64, voters []Voter)
-	// disks are what each voter has kept. None has a disk unless the world wants disks.
+	// disks are what each voter has kept. Voters have disks only if the world has.
 	disks map[uint64]*disk
 }
 
@@ -105,8 +104,8 @@ func (w *world) tellVoters(id uint64, voters []Voter) {
 	}
 }
 
-// send delivers messages late, in any order, twice, or not at all. The sender hears of that, late
-// too, and sometimes wrongly.
+// send delivers messages late, in any order, twice, or not at all. The sender learns of that,
+// possibly late and sometimes wrongly.
 func (w *world) send(from Voter, m Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -345,7 +344,7 @@ func (w *world) part(ids ...uint64) {
 func (w *world) end() {
 	w.mu.Lock()
 	logs := w.logs
-	w.logs, w.cut = map[uint64]*Log{}, 0 // nobody can tell any more who is a minority
+	w.logs, w.cut = map[uint64]*Log{}, 0 // the minority can no longer be determined
 	w.mu.Unlock()
 	var longest []string
 	for _, l := range logs {

@@ -65,7 +65,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestAnswered: what was said up to a call has come if that has an answer.
+// TestAnswered: an answer to a call proves that everything up to the call has arrived.
 func TestAnswered(t *testing.T) {
 	r := rpcframe.Resumed[int](7)
 	for n := range 3 {

@@ -21,7 +21,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// town has places at which somebody leads, or does not, or is not there, in virtual time.
+// town has addresses with a leader, with another process, or with none, in virtual time.
 type town struct {
 	t    *testing.T
 	says map[string]string
@@ -32,8 +32,8 @@ type town struct {
 	hellos map[string]*pb.Hello
 }
 
-// place is where one serves who says what the town has for it: "leads", "mute", or whom it names,
-// "" for nobody.
+// place is a server that answers as the town says: "leads", "mute", or the leader that it names, ""
+// for none.
 type place struct {
 	pb.UnimplementedRendezvousServer
 	*town
@@ -76,8 +76,8 @@ func (w *town) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// TestWhoIsBelieved holds where an agent turns to that has lost its coordinator, and that no word,
-// however wrong, keeps it from the one that leads.
+// TestWhoIsBelieved checks which addresses an agent without its coordinator tries, and that wrong
+// answers never keep it from the leader.
 func TestWhoIsBelieved(t *testing.T) {
 	for _, c := range []struct {
 		name, list string
@@ -102,7 +102,7 @@ func TestWhoIsBelieved(t *testing.T) {
 					w := &town{t: t, says: c.says, hellos: map[string]*pb.Hello{}}
 					list := strings.Fields(strings.ReplaceAll(c.list+" ", " ", ":1 "))
 					if epoch == "" && c.list != "a b c" {
-						return // who is new goes on with what it hears: from where it began to b
+						return // a new agent continues with what it learns: from where it began to b
 					}
 					start := time.Now()
 					d := dialer{
@@ -135,8 +135,8 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 }
 
-// TestScatter holds that agents do not all turn to one voter when another one is lost, and that
-// each goes on to all of them.
+// TestScatter checks that agents do not all turn to one voter when another one is lost, and that
+// each agent tries all of them.
 func TestScatter(t *testing.T) {
 	first := map[string]int{}
 	for i := range 1000 {

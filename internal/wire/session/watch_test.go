@@ -24,7 +24,8 @@ func TestUpdatesArrive(t *testing.T) {
 	}
 }
 
-// TestMorePositionsThanFit leaves out those of old attempts, which are delivered and dropped again.
+// TestMorePositionsThanFit leaves out positions in old attempts; their output is delivered again
+// and dropped.
 func TestMorePositionsThanFit(t *testing.T) {
 	r := &LogReader{known: map[wire.LogPosition]known{}}
 	for rank := range 20_000 {

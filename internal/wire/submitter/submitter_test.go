@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// TestLocal connects as this user, and as another in a process of its own.
+// TestLocal connects as this user and, in another process, as another user.
 func TestLocal(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
 		l, err := net.Listen("tcp", at)
@@ -41,12 +41,12 @@ func TestLocal(t *testing.T) {
 		if uid, ok := Local(conn.LocalAddr(), conn.RemoteAddr()); !ok || uid != uint32(os.Getuid()) {
 			t.Errorf("%s: %d, %v", to, uid, ok)
 		}
-		// One that has closed its end is nobody's, and the kernel calls nobody root.
+		// A closed end has no owner, for which the kernel reports root.
 		client.Close()
 		if uid, ok := Local(conn.LocalAddr(), conn.RemoteAddr()); ok {
 			t.Errorf("%s: it is gone, and uid %d", to, uid)
 		}
-		// Nobody has ever connected from there, while somebody listens.
+		// No one has ever connected from there, although there is a listener.
 		if uid, ok := Local(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, l.Addr()); ok {
 			t.Errorf("%s: nobody is uid %d", to, uid)
 		}

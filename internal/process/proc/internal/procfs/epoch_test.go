@@ -40,7 +40,7 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestEpochOfThisMachine tells a process that was there from one that comes.
+// TestEpochOfThisMachine distinguishes older processes from newer ones.
 func TestEpochOfThisMachine(t *testing.T) {
 	sleep := func() int {
 		cmd := exec.Command("sleep", "1000")
