@@ -15,6 +15,7 @@ import (
 // TestACoordinatorThatIsNotOurs, at the place where this user's would be, keeps no job from
 // running.
 func TestACoordinatorThatIsNotOurs(t *testing.T) {
+	t.Parallel()
 	node, home := nettest.Nodes(t, "10.77.0.2")[0], t.TempDir()
 	job := func(args ...string) *process {
 		cmd := node.Command(append([]string{golaunch(t)}, args...)...)

@@ -3,11 +3,18 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
+
+// beside is, in the environment of tests that other tests have started beside a coordinator, where
+// those have golaunch.
+const beside = "GOLAUNCH_TEST_BESIDE"
 
 // TestBesideACoordinator runs these tests where this user's coordinator runs already, and looks for
 // one in them: they find none.
@@ -15,18 +22,21 @@ func TestBesideACoordinator(t *testing.T) {
 	if os.Geteuid() != 0 {
 		missing(t, "tests have a network of their own as root alone")
 	}
-	const beside = "GOLAUNCH_TEST_BESIDE"
-	status := func() *process { return start(t, exec.Command(golaunch(t), "status"), "GOLAUNCH_COORDINATOR=") }
+	t.Parallel()
 	if os.Getenv(beside) != "" {
-		status().ends(125, "no coordinator")
+		start(t, exec.Command(golaunch(t), "status"), "GOLAUNCH_COORDINATOR=").ends(125, "no coordinator")
 		return
 	}
-	home := "HOME=" + t.TempDir()
-	head := start(t, exec.Command(golaunch(t), "coordinator", "--listen", "127.0.0.1:0"), home)
+	node, home := nettest.Nodes(t, "10.77.0.2")[0], "HOME="+t.TempDir()
+	head := start(t, node.Command(golaunch(t), "coordinator", "--listen", "127.0.0.1:0"), home)
 	head.line("golaunch agent --coordinator")
-	start(t, exec.Command(golaunch(t), "status"), "GOLAUNCH_COORDINATOR=", home).ends(0)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TEST_APART=") }), home, beside+"=1")
+	start(t, node.Command(golaunch(t), "status"), "GOLAUNCH_COORDINATOR=", home).ends(0)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := node.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TEST_APART=") }), home, beside+"="+filepath.Dir(golaunch(t)))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, out)

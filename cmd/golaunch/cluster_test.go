@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -90,6 +89,26 @@ func (h *heads) touch(name string) {
 	h.t.Helper()
 	if err := os.WriteFile(filepath.Join(h.dir, name), nil, 0o600); err != nil {
 		h.t.Fatal(err)
+	}
+}
+
+// gate makes a FIFO from which processes read a line each, and returns what writes so many: they
+// wait for that at no cost, and whoever comes late finds its line.
+func gate(t *testing.T, fifo string) (write func(n int)) {
+	t.Helper()
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pipe.Close() })
+	return func(n int) {
+		t.Helper()
+		if _, err := pipe.WriteString(strings.Repeat("\n", n)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -292,16 +311,15 @@ func TestStop(t *testing.T) {
 }
 
 func TestTorchOnACluster(t *testing.T) {
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
-	}
+	t.Parallel()
+	needTorch(t, python)
 	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, _, _, _ := up(t, 2)
-	out := h.do("--nodes", "2", "--procs-per-node", "2", "--backoff", "0s", "--env", "GLOO_SOCKET_IFNAME=eth0", "--", python, script,
-		"--steps", "60", "--die-at", "25", "--die-rank", "3", "--checkpoint", "ddp.pt")
+	out := h.do("--nodes", "2", "--procs-per-node", "1", "--backoff", "0s", "--env", "GLOO_SOCKET_IFNAME=eth0", "--", python, script,
+		"--steps", "60", "--die-at", "25", "--die-rank", "1", "--checkpoint", "ddp.pt")
 	if !strings.Contains(out, "attempt 1: resumed at step 20") {
 		t.Errorf("it does not resume:\n%s", out)
 	}
@@ -310,6 +328,7 @@ func TestTorchOnACluster(t *testing.T) {
 
 // TestStacksOfASilentNode has what the others say, and ends with 1.
 func TestStacksOfASilentNode(t *testing.T) {
+	t.Parallel()
 	h, _, _, n9 := up(t, 0)
 	defer n9.signal(syscall.SIGCONT)
 	h.do("run", "--detach", "--job-id", "a", "--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", "echo up; exec sleep 1000")

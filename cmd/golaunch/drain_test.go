@@ -21,6 +21,7 @@ while :; do sleep 1000 & wait; done`
 
 // TestSwap takes a node out of a job for maintenance.
 func TestSwap(t *testing.T) {
+	t.Parallel()
 	h, coordinator, n10, n9 := up(t, 1)
 	h.detach("a", 1, "--gpus-per-node", "1", "--notice-signal", "USR1", "--", "sh", "-c", saver)
 	follow := h.start(0, "logs", "-f", "a")
@@ -43,6 +44,7 @@ func TestSwap(t *testing.T) {
 
 // TestDrainTime: an agent gets SIGTERM: the ranks of all nodes of the job have time to save.
 func TestDrainTime(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
 	job := []string{
 		"--nodes", "2", "--procs-per-node", "1", "--drain-time", "10m", "--notice-signal", "USR1", "--", "sh", "-c", saver,
@@ -145,6 +147,7 @@ func TestDrainTimeOfTheJob(t *testing.T) {
 
 // TestPodsAreDeleted, all at once: all nodes that could lead the job leave it.
 func TestPodsAreDeleted(t *testing.T) {
+	t.Parallel()
 	for n, test := range map[int]struct{ ready, message string }{
 		2: {"attempt 0 runs", `cancelled code=143 node=train-0 restarts=0/3 cause="job cancelled: got SIGTERM"`},
 		3: {"can take over from train-0: .*, ", `preempted code=143 node=train-0 restarts=0/3 cause="this node has left: got SIGTERM"`},

@@ -59,6 +59,7 @@ func shape(t *testing.T, n nettest.Node, rate string) {
 }
 
 func TestFabric(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		code int
 		do   func(t *testing.T, nodes []nettest.Node)
@@ -109,6 +110,7 @@ func TestFabric(t *testing.T) {
 
 // TestAFabricThatFailed: a failed test has a report, and also an error.
 func TestAFabricThatFailed(t *testing.T) {
+	t.Parallel()
 	failed := errors.New("the job's end is not known")
 	for name, c := range map[string]struct {
 		json, printed bool
@@ -127,6 +129,7 @@ func TestAFabricThatFailed(t *testing.T) {
 // TestFabricWithoutANode: one node is missing. The check does not begin, and names the node that it
 // waits for.
 func TestFabricWithoutANode(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "5s")
 	if code, out := start(t, cmd, "HOME="+t.TempDir()).wait(); code != 124 || !strings.Contains(out, "1 of 2 nodes") {
 		t.Errorf("exit code %d, want 124\n%s", code, out)

@@ -40,6 +40,7 @@ const listens = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLA
 // TestAJobThroughAFirewall: on three nodes, each of which may lead, firewalls allow only the
 // coordinator's port and the job's range.
 func TestAJobThroughAFirewall(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"golaunch", "proxy", "rank0"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
@@ -76,10 +77,9 @@ func TestAJobThroughAFirewall(t *testing.T) {
 // TestTheDocumentedFirewall runs torch on two nodes with the rules of docs/network.md, and with the
 // ports of the kernel's choice that go with them.
 func TestTheDocumentedFirewall(t *testing.T) {
+	t.Parallel()
 	torch := cmp.Or(os.Getenv(testPython), python)
-	if out, err := exec.Command(torch, "-c", "import torch").CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", torch, out)
-	}
+	needTorch(t, torch)
 	text, err := os.ReadFile("../../docs/network.md")
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +117,7 @@ func TestTheDocumentedFirewall(t *testing.T) {
 // TestAJobStoppedByAFirewall: the error names both nodes and the port, and what became of the
 // attempt.
 func TestAJobStoppedByAFirewall(t *testing.T) {
+	t.Parallel()
 	for verdict, why := range map[string]string{
 		"drop":                  `connection timed out \(a firewall drops it, or the machine is gone\)`,
 		"reject with tcp reset": `connection refused \(nothing listens there, or a firewall rejects it\)`,
@@ -139,6 +140,7 @@ func TestAJobStoppedByAFirewall(t *testing.T) {
 // TestDoctorThroughAFirewall names both nodes of each pair, and the port, or finds nothing with the
 // range that the firewall lets through.
 func TestDoctorThroughAFirewall(t *testing.T) {
+	t.Parallel()
 	fake := nccltest.Libraries(t)
 	for name, c := range map[string]struct {
 		walls, verdict string // which of the nodes have a firewall
@@ -191,6 +193,7 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 // TestAClusterThroughAFirewall has agents that listen within the range of their node, or within
 // what a job leaves of it; what has no port in common with it ends.
 func TestAClusterThroughAFirewall(t *testing.T) {
+	t.Parallel()
 	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")
 	home := t.TempDir()
 	run := func(n nettest.Node, args ...string) *process {

@@ -78,6 +78,7 @@ func TestPodsFail(t *testing.T) {
 
 // TestPodsOfControllers runs a job in the pods of each controller, with the variables that it sets.
 func TestPodsOfControllers(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		subdomain string
 		hosts     []string
@@ -147,6 +148,7 @@ func TestVolcano(t *testing.T) {
 
 // TestPodsLackSomething says what in one line, and leaves it behind as the container's message too.
 func TestPodsLackSomething(t *testing.T) {
+	t.Parallel()
 	pet := []string{"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=train-master-0.train", "PET_MASTER_PORT=29500"}
 	for name, c := range map[string]struct {
 		subdomain string
@@ -278,6 +280,7 @@ func TestAPodIsEvicted(t *testing.T) {
 // TestPodsAreEvicted: the leading pod and others are evicted at once: another one leads the job,
 // and takes the new ones in, at no cost.
 func TestPodsAreEvicted(t *testing.T) {
+	t.Parallel()
 	t.Run("1 of 3", func(t *testing.T) { podsAreEvicted(t, 3, 1) })
 	t.Run("3 of 5", func(t *testing.T) { podsAreEvicted(t, 5, 3) })
 }

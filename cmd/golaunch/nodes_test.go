@@ -153,6 +153,7 @@ func both(t *testing.T, nodes []nettest.Node, token string, job ...string) (a, b
 }
 
 func TestTheSameCommandOnEveryNode(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "3", "--procs-per-node", "2", "--", "sh", "-c", "echo node $NODE_RANK rank $RANK at $MASTER_ADDR"}
 	first := start(t, join(t, nodes[0], "n2", token, job...))
@@ -172,6 +173,7 @@ func TestTheSameCommandOnEveryNode(t *testing.T) {
 }
 
 func TestNodesThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
 	job := func(extra ...string) []string {
 		return append(extra, "--nodes", "2", "--procs-per-node", "1", "--grace", "1s", "--", "sh", "-c", "echo started; sleep 1000")
@@ -212,8 +214,9 @@ func TestNodesThatDoNotFit(t *testing.T) {
 }
 
 func TestANodeIsKilledAndReplaced(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
-	marker := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d", os.Getpid())
+	marker := mark(t)
 	job := []string{
 		"--nodes", "2", "--procs-per-node", "2", "--env", marker, "--", "sh", "-c",
 		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000",
@@ -238,6 +241,7 @@ func TestANodeIsKilledAndReplaced(t *testing.T) {
 // TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session,
 // one in a separate session, and one that was orphaned on purpose; all ignore SIGTERM.
 func TestNothingSurvives(t *testing.T) {
+	t.Parallel()
 	tree := `trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sh -c 'trap "" TERM; sleep 1000' &); echo up $RANK; wait; sleep 1000`
 	for _, c := range []struct {
 		name    string
@@ -274,6 +278,7 @@ func TestNothingSurvives(t *testing.T) {
 // TestStoppedAlone stops golaunch for longer than the lease, as ^Z does: on one machine that harms
 // nobody.
 func TestStoppedAlone(t *testing.T) {
+	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))
 	p.line("pid [0-9]+")
 	text, _ := p.out.read()

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -126,13 +125,11 @@ const peersLease = "20s"
 // TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100
 // agents and 20 jobs. Ranks do not notice, and clients keep watching.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
+	t.Parallel()
 	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen
 	// all of this in other tests.
-	bin := filepath.Join(t.TempDir(), "golaunch")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	s := newSeveral(t, bin, "--lease", peersLease)
+	s := newSeveral(t, unraced(t), "--lease", peersLease)
+	end := gate(t, filepath.Join(s.dir, "end"))
 	var agents, jobs []*process
 	for i := range 100 {
 		agents = append(agents, s.start("agent", "--coordinator", s.at, "--name", fmt.Sprint("n", i), "--address", fmt.Sprintf("127.0.0.%d", i+1),
@@ -143,7 +140,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	}
 	for i := range 20 {
 		p := s.start("--coordinator", s.at, "--job-id", fmt.Sprint("j", i), "--nodes", "5", "--gpus-per-node", "1", "--max-restarts", "0",
-			"--env", mark(t), "--", "sh", "-c", "echo up $RANK; until [ -e end ]; do sleep 0.3; done; echo rank $RANK ends")
+			"--env", mark(t), "--", "sh", "-c", "echo up $RANK; read line <end; echo rank $RANK ends")
 		for rank := range 5 {
 			p.line(fmt.Sprintf("up %d", rank))
 		}
@@ -175,7 +172,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 			s.state(i, "(leads|follows)")
 		}
 	}
-	s.touch("end")
+	end(5 * len(jobs))
 	for _, p := range jobs {
 		p.ends(0, "rank 0 ends", "rank 4 ends", "job succeeded: 5 ranks exited 0")
 	}
@@ -194,6 +191,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 
 // TestBadPeers say what is wrong with the list, and what is already there is not forgotten.
 func TestBadPeers(t *testing.T) {
+	t.Parallel()
 	s := newSeveral(t, golaunch(t))
 	s.ask("--coordinator", s.at, "--detach", "--job-id", "a", "--procs-per-node", "1", "--", "true")
 	list := func(node int, want string, args ...string) {

@@ -2,27 +2,41 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 )
 
-// fakeDriver builds that of internal/host/gpu, whose GPU 0 has all that can be wrong, and GPU 2
-// nothing. It returns what a process needs to find just some of its GPUs.
-func fakeDriver(t *testing.T) (with func(indexes string) []string) {
-	t.Helper()
+// driver is the directory with the fake driver of internal/host/gpu, whose GPU 0 has all that can
+// be wrong, and GPU 2 nothing.
+var driver = sync.OnceValues(func() (dir string, err error) {
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		dir, err = os.MkdirTemp("", "driver") // it goes with the TMPDIR of all these tests
 	}
-	dir := t.TempDir()
+	if err != nil {
+		return "", err
+	}
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
 		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../internal/host/gpu/testdata/nvml.c").CombinedOutput()
 	if err != nil {
-		t.Fatalf("build the fake driver: %v\n%s", err, out)
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, err
+})
+
+// fakeDriver returns what a process needs to find just some of the fake driver's GPUs.
+func fakeDriver(t *testing.T) (with func(indexes string) []string) {
+	t.Helper()
+	dir, err := driver()
+	if err != nil {
+		t.Fatal("build the fake driver: ", err)
 	}
 	return func(indexes string) []string {
 		return []string{"LD_LIBRARY_PATH=" + dir, "CUDA_VISIBLE_DEVICES=" + indexes, "FAKE_NVML="}
@@ -61,6 +75,7 @@ func TestNoCgroupIsTold(t *testing.T) {
 }
 
 func TestDoctorFindsErrors(t *testing.T) {
+	t.Parallel()
 	with := fakeDriver(t)
 	for _, test := range []struct {
 		gpu, fault string
@@ -94,6 +109,7 @@ func TestDoctorFindsErrors(t *testing.T) {
 }
 
 func TestPreflightAlone(t *testing.T) {
+	t.Parallel()
 	with := fakeDriver(t)
 	for policy, want := range map[string]struct {
 		code int
@@ -114,6 +130,7 @@ func TestPreflightAlone(t *testing.T) {
 
 // A node with an error gets no rank, and the spare does.
 func TestPreflightExcludesANode(t *testing.T) {
+	t.Parallel()
 	with := fakeDriver(t)
 	nodes, token := cluster(t)
 	job := []string{"--preflight", "exclude", "--nodes", "1", "--gpus-per-node", "1", "--spares", "1", "--", "sh", "-c", "echo rank 0 on $GOLAUNCH_NODE"}
@@ -131,6 +148,7 @@ func TestPreflightExcludesANode(t *testing.T) {
 
 // A node with an error ends the job on all nodes.
 func TestPreflightFailsAJob(t *testing.T) {
+	t.Parallel()
 	with := fakeDriver(t)
 	nodes, token := cluster(t)
 	job := []string{"--preflight", "fail", "--nodes", "2", "--gpus-per-node", "1", "--", "sleep", "1000"}
@@ -146,6 +164,7 @@ func TestPreflightFailsAJob(t *testing.T) {
 
 // Different environments on two nodes are one warning, of the leader.
 func TestSkewOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "2", "--procs-per-node", "1", "--", "true"}
 	first := start(t, join(t, nodes[0], "n1", token, job...), "VIRTUAL_ENV=/opt/a")
@@ -161,6 +180,7 @@ func TestSkewOfTwoNodes(t *testing.T) {
 
 // A node with an error is in its cluster without getting ranks, or is not in it; all can see why.
 func TestPreflightOfAnAgent(t *testing.T) {
+	t.Parallel()
 	with := fakeDriver(t)
 	code, text := start(t, exec.Command(golaunch(t), "agent", "--coordinator", "127.0.0.1:1", "--preflight", "fail"), with(ill)...).wait()
 	if code != 125 || !strings.Contains(text, "wants this: node reboot; ") || !strings.Contains(text, "[gpu-recovery]") {

@@ -43,6 +43,7 @@ func importsOf(t *testing.T, file string) int {
 
 // An agent keeps the fork server of a job for the next one, and nothing of it outlives the agent.
 func TestAForkServerIsKeptBetweenJobs(t *testing.T) {
+	t.Parallel()
 	t.Run("by the agent", func(t *testing.T) {
 		keepsForkServer(t, syscall.SIGKILL)
 	})
@@ -87,6 +88,7 @@ func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 // Modules that prevent a fork are imported for one job, and not again for later ones until they
 // change.
 func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
+	t.Parallel()
 	h := newCluster(t)
 	h.coordinate()
 	env, imports := withModule(t)
@@ -119,6 +121,7 @@ func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 // A later agent adopts forks of the earlier agent's server, and starts its own server for the next
 // attempt.
 func TestForksOutliveTheirAgent(t *testing.T) {
+	t.Parallel()
 	h := newCluster(t)
 	h.coordinate()
 	env, imports := withModule(t)
@@ -155,6 +158,7 @@ if attempt == "0":
 
 // Hundreds of attempts leave no process and no file behind, and import once.
 func TestForksOfManyAttempts(t *testing.T) {
+	t.Parallel()
 	env, imports := withModule(t)
 	marker, attempts := mark(t), 200
 	program := fmt.Sprintf("import os, slow, sys\na = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"+
@@ -182,6 +186,7 @@ func TestForksOfManyAttempts(t *testing.T) {
 
 // Nothing outlives golaunch, however it dies.
 func TestForksDieWithGolaunch(t *testing.T) {
+	t.Parallel()
 	env, _ := withModule(t)
 	marker := mark(t)
 	cmd := exec.Command(golaunch(t), "--preload", "slow", "--procs-per-node", "3", "--env", marker, "--", python, "-c",

@@ -44,6 +44,7 @@ func gang(t *testing.T, nodes []nettest.Node, token string, args ...string) []*p
 // TestANodeWithoutAWayToTheMaster reaches the coordinator, but not MASTER_ADDR. Every node says
 // which it is, and no rank starts.
 func TestANodeWithoutAWayToTheMaster(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"golaunch", "rank0"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()

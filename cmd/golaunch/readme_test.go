@@ -103,6 +103,7 @@ var documented = map[string]struct {
 }
 
 func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
 	found := map[string]bool{}
 	for _, line := range commands(t) {
 		if found[line] = true; documented[line].run == nil {

@@ -73,9 +73,7 @@ func TestNobodyAsksTheResolver(t *testing.T) {
 // TestIPv6Alone has nodes with no other addresses, and ranks that meet by torch's own means.
 func TestIPv6Alone(t *testing.T) {
 	t.Parallel()
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
-	}
+	needTorch(t, python)
 	const meet = `
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	if programs[filepath.Base(os.Args[0])] == nil {
 		done = suite.Apart()
 	}
-	flag.Set("test.parallel", "4") // the tests wait more than they work
+	flag.Set("test.parallel", fmt.Sprint(3*runtime.NumCPU())) // the tests wait more than they work
 	testscript.Main(tests{m, done}, programs)
 }
 
@@ -41,9 +42,12 @@ type tests struct {
 
 func (t tests) Run() int {
 	defer t.done()
-	bin, err := os.MkdirTemp("", "bin")
-	if err == nil {
-		err = suite.Golaunch(bin)
+	bin, err := os.Getenv(beside), error(nil)
+	if bin == "" {
+		bin, err = os.MkdirTemp("", "bin")
+		if err == nil {
+			err = suite.Golaunch(bin)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,6 +66,7 @@ func (t tests) Run() int {
 //	holdport        listens on a port, named in $PORT, until the script ends
 //	objects FILE... wants objects by the rules of docs/json.md in files, or in stdout or stderr, and nothing else
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	bin := t.TempDir()
 	build(t, filepath.Join(bin, "hello"), "../../examples/hello")
 	examples, err := filepath.Abs("../../examples")

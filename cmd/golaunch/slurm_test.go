@@ -236,13 +236,13 @@ func TestSlurmRunsAgain(t *testing.T) {
 
 // TestSlurmAgents runs agents on the nodes of a batch job, and submits jobs to them.
 func TestSlurmAgents(t *testing.T) {
-	t.Setenv("GOLAUNCH_TOKEN", "a token that all of them share")
-	s := slurm{slurmtest.Start(t, slurmtest.Options{Nodes: 2, GPUs: 2}), t, t.TempDir()}
-	id := s.batch("export HOME=$PWD\n$golaunch coordinator --listen n1 &\n"+
+	const token = "GOLAUNCH_TOKEN=a-token-that-all-of-them-share"
+	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 2})
+	id := s.batch("export HOME=$PWD "+token+"\n$golaunch coordinator --listen n1 &\n"+
 		"exec srun --ntasks-per-node=1 $golaunch agent --coordinator n1", "--nodes=2", "--gpus-per-node=2", "--nodelist=n[1-2]")
 	s.run("sh", "-c", "while ! grep -q 'node n2 is here' "+id+".out; do sleep 0.05; done").ends(0)
 	for range 2 {
-		s.run(golaunch(t), "--coordinator", "n1", "--nodes=2", "--gpus-per-node=2", "--", "sh", "-c", told).ends(0,
+		s.run("env", token, golaunch(t), "--coordinator", "n1", "--nodes=2", "--gpus-per-node=2", "--", "sh", "-c", told).ends(0,
 			"rank 0 of 4 local 0 on n2 at 10.79.0.9 gpus 0,1", "rank 3 of 4 local 1 on n1 at 10.79.0.9 gpus 0,1")
 	}
 	s.said("scancel", id)

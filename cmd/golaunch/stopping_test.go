@@ -17,6 +17,7 @@ const saves = `trap "sleep 0.5; echo saved; exit 0" TERM; echo up; sleep 1000 & 
 // TestOneEventIsOneStop delivers the signals of one event: the ranks have their grace, and a job
 // whose ranks save and exit with 0 is stopped.
 func TestOneEventIsOneStop(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		signals []syscall.Signal
 		codes   []int
@@ -50,6 +51,7 @@ func TestOneEventIsOneStop(t *testing.T) {
 
 // TestLaterStops has only a person's later ^C kill.
 func TestLaterStops(t *testing.T) {
+	t.Parallel()
 	const deaf = `trap "echo told" TERM INT; echo up; while :; do sleep 1000 & wait; done`
 	p := start(t, exec.Command(golaunch(t), "--grace", "1h", "-n", "1", "--", "sh", "-c", deaf))
 	p.line("^up$")
@@ -81,6 +83,7 @@ func TestLaterStops(t *testing.T) {
 
 // TestExitCode0AfterANotice is that of a program which has saved.
 func TestExitCode0AfterANotice(t *testing.T) {
+	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), "--drain-time", "1h", "--notice-signal", "USR1", "--json", "-n", "1", "--", "sh", "-c",
 		`trap "exit 0" USR1; echo up; sleep 1000 & wait`))
 	p.line("^up$")
@@ -91,6 +94,7 @@ func TestExitCode0AfterANotice(t *testing.T) {
 
 // TestWhatRanksLeaveRunning is named, and has SIGTERM and the grace period, or --linger.
 func TestWhatRanksLeaveRunning(t *testing.T) {
+	t.Parallel()
 	const upload = `setsid sh -c 'trap "echo upload told; exit" TERM; echo uploads; while [ ! -e gate ]; do sleep 0.05; done; echo uploaded' & exec sleep 0.5`
 	for name, c := range map[string]struct{ linger, want string }{
 		"at once": {"0s", "upload told"},
@@ -131,6 +135,7 @@ func TestWhatEndsWithItsRank(t *testing.T) {
 // TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT that
 // is sent on purpose.
 func TestInterruptInTheBackground(t *testing.T) {
+	t.Parallel()
 	const script = `"$0" -n 1 -- sh -c 'trap "echo rank told INT; exit 0" INT; echo up; while :; do sleep 0.05; done' & trap 'kill -INT $!' TERM; until wait $!; c=$?; [ $c -ne 143 ]; do :; done; exit $c`
 	p := start(t, exec.Command("sh", "-c", script, golaunch(t)))
 	p.line("^up$")

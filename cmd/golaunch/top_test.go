@@ -123,6 +123,7 @@ done`
 
 // TestTopInATerminal: what a person sees and does, in a real terminal.
 func TestTopInATerminal(t *testing.T) {
+	t.Parallel()
 	h := newCluster(t)
 	coordinator := h.coordinate()
 	h.join(1, "n10", 0)
@@ -212,6 +213,7 @@ func TestTopInATerminal(t *testing.T) {
 // TestTopOfALocalJob shows a job of this machine as over when it is, with its ending, and the next
 // one.
 func TestTopOfALocalJob(t *testing.T) {
+	t.Parallel()
 	h := newCluster(t)
 	x := newTerminal(t, h)
 	begin := func(job string) *process {

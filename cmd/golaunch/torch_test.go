@@ -12,14 +12,13 @@ import (
 // python is Debian's, which has python3-torch.
 const python = "/usr/bin/python3"
 
-// TestTorchDDP trains on two nodes of two ranks: once undisturbed, once with a rank killed on the
-// way, once under torchrun. All end with the same loss.
+// TestTorchDDP trains on two nodes of two ranks: once undisturbed, once forked by fork servers with
+// a rank killed on the way, once under torchrun. All end with the same loss.
 func TestTorchDDP(t *testing.T) {
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
-	}
-	undisturbed := loss(t, trainNodes(t))
-	disturbed := trainNodes(t, "--die-at", "25", "--die-rank", "3")
+	t.Parallel()
+	needTorch(t, python)
+	undisturbed := loss(t, trainNodes(t, "none"))
+	disturbed := trainNodes(t, "torch", "--die-at", "25", "--die-rank", "3")
 	if !regexp.MustCompile(`attempt 1: resumed at step 20`).MatchString(disturbed) {
 		t.Errorf("the disturbed run did not resume from its checkpoint:\n%s", disturbed)
 	}
@@ -45,17 +44,17 @@ func TestTorchDDP(t *testing.T) {
 }
 
 // trainNodes runs the example on two nodes and returns what both printed.
-func trainNodes(t *testing.T, args ...string) string {
+func trainNodes(t *testing.T, preload string, args ...string) string {
 	t.Helper()
 	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text string
-	t.Run(fmt.Sprint("nodes", args), func(t *testing.T) {
+	t.Run(fmt.Sprint("nodes ", preload, args), func(t *testing.T) {
 		nodes, token := cluster(t)
 		job := append([]string{
-			"--nodes", "2", "--procs-per-node", "2", "--", python, script, "--steps", "60",
+			"--preload", preload, "--nodes", "2", "--procs-per-node", "2", "--", python, script, "--steps", "60",
 			"--checkpoint", filepath.Join(t.TempDir(), "ddp.pt"),
 		}, args...)
 		first := start(t, join(t, nodes[0], "a", token, job...), "GLOO_SOCKET_IFNAME=eth0")
@@ -78,6 +77,15 @@ func loss(t *testing.T, text string) string {
 		t.Fatalf("no final loss:\n%s", text)
 	}
 	return m[1]
+}
+
+// needTorch ends a test for which there is no torch.
+func needTorch(t *testing.T, python string) {
+	t.Helper()
+	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)" // to import it takes seconds
+	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
+		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v\n%s", python, err, out)
+	}
 }
 
 // missing ends a test that this machine cannot run: in CI that is a failure.

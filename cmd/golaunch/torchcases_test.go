@@ -321,6 +321,7 @@ func lose(r *torchRun, each int) {
 // torchrun itself answers is in a recording for each version of torch; it runs anew to make one
 // (-record), and for suite.All.
 func TestTorchCases(t *testing.T) {
+	t.Parallel()
 	o := startTorch(t)
 	t.Logf("torch %s of %s", o.version, o.python)
 	known := torchRecordings(t)

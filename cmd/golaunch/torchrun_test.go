@@ -18,6 +18,7 @@ func torchrunOn(t *testing.T, n nettest.Node, args ...string) *exec.Cmd {
 // TestTorchrunNodeRanks gives nodes ranks that are not the order of their addresses. The endpoint
 // is node rank 1's.
 func TestTorchrunNodeRanks(t *testing.T) {
+	t.Parallel()
 	nodes, token := cluster(t)
 	var all []*process
 	for i, rank := range []string{"1", "0", "2"} {
@@ -33,9 +34,8 @@ func TestTorchrunNodeRanks(t *testing.T) {
 
 // TestTorchrunTorch has real ranks of torch meet.
 func TestTorchrunTorch(t *testing.T) {
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
-	}
+	t.Parallel()
+	needTorch(t, python)
 	script, err := filepath.Abs("testdata/allreduce.py")
 	if err != nil {
 		t.Fatal(err)
@@ -49,14 +49,15 @@ func TestTorchrunTorch(t *testing.T) {
 // TestTorchrunOfAnEnvironment: a link in a virtual environment, called by its path, runs that
 // environment's Python.
 func TestTorchrunOfAnEnvironment(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	env := filepath.Join(dir, "venv")
 	if out, err := exec.Command(python, "-m", "venv", "--without-pip", env).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	built := filepath.Join(dir, "golaunch") // the test program is no link that knows how it was called
-	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	built := filepath.Join(dir, "golaunch")
+	if err := os.Link(golaunch(t), built); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Symlink(built, filepath.Join(env, "bin", "torchrun")); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 // TestVariables checks that golaunch in a rank does not take the rank's variables for flags, that
 // destructive flags have no variable, and that a variable has one meaning.
 func TestVariables(t *testing.T) {
+	t.Parallel()
 	gpu := placement.GPU{UUID: "GPU-1"}
 	told := map[string]bool{}
 	for _, v := range rankenv.Vars(rankenv.Facts{
@@ -47,6 +48,7 @@ func TestVariables(t *testing.T) {
 
 // TestAJobInARank takes nothing away from the job that the rank belongs to.
 func TestAJobInARank(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	inner := golaunch(t) + " --procs-per-node 1 -- sh -c 'echo inner'"
 	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "1", "--max-restarts", "0", "--env", "GOLAUNCH_JOB_ID=outer", "--job-id", "outer",
