@@ -123,7 +123,7 @@ func BenchmarkSecondRun(b *testing.B) {
 	}
 }
 
-// TestAnAgentThatCannotRejoin tries for as long as it may, and ends in order when it is told to.
+// TestAnAgentThatCannotRejoin tries until its limit, and leaves in order on a signal.
 func TestAnAgentThatCannotRejoin(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
@@ -156,8 +156,8 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldOnce has a job restart: who watches it hears how each attempt began to fail,
-// with its rank's last words.
+// TestAFailureIsToldOnce has a job restart: a watcher gets the first failure of each attempt, with
+// the last output of its rank.
 func TestAFailureIsToldOnce(t *testing.T) {
 	c := clustertest.Start(t, 2).Connect(t)
 	j, _ := remote(2, "echo last words of $RANK >&2; exit $((RANK + 3))")

@@ -17,8 +17,8 @@ func named(vars []rankenv.Var) (names []string) {
 	return names
 }
 
-// TestPresetsFollowTheAgreement: whatever this machine has, auto does as all nodes do. No interface
-// has the address, so that nothing is this machine's own.
+// TestPresetsFollowTheAgreement: on any machine, auto follows what all nodes have in common. No
+// interface has the address, so that nothing is this machine's own.
 func TestPresetsFollowTheAgreement(t *testing.T) {
 	j := Job{Ranks: Ranks{Preset: "auto"}, Resources: Resources{MinNodes: 2, MaxNodes: 2}}
 	presets, err := j.presets(netip.MustParseAddr("203.0.113.1"))

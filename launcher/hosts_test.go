@@ -114,7 +114,7 @@ func hostfile(t testing.TB, text string) string {
 	return file
 }
 
-// refused wants an error of use, in one line, with both texts.
+// refused checks for a usage error of one line, with both texts.
 func refused(t *testing.T, list, file, a, b string) {
 	t.Helper()
 	hosts, err := launcher.ParseHosts(list, file)

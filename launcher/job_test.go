@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestJobsThatCanNeverRun are told from failures, and name what is wrong.
+// TestJobsThatCanNeverRun: the error is an ErrUsage and names the mistake.
 func TestJobsThatCanNeverRun(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -53,7 +53,7 @@ func TestJobsThatCanNeverRun(t *testing.T) {
 	}
 }
 
-// TestDefaults runs a job that says only what it must.
+// TestDefaults runs a job with only the required fields.
 func TestDefaults(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	job := launcher.Job{

@@ -57,8 +57,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// settled is the number of goroutines once it is no more than expected, or the least within a
-// limit: those of a job that is over may still be on their way out.
+// settled returns the number of goroutines once it is at most the expected one, or the least within
+// a limit: goroutines of a finished job may still be ending.
 func settled(expected int, limit time.Duration) int {
 	least := runtime.NumGoroutine()
 	for until := time.Now().Add(limit); least > expected && time.Now().Before(until); least = min(least, runtime.NumGoroutine()) {

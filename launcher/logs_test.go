@@ -65,7 +65,7 @@ drwx------ j/attempt-1
 		want = strings.Replace(want, "-rw------- j/events", fmt.Sprintf(
 			"-rw------- j/bundle-%[1]s-attempt-0.tar.gz\n-rw------- j/bundle-%[1]s-attempt-1.tar.gz\n-rw------- j/events", node), 1)
 		got := tree(t, job.Output.LogDir)
-		// A rank that is stopped may not have come to its first word.
+		// A stopped rank may not have printed anything yet.
 		for _, line := range []string{"-rw------- j/attempt-0/rank-1.stdout.log\n", "-rw------- j/attempt-1/rank-1.stdout.log\n"} {
 			got, want = strings.Replace(got, line, "", 1), strings.Replace(want, line, "", 1)
 		}
@@ -126,7 +126,7 @@ func TestOutputThatCannotBeShown(t *testing.T) {
 	}
 }
 
-// TestAFIFOInThePlaceOfLogs is one that another user has made in /tmp. Nobody writes to it.
+// TestAFIFOInThePlaceOfLogs: another user has made a FIFO in /tmp. golaunch does not write to it.
 func TestAFIFOInThePlaceOfLogs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	if err := syscall.Mkfifo(filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())), 0o666); err != nil {
@@ -159,8 +159,8 @@ func TestLogsInASharedPlace(t *testing.T) {
 	}
 }
 
-// TestTwoRunsWithOneID at a time: the second has a directory of its own, or is refused where it was
-// told which.
+// TestTwoRunsWithOneID at a time: the second gets another directory, or is refused if it named the
+// first's.
 func TestTwoRunsWithOneID(t *testing.T) {
 	for _, c := range []struct {
 		dir  string
@@ -205,8 +205,8 @@ func TestTwoRunsWithOneID(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsWithOneName at a time: one that was told its name and its directory is refused,
-// another gets a directory of its own.
+// TestTwoAgentsWithOneName at a time: an agent with an explicit name and directory is refused,
+// another one gets its own directory.
 func TestTwoAgentsWithOneName(t *testing.T) {
 	t.Setenv("GOLAUNCH_TOKEN", strings.Repeat("a", 64))
 	t.Setenv("TMPDIR", t.TempDir())
@@ -217,7 +217,7 @@ func TestTwoAgentsWithOneName(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		left, tries := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		a.Warn = func(error) { once.Do(func() { close(tries) }) } // nobody is at that port
+		a.Warn = func(error) { once.Do(func() { close(tries) }) } // no process listens at that port
 		go func() {
 			defer close(left)
 			_, _ = a.Serve(ctx)

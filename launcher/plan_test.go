@@ -71,7 +71,7 @@ func TestPlanThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// explained finds a variable among those that are set, or those that are dropped.
+// explained finds a variable among the set or the dropped ones.
 func explained(vars []rankenv.Var, name string) rankenv.Var {
 	if i := slices.IndexFunc(vars, func(v rankenv.Var) bool { return v.Name == name }); i >= 0 {
 		return vars[i]

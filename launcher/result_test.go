@@ -50,7 +50,8 @@ func filled[T any]() (v T) {
 	return v
 }
 
-// TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
+// TestNothingIsLost checks that facts of the packages below arrive here completely, under the same
+// names.
 func TestNothingIsLost(t *testing.T) {
 	chunk := filled[session.LogChunk]()
 	for what, c := range map[string][2]any{
@@ -62,8 +63,8 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// differ says where two values are not the same under the same names, whatever their types are
-// called.
+// differ says where two values differ under the same field names, ignoring the names of their
+// types.
 func differ(a, b reflect.Value) string {
 	if a.Kind() != b.Kind() {
 		return fmt.Sprintf("a %v is a %v", a.Kind(), b.Kind())
@@ -105,7 +106,7 @@ func differ(a, b reflect.Value) string {
 	return ""
 }
 
-// plainFields are the names of a struct's fields, with those of structs that it embeds, sorted.
+// plainFields returns the names of a struct's fields and of those that it embeds, sorted.
 func plainFields(t reflect.Type) (names []string) {
 	for _, f := range reflect.VisibleFields(t) {
 		if !f.Anonymous {

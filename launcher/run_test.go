@@ -111,7 +111,7 @@ func TestDeathOfASignal(t *testing.T) {
 	}
 }
 
-// TestCancelled has one rank that ends in order when it is told to, and one that does not.
+// TestCancelled: one rank ends in order when it is stopped, and one does not.
 func TestCancelled(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo deaf' TERM
 echo up $RANK; while :; do sleep 1000 & wait $!; done`)
@@ -286,8 +286,8 @@ until [ -p `+names[1]+`.$RANK ]; do sleep 0.01; done; read word <`+names[1]+`.$R
 	both.Wait()
 }
 
-// TestChildrenOfItsOwn runs a job in a program that waits for other children, some of them like
-// those of a job.
+// TestChildrenOfItsOwn runs a job in a program that has other children, some of which look like a
+// job's.
 func TestChildrenOfItsOwn(t *testing.T) {
 	stay := exec.Command("sleep", "1000")
 	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// controller is one as Kubeflow's, which this process is told of by its environment, and what it
-// hears.
+// controller acts as Kubeflow's controller, which this process knows from its environment, and
+// keeps the requests.
 func controller(t *testing.T) <-chan map[string]any {
 	t.Helper()
 	heard := make(chan map[string]any, 16)
@@ -44,7 +44,7 @@ func controller(t *testing.T) <-chan map[string]any {
 	return heard
 }
 
-// TestTrainJob tells a controller as Kubeflow's how far the job is.
+// TestTrainJob reports a job's progress to a controller like Kubeflow's.
 func TestTrainJob(t *testing.T) {
 	heard := controller(t)
 	job, _, words := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE; exec sleep 1000`)
@@ -68,8 +68,8 @@ func TestTrainJob(t *testing.T) {
 	}
 }
 
-// TestTrainJobEnds tells it that a job that has succeeded is complete, however short it was, and of
-// another no more than is known.
+// TestTrainJobEnds: a successful job is reported as complete, even if it was short, and another one
+// with its last known progress.
 func TestTrainJobEnds(t *testing.T) {
 	heard := controller(t)
 	job, _, _ := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE`)

@@ -130,8 +130,8 @@ func p5en() machine {
 	return m
 }
 
-// gb200 has a GPU on a PCI domain of its own each, and the InfiniBand devices that manage NVLink,
-// as p6-b200 shows them.
+// gb200 has each GPU in its own PCI domain, and the InfiniBand devices that manage NVLink, as on
+// p6-b200.
 func gb200() machine {
 	m := newMachine()
 	for i, domain := range []string{"0008", "0009", "0018", "0019"} {

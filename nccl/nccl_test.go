@@ -107,7 +107,7 @@ func TestInterface(t *testing.T) {
 	}
 }
 
-// TestThisMachine runs on whatever it is: its loopback interface is found, and the real /sys is
+// TestThisMachine runs on any machine: its loopback interface is found, and the real /sys is
 // followed through its links.
 func TestThisMachine(t *testing.T) {
 	all, err := nccl.Interfaces()

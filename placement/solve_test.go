@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// node has GPUs 0 to gpus-1, of which the held ones belong to pid 4411.
+// node has GPUs 0 to gpus-1; pid 4411 holds the held ones.
 func node(name, addr string, gpus int, held ...int) Node {
 	n := Node{Name: name, Addr: netip.MustParseAddr(addr)}
 	for i := range gpus {

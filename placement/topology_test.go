@@ -69,8 +69,8 @@ func TestNodesWithoutTopologyComeLast(t *testing.T) {
 	}
 }
 
-// Whatever the labels are, the nodes below a switch are neighbours at every level, and the order of
-// the input does not matter.
+// For any labels, the nodes below a switch are neighbours at every level, and the order of the
+// input does not matter.
 func TestNodesOfSwitchAreNeighbours(t *testing.T) {
 	level := rapid.SampledFrom([]string{"s0", "s00", "s1", "s10", "s2", "n1", "b", "s[0-1]", ""})
 	rapid.Check(t, func(t *rapid.T) {

@@ -119,7 +119,7 @@ func twinFits(r Request, n Node, ranks int) bool {
 	return (!r.GPU || ranks <= len(twinFree(n))) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
 }
 
-// preferred sorts the nodes: kept ones by rank, others by order. Names and addresses are of one
+// preferred sorts the nodes: kept nodes by rank, others by order. Names and addresses are of one
 // digit, so text will do.
 func preferred(r Request, nodes []Node) []Node {
 	key := func(n Node) string {

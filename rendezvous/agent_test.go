@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in
-// an attempt; those for which it says false run until they are stopped.
+// agent is a scripted one: it carries out orders at once, and exit says how its ranks end in an
+// attempt; ranks for which it returns false run until they are stopped.
 type agent struct {
 	*session.Session
 	w     *world
@@ -32,7 +32,7 @@ type agent struct {
 	mu     sync.Mutex
 	starts []job.Start
 	jobs   map[string]*share
-	// finish is the newest that came, and finished has those of all jobs.
+	// finish is the newest result, and finished has those of all jobs.
 	finish   *job.Finish
 	finished map[string]report.Result
 	signals  []string
@@ -42,13 +42,13 @@ type agent struct {
 	// reaches the master, and barred why it does not.
 	ignoresStop, lost bool
 	barred            string
-	// tail is what its ranks say last.
+	// tail is the last output of its ranks.
 	tail string
 	left string
-	// words are what it answers to questions; it hangs where there are none.
+	// words are its answers to questions; without any, it hangs.
 	words atomic.Pointer[chan string]
 	end   time.Time
-	// books have what the ranks here write, by job.
+	// books has the output of the ranks here, by job.
 	books map[string]*book
 }
 
@@ -78,8 +78,8 @@ func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
-// inPlaceOf is another agent that goes on with the ranks of one that is dead, while something holds
-// its connections.
+// inPlaceOf is another agent that adopts the ranks of a dead one, while a keeper holds its
+// connections.
 func (w *world) inPlaceOf(a *agent) *agent {
 	w.t.Helper()
 	a.cable.cut()
@@ -254,7 +254,7 @@ func (u *unit) restate(a *agent, id string) {
 	}
 }
 
-// kill ends all ranks of a job without a word.
+// kill ends all ranks of a job without a report.
 func (a *agent) kill(id string) {
 	if s := a.jobs[id]; s != nil {
 		for _, u := range s.units {
@@ -293,7 +293,7 @@ func (a *agent) attempts() int {
 	return len(a.starts)
 }
 
-// runs are the jobs that live here, with the attempt: "a0 b2".
+// runs are the running jobs here, with the attempt: "a0 b2".
 func (a *agent) runs() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -397,7 +397,7 @@ func (b *book) end() {
 }
 
 // replies are to a question that is not about logs: each word that the test gives the agent, until
-// there are no more.
+// the end.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
 		var words chan string
@@ -438,7 +438,7 @@ func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.Answer, erro
 	}
 }
 
-// turn is to the next chunk; or else more tells when there is one, unless nothing is to come.
+// turn is to the next chunk; otherwise more signals the next one, unless there will be none.
 func (b *book) turn(at map[wire.LogPosition]int64, follow bool) (_ wire.LogChunk, more chan struct{}, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -88,7 +88,7 @@ func BenchmarkThousandAgents(b *testing.B) {
 }
 
 // BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for
-// them to have an entry, and to say that nobody else leads.
+// them to keep an entry, and to confirm that there is no other leader.
 func BenchmarkCommit(b *testing.B) {
 	for _, voters := range []int{1, 3, 5} {
 		term := parliament(b, voters)
@@ -124,7 +124,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 }
 
-// parliament is so many voters, the first of which leads.
+// parliament is a number of voters; the first one leads.
 func parliament(b *testing.B, n int) *quorum.Term {
 	var candidates []*Candidate
 	for i := range n {
@@ -158,7 +158,7 @@ func found(t testing.TB, s *Candidate) *quorum.Term {
 	return term
 }
 
-// vote has the log kept by these alone, the first of which leads, and waits for that.
+// vote makes these the only voters, with the first one as leader, and waits for that.
 func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
 	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.election.Self() }))
 	for len(candidates[0].election.Others()) != len(candidates)-1 {
@@ -168,8 +168,8 @@ func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
 	}
 }
 
-// commit returns when a majority of the voters has the entries. Without entries it makes sure that
-// no other voter led when it was called.
+// commit returns when a majority of the voters has the entries. Without entries it confirms that no
+// other voter led when it was called.
 func commit(t *quorum.Term, entries [][]byte) error {
 	done := make(chan error, 1)
 	if len(entries) == 0 {

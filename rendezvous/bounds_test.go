@@ -82,8 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAnotherCommandEndsTheWait: a node that was started with other flags will not come as the
-// others want it, and they are told at once.
+// TestAnotherCommandEndsTheWait: a node that was started with other flags will never match the
+// others, which learn that at once.
 func TestAnotherCommandEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, one(3))
@@ -136,8 +136,8 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 	})
 }
 
-// TestTheNameOfTheCoordinatorsNode is its own, though another process of its machine comes first,
-// which is told to come under another name.
+// TestTheNameOfTheCoordinatorsNode: the coordinator's node keeps its name although another process
+// of its machine comes first. That one must use another name.
 func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := placement.Node{Name: "a", Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: "m1", wire.RenamesLabel: wire.RenamesAlways}}
@@ -162,8 +162,8 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	})
 }
 
-// TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has
-// ended meanwhile.
+// TestARefusalThatEndsTheCoordinator: the agent gets the refusal, and not that the coordinator has
+// ended.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{eventLoop: newEventLoop()}
 	close(c.done)
@@ -211,8 +211,8 @@ func TestHungAgent(t *testing.T) {
 	})
 }
 
-// TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over;
-// nobody else is held up.
+// TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over; no
+// other client waits.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

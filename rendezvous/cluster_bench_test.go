@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// puppet is an agent that says of all it is asked that it was done. Its ranks run on, or exit at
-// once. heard gets its name whenever it has said all again to a new coordinator.
+// puppet is an agent that reports every order as done. Its ranks run on, or exit at once. heard
+// gets its name whenever it has repeated its reports to a new coordinator.
 func puppet(b *testing.B, target string, n placement.Node, exits bool, heard chan<- string) *session.Session {
 	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
 	if err != nil {

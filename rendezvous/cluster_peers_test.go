@@ -21,7 +21,7 @@ type headed struct {
 	*peerage
 	dir   string
 	addrs []string
-	// living are those that run, and agents those that have joined.
+	// living are the running coordinators, and agents the joined agents.
 	living map[string]*headPeer
 	agents []*agent
 	// longest is the longest time for which an agent has not heard a coordinator.
@@ -29,7 +29,7 @@ type headed struct {
 	notes   []string
 }
 
-// headPeer is one of them.
+// headPeer is one of the coordinators.
 type headPeer struct {
 	*Candidate
 	stop  context.CancelFunc
@@ -193,7 +193,7 @@ func (h *headed) joinAll(n int) {
 	}
 }
 
-// Client is one that knows them all.
+// Client returns a client that knows them all.
 func (h *headed) client() *user {
 	h.t.Helper()
 	c, err := session.Connect(h.t.Context(), session.ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})
@@ -208,8 +208,8 @@ func (h *headed) client() *user {
 // race detector.
 var manyJobs = 20
 
-// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents, and
-// the clients that watch, hear of one for no longer than a third of a lease more than usual.
+// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents and
+// clients notice the loss of one for at most a third of a lease.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string) (back func()){
 		"killed": func(h *headed, addr string) func() {
@@ -284,7 +284,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	}
 }
 
-// TestAllCoordinatorsAreStartedAgain, and know what they knew.
+// TestAllCoordinatorsAreStartedAgain: they know what they knew before.
 func TestAllCoordinatorsAreStartedAgain(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

@@ -138,7 +138,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// stuck is a writer that takes nothing until it is told to.
+// stuck is a writer that blocks until it is released.
 type stuck struct {
 	io.Writer
 	wake chan struct{}
@@ -149,7 +149,7 @@ func (s stuck) Write(b []byte) (int, error) {
 	return s.Writer.Write(b)
 }
 
-// TestASlowDiskForPeople holds that a slow disk of the journal delays nothing for long, not even
+// TestASlowDiskForPeople checks that a slow disk of the journal delays nothing for long, not even
 // the end of a job.
 func TestASlowDiskForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

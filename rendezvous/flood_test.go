@@ -31,7 +31,7 @@ func (a *attacker) open(end bool) error {
 	return a.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.block, EndHeaders: end})
 }
 
-// floods say one thing each, of which a server must bear any number.
+// floods are messages that a server must withstand in any number.
 var floods = map[string]func(*attacker) error{
 	"rapid reset": func(a *attacker) error { // CVE-2023-44487
 		if err := a.open(true); err != nil {
@@ -46,7 +46,7 @@ var floods = map[string]func(*attacker) error{
 		}
 		return a.WriteContinuation(a.stream, false, bytes.Repeat([]byte{0x00, 1, 'x', 1, 'x'}, 1000))
 	},
-	"bombs": func(a *attacker) error { // headers of a few bytes that stand for many more
+	"bombs": func(a *attacker) error { // headers of a few bytes that expand to many
 		var bomb bytes.Buffer
 		e := hpack.NewEncoder(&bomb)
 		_ = e.WriteField(hpack.HeaderField{Name: "x", Value: string(make([]byte, 3000))}) // into memory
@@ -60,7 +60,7 @@ var floods = map[string]func(*attacker) error{
 }
 
 // flood says it, over one connection after the other, until over is closed. It reads nothing, or
-// all that comes.
+// everything.
 func flood(t *testing.T, target string, say func(*attacker) error, reads bool, over <-chan struct{}) (said int) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -106,7 +106,7 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 }
 
 // TestFloods has clients with valid certificates flood a coordinator in all ways at once while an
-// agent's heartbeats are answered: what that costs is bounded.
+// agent's heartbeats are answered: their cost is bounded.
 func TestFloods(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()

@@ -103,8 +103,8 @@ func TestSnapshotOfFormat2IsRefused(t *testing.T) {
 	}
 }
 
-// A story is a log of a cluster in which everything happens that an entry can tell: it answers what
-// the jobs ask of their nodes.
+// A story is a log of a cluster with every kind of entry: it answers the jobs' requests to their
+// nodes.
 type story struct {
 	state   *replica.State
 	at      time.Time
@@ -191,7 +191,7 @@ func tellStory() *story {
 	ones := func(restart job.Restart) func(*replica.Submission) {
 		return func(sub *replica.Submission) { sub.Job.Restart, sub.Submitter = restart, new(uint32(1000)) }
 	}
-	// A job that fails, restarts, hangs, trains and is told of a departure.
+	// A job that fails, restarts, hangs, trains and gets a departure.
 	s.submit("gang", 2, 2, func(sub *replica.Submission) {
 		sub.Submitter, sub.Job.Request.MaxNodes, sub.Job.Request.MinNodes = new(uint32(1000)), 3, 2
 	})
@@ -212,7 +212,7 @@ func tellStory() *story {
 	s.event(cluster.Avoid{Node: "n5", Why: "GPU 1 has an uncorrectable error"})
 	s.event(cluster.Avoid{Node: "n4", Why: "GPU 0 is lost"})
 	s.event(cluster.Avoid{Node: "n4"})
-	// A reservation with jobs within it, one of which is over.
+	// A reservation with jobs within it; one has ended.
 	s.submit("reserved", 1, 3, func(sub *replica.Submission) { sub.Reserve, sub.Colocated = true, 2 })
 	s.submit("inner", 1, 1, func(sub *replica.Submission) {
 		sub.Within, sub.GPUs, sub.Job.Request.Strategy = "reserved", []int{0, 2}, placement.Pack
@@ -230,7 +230,7 @@ func tellStory() *story {
 	s.submit("unwanted", 1, 1, cpu)
 	s.reports("unwanted", job.Cancel{Code: 130, Why: "interrupted", Ending: report.EndCancelled, Within: time.Second, Loose: true, Signal: 2, Once: true})
 	s.submit("unable", 1, 1, cpu)
-	// One that waits, one behind it, and one that was never placed in time.
+	// One that waits, one behind it, and one that was not placed in time.
 	s.submit("large", 7, 3, none)
 	s.submit("behind", 6, 2, none)
 	s.submit("late", 6, 3, none)
@@ -241,7 +241,7 @@ func tellStory() *story {
 	return s
 }
 
-// node is one that a job has.
+// node is a node of a job.
 func (s *story) node(id string) string {
 	for name := range s.state.Jobs[id].Nodes {
 		return name

@@ -95,7 +95,7 @@ func (h *hosted) crash() {
 	}
 }
 
-// path is that of the log.
+// path is the path of the log.
 func (h *hosted) path() string { return filepath.Join(h.dir, "log") }
 
 // forge changes the log while no coordinator has it.
@@ -160,7 +160,7 @@ func gpus(i, n int) placement.Node {
 	return node
 }
 
-// task is a job that wants GPUs.
+// task is a job with GPUs.
 func task(id string, nodes, perNode int) replica.Submission {
 	return replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
@@ -213,7 +213,7 @@ func (h *hosted) submits(all []*pb.Submission) error {
 	return err
 }
 
-// sight is what a client is told about a job.
+// sight collects what a client gets about a job.
 type sight struct {
 	*session.Watch
 	done chan struct{}
@@ -278,7 +278,7 @@ func (s *sight) take(u wire.Update, err error) bool {
 	return true
 }
 
-// all is what was told so far.
+// all returns everything so far.
 func (s *sight) all() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (s *sight) over(t *testing.T) report.Result {
 	return *s.result
 }
 
-// want holds that texts are in a text, in that order.
+// want checks that texts are in a text, in that order.
 func want(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	rest := text

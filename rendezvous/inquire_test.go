@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// hearing is what a client hears of a question.
+// hearing collects a client's answers to a question.
 type hearing struct {
 	mu   sync.Mutex
 	said []string
@@ -72,8 +72,8 @@ var (
 	watch = wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
 )
 
-// TestInquiry asks all nodes of a cluster, those of a job, and one; who does not answer in time is
-// named.
+// TestInquiry asks all nodes of a cluster, those of a job, and one; nodes that do not answer in
+// time are named.
 func TestInquiry(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -153,7 +153,7 @@ func TestInquiryAfterALoss(t *testing.T) {
 	})
 }
 
-// TestInquiryThatGoesOn hears of nodes that come, go and come back, until nobody asks any more.
+// TestInquiryThatGoesOn: it covers nodes that come, go and return, until the client stops asking.
 func TestInquiryThatGoesOn(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -168,7 +168,7 @@ func TestInquiryThatGoesOn(t *testing.T) {
 		n1.cable.cut()
 		n1.cable.mend() // for new connections
 		time.Sleep(lease)
-		for range 4 { // who delivered before the cut may take one
+		for range 4 { // a node that delivered before the cut may take one
 			*n1.words.Load() <- "back"
 		}
 		synctest.Wait()
@@ -198,7 +198,7 @@ func TestInquiryAboutAJobThatEnds(t *testing.T) {
 	})
 }
 
-// idle holds that the coordinator keeps nothing of a question that nobody asks any more.
+// idle checks that the coordinator keeps nothing of a question that has ended.
 func (h *hosted) idle() {
 	h.t.Helper()
 	n, _ := ask(h.c, func() (int, error) { return len(h.c.queries.open), nil })

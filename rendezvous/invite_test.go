@@ -40,8 +40,8 @@ func (p *peerage) clear(i int) func(int) (int, bool) {
 	return old.exit
 }
 
-// invited requires that these agents are told that their job goes on elsewhere, and go there,
-// except those that were told in answer to their first message.
+// invited requires that these agents learn that their job runs elsewhere, and go there, except
+// those that learned it from the answer to their first message.
 func (p *peerage) invited(all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -86,8 +86,8 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	})
 }
 
-// TestAnInvitationBeforeTheAgent holds that the invited process tells its agent where to go, in
-// answer to the agent's first message.
+// TestAnInvitationBeforeTheAgent checks that the invited process sends its agent on, in answer to
+// the agent's first message.
 func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, secondIsLast)[0]

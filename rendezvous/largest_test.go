@@ -124,7 +124,7 @@ func largestReports() []any {
 	}
 }
 
-// largestMeeting is of as many ranks on as many nodes, all but one of which wait.
+// largestMeeting has the most ranks on the most nodes; all but one wait.
 func largestMeeting(nodes, ranks int) job.Meeting {
 	m := job.Meeting{Key: text(wire.MaxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
 	m.Clients = repeat(nodes*ranks, func(i int) job.Client {
@@ -313,7 +313,7 @@ func TestLargestSubmission(t *testing.T) {
 	})
 }
 
-// TestTooLarge is refused before it is sent, with what and how much; whoever sends it all the same
+// TestTooLarge is refused before it is sent, with what and how much; a client that sends it anyway
 // is refused too.
 func TestTooLarge(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -349,7 +349,7 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestReportThatIsTooLong is none that can be; it is warned of, and ends no connection.
+// TestReportThatIsTooLong: no real report is; it is warned of, and ends no connection.
 func TestReportThatIsTooLong(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		var warned []string
@@ -375,7 +375,7 @@ func TestReportThatIsTooLong(t *testing.T) {
 	})
 }
 
-// TestLargestReplies are those that name all jobs.
+// TestLargestReplies tests the replies that name all jobs.
 func TestLargestReplies(t *testing.T) {
 	all := repeat(wire.MaxJobs, func(int) string { return largestID })
 	for _, m := range []proto.Message{&pb.StopReply{Jobs: all}, &pb.DrainReply{Jobs: all}} {

@@ -24,7 +24,7 @@ var (
 
 // BenchmarkLogical is the life of a cluster without connections: what the coordinator itself does
 // for it, decisions, log and messages, and how much memory it needs for what it knows. Its agents
-// do at once what they are told. The metrics of each phase are seconds of the processor of the
+// carry out orders at once. The metrics of each phase are seconds of the processor of the
 // coordinator's goroutine, messages to agents and their bytes. A clock would show what the agents
 // need, which share this process, more than what the coordinator does.
 func BenchmarkLogical(b *testing.B) {

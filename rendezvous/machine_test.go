@@ -39,7 +39,7 @@ type machine struct {
 
 	mu sync.Mutex
 	p  *proc
-	// cut says that no connection can be made, and wake is closed when a paused agent goes on; it
+	// cut says that no connection can be made, and wake is closed when a paused agent continues; it
 	// is nil when none is paused.
 	cut  bool
 	wake chan struct{}
@@ -91,7 +91,7 @@ func (m *machine) rest(d time.Duration) {
 	}
 }
 
-// harm does something to the machine; what it returns says that it is over.
+// harm does something to the machine; the returned channel is closed at its end.
 func (m *machine) harm(f func()) (mended func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +134,7 @@ func (m *machine) faults() int {
 	return m.fault
 }
 
-// stir has whoever waits for the network look again.
+// stir wakes everything that waits for the network.
 func (m *machine) stir() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

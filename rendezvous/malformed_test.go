@@ -48,11 +48,11 @@ func (s *sim) act() {
 		s.pause(m, p)
 	case n > 21:
 		s.breakOff(m, p, n == 22)
-		s.submit() // so that there are orders for it
+		s.submit() // so that it has orders
 	default:
 		s.cut(m, p, n%3)
 		s.pass(s.upTo(simLease / 4))
-		s.failRank() // so that there are orders for it
+		s.failRank() // so that it has orders
 	}
 }
 
@@ -73,8 +73,8 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 	})
 }
 
-// breakOff has something between end the connection of a machine, of which nobody must take notice
-// but by connecting again. Half of the time its own side is not told.
+// breakOff ends a machine's connection, as a proxy may. This must cause nothing but a new
+// connection. Half of the time its own side is not told.
 func (s *sim) breakOff(m *machine, p *proc, half bool) {
 	s.tell("the connection of %s is broken off", m.node.Name)
 	conn := p.cable.newest()
@@ -82,7 +82,7 @@ func (s *sim) breakOff(m *machine, p *proc, half bool) {
 	conn.end(nil)
 }
 
-// delay has a machine hear everything late, and after a while be cut up.
+// delay delays everything to a machine, and later cuts it off.
 func (s *sim) delay(m *machine, p *proc) {
 	late, until := s.upTo(simLease/4), s.upTo(simLease)
 	s.tell("%s hears all %v late, and is cut up after %v", m.node.Name, late, until)

@@ -168,9 +168,9 @@ func (t *reporter) agent(b *testing.B, target string, i int) *session.Session {
 	return s
 }
 
-// BenchmarkReport is what the coordinator's goroutine does for a report of each kind, its orders
-// and its log included, in a job of so many nodes that starts, fails with all its ranks, and starts
-// again. The metrics are processor time.
+// BenchmarkReport measures the coordinator's goroutine for each kind of report, with its orders and
+// its log. A job of many nodes starts, fails with all its ranks, and starts again. The metrics are
+// processor time.
 func BenchmarkReport(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("%dx8", nodes), func(b *testing.B) {
@@ -196,7 +196,7 @@ type owner struct {
 	wake  chan struct{}
 	spent map[string]time.Duration
 	count map[string]int
-	// ranks are those of each node, and sent the messages to all of them, with size, in bytes.
+	// ranks counts the ranks of each node, sent the messages to all nodes, and size their bytes.
 	ranks, sent, size int
 }
 
@@ -271,7 +271,7 @@ func (o *owner) do(name string, n int, f func(i int)) {
 	}
 }
 
-// obey has all nodes do what they are told, until each was told to start.
+// obey makes all nodes carry out their orders, until each has its order to start.
 func (o *owner) obey() []job.Start {
 	starts := make([]job.Start, len(o.streams))
 	for started := 0; started < len(o.streams); {

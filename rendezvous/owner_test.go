@@ -94,8 +94,8 @@ func TestAClosedWatchGivesTheJobUp(t *testing.T) {
 	})
 }
 
-// TestSlowClient does not take what it is told: it is cut off, holds up nobody, and is told the
-// result when it reads.
+// TestSlowClient does not read its messages: it is cut off, delays no one, and gets the result when
+// it reads.
 func TestSlowClient(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		const failures = 1000

@@ -24,7 +24,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// peerage is a job whose every node runs the same command, in virtual time: any of them may come to
+// peerage is a job whose every node runs the same command, in virtual time: any of them may
 // coordinate it.
 type peerage struct {
 	*world
@@ -38,7 +38,7 @@ type peerage struct {
 	firewalled map[string]bool
 	wires      []strand
 	process    []*process
-	// epoch is that of the first coordinator.
+	// epoch is the first coordinator's.
 	epoch string
 }
 
@@ -49,11 +49,11 @@ type process struct {
 	candidate *Candidate
 	exit      func(int) (int, bool)
 	dial      func(context.Context, string) (net.Conn, error)
-	// proof is what its guardian has for who coordinates.
+	// proof is its guardian's proof for the coordinator.
 	proof [wire.ProofSize]byte
 	end   func()
 	over  chan struct{}
-	// leads says that its coordinator goes on; results are those that it brought about.
+	// leads says that its coordinator continues; results are the results that it decided.
 	mu      sync.Mutex
 	leads   bool
 	results []report.Result
@@ -128,7 +128,7 @@ func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, err
 	}
 }
 
-// part cuts the given nodes off, without a word; none mends it, for new connections.
+// part cuts the given nodes off silently; none mends it, for new connections.
 func (p *peerage) part(names ...string) {
 	p.net.Lock()
 	defer p.net.Unlock()
@@ -204,7 +204,7 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	}, q.exit, map[string]*share{})
 }
 
-// coordinator goes on with the job in a term, or begins it.
+// coordinator continues the job in a term, or begins it.
 func (p *peerage) coordinator(q *process, term *Term) *Coordinator {
 	return NewCoordinator(Config{
 		Job: &p.want, Lease: lease, KillTime: killTime, Warn: p.warn, Observe: p.observe, Candidate: q.candidate, Term: term,
@@ -304,7 +304,7 @@ func (p *peerage) crash(q *process) {
 	}
 }
 
-// hush has nobody hear what a process answers, until heard is called.
+// hush drops the answers of a process until heard is called.
 func (p *peerage) hush(q *process) (heard func()) {
 	p.net.Lock()
 	defer p.net.Unlock()
@@ -348,8 +348,7 @@ func (p *peerage) settled(voters int) {
 	p.t.Fatalf("there are no %d voters: %s", voters, p.warnings)
 }
 
-// ended wants the agents of all these to have been told that the job ended well, in so many
-// attempts.
+// ended checks that the agents of all these learned that the job succeeded, in so many attempts.
 func (p *peerage) ended(attempts int, all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -365,7 +364,7 @@ func (p *peerage) ended(attempts int, all ...*process) {
 	}
 }
 
-// agree wants all these to hear of the same good end of the job.
+// agree checks that all these learn of the same successful end.
 func (p *peerage) agree(left []*process) {
 	p.t.Helper()
 	for _, a := range left {
@@ -383,7 +382,7 @@ func (p *peerage) agree(left []*process) {
 	}
 }
 
-// secondIsLast has ranks run until they are ended, but for those of a restart, which do their work.
+// secondIsLast lets ranks run until they are killed; those of a restart do their work and exit.
 func secondIsLast(attempt int) (int, bool) { return 0, attempt > 0 }
 
 func (p *peerage) addAll(n int, exit func(int) (int, bool)) []*process {

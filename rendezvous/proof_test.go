@@ -20,7 +20,7 @@ import (
 )
 
 // TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something
-// between may. Its ranks stay, and it comes back. The proof is then believed at once.
+// between may. Its ranks stay, and it reconnects. The proof is then believed at once.
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },
@@ -137,7 +137,7 @@ func TestAnAgentWithoutProof(t *testing.T) {
 	})
 }
 
-// TestProofBelowTLS is read whatever the agent was saying when it died.
+// TestProofBelowTLS: the proof is read whatever the agent was sending when it died.
 func TestProofBelowTLS(t *testing.T) {
 	for name, before := range map[string]string{
 		"nothing":                      "",
@@ -196,7 +196,7 @@ func (m *mortal) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// die is what it is said on its behalf.
+// die sends the proof of its death.
 func (m *mortal) die(words ...string) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -164,7 +164,7 @@ func TestLogsOverABrokenConnection(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		p.has(t, texts[:]...) // while the job goes on
+		p.has(t, texts[:]...) // while the job runs
 		h.crash()
 		n1.write("a", 0, "meanwhile\n")
 		h.start()
@@ -200,7 +200,7 @@ func TestUnheardQuestionForLogs(t *testing.T) {
 	})
 }
 
-// TestSlowReader takes nothing: another one, and the jobs, go on.
+// TestSlowReader takes nothing: another one and the jobs continue.
 func TestSlowReader(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -263,8 +263,8 @@ func TestSharedFileSystem(t *testing.T) {
 	})
 }
 
-// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the
-// longest names. All go to the coordinator, and each node gets its own.
+// TestPositionsOfTheLargestJob has two files of each of 100,000 ranks, on nodes with the longest
+// names. All go to the coordinator, and each node gets its own.
 func TestPositionsOfTheLargestJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.joinAs(gpus(1, 1), forever)

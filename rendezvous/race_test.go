@@ -4,9 +4,9 @@ package rendezvous
 
 import "runtime"
 
-// A timer of a synctest bubble that fires at once runs on the thread of whoever made it, and all of
-// them use the bubble's one context of the race detector: on two threads at a time it crashes (Go
-// 1.26, runtime.(*timer).modify). bufconn makes four such timers for each connection, and two for a
+// A timer of a synctest bubble that fires at once runs on the thread that made it, and all use the
+// bubble's only context of the race detector: on two threads at a time it crashes (Go 1.26,
+// runtime.(*timer).modify). bufconn makes four such timers for each connection, and two for a
 // deadline that is over.
 func init() {
 	runtime.GOMAXPROCS(1)

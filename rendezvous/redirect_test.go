@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who
-// leads next, and goes there if it is elsewhere. So none makes more than two connections; without
+// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for the
+// next leader, and goes there if it is elsewhere. So none makes more than two connections; without
 // the news they would ask one after another, again and again.
 func TestAgentsWaitForTheNews(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
@@ -108,8 +108,8 @@ func TestWhoIsHeld(t *testing.T) {
 	})
 }
 
-// TestACrowd of agents has no handshakes while nobody leads, and none at all where another one
-// does; a few have.
+// TestACrowd of agents makes no handshakes while there is no leader, and none at a process that
+// does not lead; a few have.
 func TestACrowd(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -127,7 +127,7 @@ func TestACrowd(t *testing.T) {
 			}
 		}
 		h.kill(leads)
-		time.Sleep(lease / election.PeerElectionsPerLease / 2) // it is missed, and nobody is elected yet
+		time.Sleep(lease / election.PeerElectionsPerLease / 2) // it is missed, and there is no new leader yet
 		heard, start := map[string]chan error{}, time.Now()
 		for addr, p := range h.living {
 			news := make(chan error, 1)
@@ -148,7 +148,7 @@ func TestACrowd(t *testing.T) {
 				t.Errorf("a crowd at %s, when %s leads: %v", addr, next, err)
 			}
 		}
-		h.kill(next) // one is left, and nobody can be elected
+		h.kill(next) // one is left, and there can be no leader
 		for addr, p := range h.living {
 			time.Sleep(lease)
 			start := time.Now()

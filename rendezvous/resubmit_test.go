@@ -68,7 +68,7 @@ func TestASubmissionOfWhichNothingIsKnown(t *testing.T) {
 				h.startAll()
 				addr, _ := h.lead()
 				c := h.client()
-				if _, err := c.Status(t.Context()); err != nil { // so that it asks who leads from now on
+				if _, err := c.Status(t.Context()); err != nil { // so that it looks for the leader from now on
 					t.Fatal(err)
 				}
 				h.part(hostOf(addr), "user")
@@ -92,7 +92,7 @@ func TestASubmissionOfWhichNothingIsKnown(t *testing.T) {
 	}
 }
 
-// TestAJobIsSubmittedAgain by a client that has not heard that it was taken in, and by another one.
+// TestAJobIsSubmittedAgain by a client that did not get the answer, and by another one.
 func TestAJobIsSubmittedAgain(t *testing.T) {
 	s := detached(task("a", 1, 1))
 	s.Key = "a key"

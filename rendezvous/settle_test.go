@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// noted hears what a coordinator notes, in its goroutine.
+// noted gets a coordinator's notes, in its goroutine.
 func (s *sim) noted(text string) {
 	s.tell("  %s", text)
 	if id, _, ok := strings.Cut(strings.TrimPrefix(text, "job "), " is over: "); ok {
@@ -28,7 +28,7 @@ func (s *sim) noted(text string) {
 	}
 }
 
-// falseLoss holds that nobody is counted as lost to whom nothing happened.
+// falseLoss checks that no node without a fault is counted as lost.
 func (s *sim) falseLoss(name, why string) {
 	limit := simLease + simKillTime + simLease/3 + time.Minute
 	up := time.Since(s.began) - time.Duration(s.since.Load())
@@ -58,9 +58,9 @@ func (s *sim) settle() {
 	}
 }
 
-// kept holds that a coordinator which is started now knows the result that was told.
+// kept checks that a coordinator that starts now knows the published result.
 func (s *sim) kept(id string, r report.Result) {
-	if s.trio != nil { // internal/wire/quorum's worlds hold that voters keep what they must
+	if s.trio != nil { // internal/wire/quorum's worlds check that voters keep their log
 		return
 	}
 	text, err := os.ReadFile(s.path())

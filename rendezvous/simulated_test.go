@@ -35,7 +35,7 @@ type simUnit struct {
 	asked   []int
 }
 
-// clock stands still for whoever asks while the agent is paused.
+// clock stands still while the agent is paused.
 func (p *proc) clock() time.Duration {
 	p.mu.Lock()
 	wake := p.wake
@@ -52,8 +52,8 @@ func (p *proc) clock() time.Duration {
 
 var errDead = errors.New("this agent is dead")
 
-// dial hangs while nothing answers, and takes its time for each further attempt, as everything here
-// does that is scaled to the lease.
+// dial hangs while nothing answers, and waits before each further attempt, scaled to the lease like
+// all times here.
 func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	if again := time.Since(p.dialled); !p.dialled.IsZero() && again < simLease/8 {
 		p.rest(simLease/8 - again)
@@ -95,7 +95,7 @@ func (p *proc) killing() time.Duration {
 	return p.upTo(simKillTime)
 }
 
-// kill ends all ranks that live now after a time, and tells the agent.
+// kill ends all current ranks after a time, and reports it to the agent.
 func (p *proc) kill(after time.Duration) {
 	doomed := p.s.living(p)
 	time.AfterFunc(after, func() {
@@ -105,7 +105,7 @@ func (p *proc) kill(after time.Duration) {
 	})
 }
 
-// exit ends a rank, if it still lives, and tells the agent.
+// exit ends a rank, if it still lives, and reports it to the agent.
 func (p *proc) exit(rank rankOf, attempt, code int) {
 	if p.s.died(p, rank, attempt, code) {
 		p.post(func() { p.ended(rank, attempt, code) })
@@ -183,7 +183,7 @@ func (p *proc) die() {
 			p.cable.testify()
 		}
 	})
-	go p.Close("") // of which nobody hears
+	go p.Close("") // without any report
 }
 
 // obey is false when the agent leaves.
@@ -252,8 +252,7 @@ func (p *proc) begin(id string, o job.Start) {
 	}
 }
 
-// answer says that an attempt is over that is older than one that lives here, once that is over
-// too.
+// answer reports the end of an older attempt once the newer one here has ended, too.
 func (p *proc) answer(id string, u *simUnit, unit, attempt int) {
 	switch {
 	case attempt == u.attempt:
@@ -288,7 +287,7 @@ func (p *proc) stop(id string, o job.Stop) {
 	}
 }
 
-// ended reports the end of a rank, and of the attempt if it was the last one here.
+// ended reports the end of a rank, and of the attempt if it was its last rank here.
 func (p *proc) ended(rank rankOf, attempt, code int) {
 	for unit, u := range p.jobs[rank.job] {
 		if u.attempt != attempt || !u.left[rank.rank] {

@@ -30,9 +30,8 @@ var (
 	simSeed  = flag.Uint64("world-seed", 0, "simulate just this world, and print what happens in it")
 )
 
-// What this code does is counted in leases, and so are the faults here, one in each of them. 10^5
-// hours are 4,167 leases of a day; with leases of 15 s, and a fault every 15 s, these would be 17
-// hours.
+// Times of this code count in leases, and so do the faults here: one in each lease. 10^5 hours are
+// 4,167 leases of a day; with leases of 15 s, and a fault every 15 s, these would be 17 hours.
 const (
 	simLease    = 24 * time.Hour
 	simKillTime = 8 * time.Hour
@@ -40,8 +39,8 @@ const (
 )
 
 // TestWorld has the real coordinator and real sessions, over cables, live through random schedules
-// of faults, in virtual time. A seed decides what happens to whom and when; which of two goroutines
-// is first at the same instant is Go's to choose.
+// of faults, in virtual time. A seed decides all faults and their times; which of two goroutines is
+// first at the same instant is Go's to choose.
 func TestWorld(t *testing.T) {
 	defer stretch()()
 	if *simSeed != 0 {
@@ -98,7 +97,7 @@ type sim struct {
 	ends                 map[string]int
 
 	mu sync.Mutex
-	// ended are the jobs of which the coordinator has noted that.
+	// ended are the jobs whose end the coordinator has noted.
 	ended map[string]bool
 }
 
@@ -133,7 +132,7 @@ func simulate(t *testing.T, seed uint64) *sim {
 		s.run()
 		end()
 		s.shut()
-		time.Sleep(2 * simLease) // whoever still waits finds that it is over
+		time.Sleep(2 * simLease) // all that still wait find that it is over
 		if *simSeed != 0 {
 			t.Log(strings.Join(s.history, "\n"))
 		}

@@ -30,8 +30,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// largestCluster has as many nodes as there can be, of which no agent is there, a job that has them
-// all, and jobs that have failed on 64 of them each.
+// largestCluster has the most nodes, none of whose agents is connected, a job that has all of them,
+// and failed jobs of 64 nodes each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
 	l, dial := session.Pipe()
@@ -89,7 +89,7 @@ func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *sess
 	return client
 }
 
-// TestLargestCluster tells how it stands, and who is missing of its largest job.
+// TestLargestCluster: its status arrives, with the missing ranks of its largest job.
 func TestLargestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dial := largestCluster(t, wire.MaxEnded)
@@ -266,7 +266,7 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	}
 	defer s.Close("")
 	go func() {
-		for range s.Orders() { // what it answers is said below
+		for range s.Orders() { // its answers follow below
 		}
 	}()
 	w, err := client.Watch(t.Context(), "large")

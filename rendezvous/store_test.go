@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestTornLogs has the last words of a log be lost or garbled: what came before them counts, and
-// what the agents say.
+// TestTornLogs has the last words of a log be lost or garbled: the entries before them count, and
+// the agents' reports.
 func TestTornLogs(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge func([]byte) []byte
@@ -71,8 +71,7 @@ func isReport(e replica.Entry, ev job.Event) bool {
 	return ok && reflect.TypeOf(h.Event) == reflect.TypeOf(ev)
 }
 
-// TestAstray has a log forget a whole attempt, so that ranks live of which the new coordinator does
-// not know.
+// TestAstray: a log lost a whole attempt, so ranks live that the new coordinator does not know.
 func TestAstray(t *testing.T) {
 	for name, forgotten := range map[string]func(replica.Entry) bool{
 		"the attempt before runs":   func(e replica.Entry) bool { return isReport(e, job.Exited{}) },
@@ -193,7 +192,7 @@ func TestEntriesAreRead(t *testing.T) {
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}
-	// Their time is that of the entry.
+	// Their time is the entry's.
 	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
 	prepared.At, reached.At = time.Time{}, time.Time{}
 	for _, ev := range []job.Event{

@@ -114,8 +114,8 @@ func TestALostNodeWakesUp(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorIsCutOff holds that its ranks end before they are replaced, which the world
-// checks, and that it gives no orders.
+// TestTheCoordinatorIsCutOff checks that it gives no orders. The world checks that its ranks end
+// before they are replaced.
 func TestTheCoordinatorIsCutOff(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, secondIsLast)
@@ -202,8 +202,8 @@ func TestALeaderWithoutRanks(t *testing.T) {
 	})
 }
 
-// TestCoordinatorsDieOneAfterAnother until too few are left. Each successor knows what the one
-// before it did.
+// TestCoordinatorsDieOneAfterAnother until too few are left. Each successor knows its predecessor's
+// decisions.
 func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)

@@ -21,7 +21,7 @@ import (
 
 var token = mtls.NewToken()
 
-// head is a coordinator on a real socket with TLS. It hears warnings in a channel.
+// head is a coordinator on a real socket with TLS. Its warnings go to a channel.
 func head(t testing.TB, nodes int) (c *Coordinator, target string, warnings chan string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,8 +99,7 @@ func TestClientWithAnotherToken(t *testing.T) {
 	}
 }
 
-// TestSubmitToken: its holder submits and looks, and is neither a node nor one who takes a node out
-// of use.
+// TestSubmitToken: its holder can submit and watch, but not be a node or drain one.
 func TestSubmitToken(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
-// trio are three voters with disks, of which one after another leads.
+// trio are three voters with disks, which lead in turn.
 type trio struct {
 	*dice
 	lease  time.Duration

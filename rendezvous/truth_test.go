@@ -34,7 +34,7 @@ type life struct {
 	code    int
 }
 
-// exitReport counts what an agent said of an exit.
+// exitReport counts an agent's reports of an exit.
 type exitReport struct {
 	p    *proc
 	said int
@@ -50,8 +50,7 @@ type truth struct {
 	lives   map[rankOf]life
 	reports map[exitOf]exitReport
 	history []string
-	// told is what each job was told, and last the index at which the coordinator before this one
-	// stood.
+	// told are the events of each job, and last the previous coordinator's index in the log.
 	told   map[string][]told
 	last   uint64
 	failed bool
@@ -61,7 +60,7 @@ func newTruth(t *testing.T, seed uint64) *truth {
 	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]exitReport{}, told: map[string][]told{}}
 }
 
-// tell adds to the history of a world.
+// tell adds a line to the history of a world.
 func (w *truth) tell(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +164,7 @@ func (w *truth) buried(id string) {
 	}
 }
 
-// stepped keeps what a job was told, and the index of that in the log.
+// stepped keeps a job's event with its index in the log.
 func (w *truth) stepped(index uint64, st replica.Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,8 +189,7 @@ type told struct {
 	event job.Event
 }
 
-// judge holds a result against what truly happened, and what the job was told against what was
-// reported.
+// judge compares a result with what really happened, and the job's events with the agents' reports.
 func (w *truth) judge(s replica.Submission, takeovers int, r report.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,8 +240,8 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once holds that each exit reached the job as often as an agent said it; coordinators that took
-// the job over hear what was not acknowledged again.
+// once holds that each exit reached the job as often as an agent said it; a coordinator that took
+// over gets unacknowledged reports again.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}
 	for _, ev := range events {

@@ -158,7 +158,7 @@ var logs = map[string]func() quorum.Past{
 }
 
 // TestNewVotersAreCaughtUp with all of a log, without a message that fails: one connection of each
-// kind is enough, and nobody waits for a heartbeat to try again.
+// kind suffices, and retries do not wait for a heartbeat.
 func TestNewVotersAreCaughtUp(t *testing.T) {
 	for name, log := range logs {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestLongEntries(t *testing.T) {
 	}
 }
 
-// atEase wants each voter to have connected at most once for each kind of messages.
+// atEase checks that each voter connected at most once for each kind of message.
 func (c *chamber) atEase() {
 	c.t.Helper()
 	for ends, n := range c.dials {
@@ -206,7 +206,7 @@ func (c *chamber) atEase() {
 	}
 }
 
-// succeeded has another voter lead, and wants it to have what the first one had.
+// succeeded makes another voter lead, and checks that it has the first one's entries.
 func (c *chamber) succeeded(want quorum.Past) {
 	c.t.Helper()
 	c.candidates[0].Close()

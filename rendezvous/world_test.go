@@ -44,7 +44,7 @@ type world struct {
 	begun map[[2]string]int
 }
 
-// spec wants n nodes with one CPU rank each.
+// spec is a job of n nodes with one CPU rank each.
 func spec(n int) job.Spec {
 	return job.Spec{
 		ID: "j1", MaxRestarts: 3, Grace: 30 * time.Second,
@@ -52,7 +52,7 @@ func spec(n int) job.Spec {
 	}
 }
 
-// one is a submission of that.
+// one is a submission of such a job.
 func one(n int) replica.Submission {
 	return replica.Submission{Spec: cluster.Spec{Job: spec(n)}, BackoffMin: time.Second, BackoffMax: time.Minute}
 }
@@ -179,7 +179,7 @@ func (c *cable) cut() {
 	c.down.Store(true)
 }
 
-// mend is for new connections; those that were there stay dead.
+// mend is for new connections; the earlier ranks stay dead.
 func (c *cable) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +257,7 @@ func (c *cableConn) Read(b []byte) (int, error) {
 	}
 }
 
-// end has the other end see that of the connection, after some last words.
+// end sends some last bytes, and then ends the connection for the other end.
 func (c *cableConn) end(words []byte) {
 	c.Conn.SetDeadline(time.Time{}) // this end may be closed
 	c.Conn.Write(words)

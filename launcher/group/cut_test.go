@@ -66,7 +66,7 @@ func (c *cable) hangUp() {
 	}
 }
 
-// cut ends all connections, and there are no new ones.
+// cut ends all connections and allows no new ones.
 func (c *cable) cut() {
 	c.Close()
 	c.mu.Lock()
@@ -76,8 +76,8 @@ func (c *cable) cut() {
 	c.all.Wait()
 }
 
-// TestAGroupWithoutItsCoordinator is not waited for, and says that its workers may go on. The
-// coordinator ends them, which misses the group's watch.
+// TestAGroupWithoutItsCoordinator: Close does not wait, and its error says that the workers may go
+// on. The coordinator ends them, which misses the group's watch.
 func TestAGroupWithoutItsCoordinator(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	way := lay(t, c.Coordinator)

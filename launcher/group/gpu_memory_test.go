@@ -42,8 +42,8 @@ func TestWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnown: a driver that tells of some GPUs must tell of all, and without any there is
-// nothing to know.
+// TestWhatIsNotKnown: a driver that knows some GPUs must know all; with none there is nothing to
+// check.
 func TestWhatIsNotKnown(t *testing.T) {
 	q := MemoryQuery{Job: "me", GPUs: map[string][]string{"n0": {"g", "h"}, "n1": {"g"}}}
 	for checked, want := range map[int]string{0: "", 2: "cannot tell whether the GPUs of me are free: the driver tells nothing of 1 of them", 3: ""} {

@@ -33,8 +33,8 @@ const workerVar = "GROUP_TEST_WORKER"
 // afarVar keeps a worker from the controller's socket, as if it were on another machine.
 const afarVar = "GROUP_TEST_AFAR"
 
-// lateVar has rank 0 come for the first time when it is to end, and names a socket to which it
-// connects when it is ready to hear so.
+// lateVar makes rank 0 connect for the first time when it is asked to end. It names a socket to
+// which the rank connects when it is ready for that.
 const lateVar = "GROUP_TEST_LATE"
 
 // nth counts calls in a worker.
@@ -93,7 +93,7 @@ func beWorker() int {
 				if _, err := net.Dial("unix", string(socket)); err != nil {
 					return nil, err
 				}
-				for { // without an end; the runtime would end a program in which nothing at all goes on
+				for { // without an end; the runtime ends a program in which all goroutines are blocked
 					time.Sleep(time.Hour)
 				}
 			},
@@ -274,7 +274,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestAWorkerOfAGroupDies: all who wait hear of it with its last words, and the group starts again.
+// TestAWorkerOfAGroupDies: all callers get an error with its last output, and the group starts
+// again.
 func TestAWorkerOfAGroupDies(t *testing.T) {
 	j := launcher.Job{}
 	j.Restarts.Max = 1
@@ -304,8 +305,8 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 	}
 }
 
-// TestAWorkerOfAGroupLeaves: who waits for a worker that exits with code 0 hears so, and who calls
-// it later too, while the others go on.
+// TestAWorkerOfAGroupLeaves: pending and later calls of a worker that exited with 0 fail with that,
+// while the others go on.
 func TestAWorkerOfAGroupLeaves(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -352,8 +353,8 @@ func TestAWorkerThatComesLate(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStandsStill, and does not read, keeps nobody beyond the limit of their call, nor
-// other workers from theirs, and goes on later.
+// TestAWorkerThatStandsStill: calls of a worker that does not read end at their limit, calls of
+// other workers do not wait, and the worker continues later.
 func TestAWorkerThatStandsStill(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -399,7 +400,7 @@ func TestAWorkerThatStandsStill(t *testing.T) {
 	}
 }
 
-// TestAGroupIsClosed before its workers have come, which end as they should.
+// TestAGroupIsClosed before its workers have connected; they end in order.
 func TestAGroupIsClosed(t *testing.T) {
 	for _, env := range [][]string{nil, {afarVar + "=1"}} {
 		if result, err := startGroup(t, launcher.Job{Env: env}).Close(); err != nil || result.Code != 0 {
@@ -408,7 +409,7 @@ func TestAGroupIsClosed(t *testing.T) {
 	}
 }
 
-// meeting is where a worker connects when it has come that far.
+// meeting is a socket to which a worker connects when it reaches that point.
 func meeting(t *testing.T) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})

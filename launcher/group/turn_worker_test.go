@@ -19,10 +19,10 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Variables of a worker that writes down what it is told, in the file LOG. What FAILS names does
-// not work until a file LOG.well is there, and what SLOW names waits while the file LOG.go is a
-// pipe that nobody closes; of what DIES names the first attempt does. HELD is the directory of a
-// driver that is none, which KEEPS and TAKES are for, in bytes.
+// Variables of a worker that writes its orders to the file LOG. What FAILS names does not work
+// until a file LOG.well is there, and what SLOW names waits while the file LOG.go is a pipe that
+// nobody closes; of what DIES names the first attempt does. HELD is the directory of a simulated
+// driver, where KEEPS and TAKES are amounts in bytes.
 const (
 	turnerVar = "TURNER"
 	logVar    = "TURNER_LOG"
@@ -34,7 +34,7 @@ const (
 	takesVar  = "TURNER_TAKES"
 )
 
-// turnerHandlers are those of such a worker.
+// turnerHandlers are the handlers of such a worker.
 func turnerHandlers(me rankenv.Info) map[string]rankenv.Handler {
 	log := os.Getenv(logVar)
 	say := func(ctx context.Context, word string) error {
@@ -188,7 +188,7 @@ func (t *turning) die(ctx context.Context, g *group.Group) error {
 	return err
 }
 
-// apart does something in a goroutine of its own.
+// apart runs a function in a new goroutine.
 func apart(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -209,7 +209,7 @@ func (t *turning) want(err error, text string) {
 	}
 }
 
-// gate makes a pipe at a path, for whose end somebody waits who reads it, and returns what ends it.
+// gate makes a pipe whose reader waits for its end, and returns a function that ends it.
 func (t *turning) gate(path string) (open func()) {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -223,7 +223,7 @@ func (t *turning) gate(path string) (open func()) {
 	return func() {
 		t.Helper()
 		t.write(".open")
-		if err := errors.Join(os.Rename(t.log+".open", path), pipe.Close()); err != nil { // who comes later reads a file that is empty
+		if err := errors.Join(os.Rename(t.log+".open", path), pipe.Close()); err != nil { // a later reader finds an empty file
 			t.Error(err)
 		}
 	}
@@ -254,7 +254,7 @@ func (t *turning) sides(groups ...*group.Group) []*group.Group {
 }
 
 // fakeDriver has the agents of a test find two GPUs of the driver of internal/host/gpu's tests, and
-// one that is split in two. It returns the directory of who holds what of their memory.
+// one that is split in two. It returns the directory that says which process holds how much memory.
 func fakeDriver(t *testing.T) string {
 	t.Helper()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()

@@ -14,8 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// TestTurns of groups with the same GPUs: each offloads before another one loads, and keeps what it
-// has until then.
+// TestTurns of groups with the same GPUs: each offloads before another one loads, and not earlier.
 func TestTurns(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -34,7 +33,8 @@ func TestTurns(tt *testing.T) {
 	}
 }
 
-// TestTurnsAreInOrder of those who wait, but who comes to a group that has its turn shares it.
+// TestTurnsAreInOrder: waiters take turns in order, but a caller of the group whose turn it is
+// joins that turn.
 func TestTurnsAreInOrder(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b, c := t.group("a", 2), t.group("b", 2), t.group("c", 2)
@@ -57,7 +57,7 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	slow := t.group("slow", 2, slowVar+"=onload")
 	first = apart(func() error { return work(t.ctx, slow) })
 	second = apart(func() error { return work(t.ctx, slow) })
-	t.waiting(1) // for what the other has begun
+	t.waiting(1) // for the end of what the other has begun
 	t.want(slow.Active(t.ctx, 10*time.Millisecond, t.nothing), "slow did not get its turn: context deadline exceeded: its workers are told to load")
 	open()
 	if err := errors.Join(<-first, <-second); err != nil {
@@ -91,13 +91,13 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	}
 }
 
-// TestTurnsWithinTurns: what would wait for itself is refused, by whatever way.
+// TestTurnsWithinTurns: every kind of deadlock is refused.
 func TestTurnsWithinTurns(tt *testing.T) {
 	fakeDriver(tt)
 	t := takeTurns(tt, clustertest.Found)
 	left, right, again, across := t.group("left", 1), t.group("right", 1), t.group("again", 1), t.group("across", 1)
 	both := t.group("both", 2)
-	t.work(both) // who has the first GPU is known then
+	t.work(both) // the holder of the first GPU is known then
 	sides := t.sides(left, right, again, across)
 	left, again, right, across = sides[0], sides[1], sides[2], sides[3]
 	var over <-chan struct{}
@@ -107,7 +107,7 @@ func TestTurnsWithinTurns(tt *testing.T) {
 		t.want(again.Active(ctx, 0, t.nothing), again.ID+" cannot have its turn within that of "+left.ID+", which has the same GPUs")
 		waits = apart(func() error { return work(t.ctx, both) })
 		t.waiting(1)
-		// Neither what is a part of this turn nor what has other GPUs is behind those who wait for
+		// Parts of this turn, and groups with other GPUs, do not queue behind those that wait for
 		// the end of this turn.
 		err := errors.Join(work(ctx, left), work(ctx, right), left.Active(ctx, time.Hour, func(ctx context.Context) error { return work(ctx, right) }))
 		select {
@@ -179,7 +179,7 @@ func TestTurnsThatFail(tt *testing.T) {
 	t.work(slow)
 }
 
-// TestTurnsOfGroupsThatDie end with the group; one that starts again counts as one that has loaded.
+// TestTurnsOfGroupsThatDie end with the group; a restarted group counts as loaded.
 func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -276,7 +276,7 @@ func TestTurnsOfGroupsThatStartAgain(tt *testing.T) {
 	}
 }
 
-// TestTurnsOnGPUs whose driver is that of the tests of internal/host/gpu.
+// TestTurnsOnGPUs uses the driver of the tests of internal/host/gpu.
 func TestTurnsOnGPUs(tt *testing.T) {
 	const gib = 1 << 30
 	held := fakeDriver(tt)
@@ -311,7 +311,7 @@ func TestTurnsOnGPUs(tt *testing.T) {
 	if _, err := greedy.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, h := range failed.Held { // the driver has forgotten who is gone
+	for _, h := range failed.Held { // the driver has forgotten ended processes
 		if err := os.Remove(filepath.Join(held, h.GPU, fmt.Sprint(h.PID))); err != nil {
 			t.Error(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nccltest"
 )
 
-// reduction is what a rank of a test is told, and what it says.
+// reduction is the input of a rank of a test, and its result.
 type reduction struct {
 	ID         UniqueID
 	Rank, Size int
@@ -24,7 +24,7 @@ type reduction struct {
 	Sum        bool
 }
 
-// reduce is the life of a rank, which is a process of its own.
+// reduce is what a rank, a separate process, does.
 func (r reduction) reduce() (err error) {
 	l, err := Open("")
 	if err != nil {

@@ -41,8 +41,8 @@ func describe(path string) string {
 	return v.String() + " " + l.Path()
 }
 
-// child loads the library in a process of its own, which lives as long as the test, and returns
-// what it says and its number.
+// child loads the library in a new process, which lives as long as the test, and returns its output
+// and its pid.
 func child(t *testing.T, path string, env ...string) (said string, pid int) {
 	t.Helper()
 	// The test's own context ends before the child is released.

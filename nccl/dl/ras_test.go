@@ -215,7 +215,7 @@ func TestLateCommands(t *testing.T) {
 	}
 }
 
-// asked lets the answer speak for the service once it was asked for a report.
+// asked sends the answer once the service was asked for a report.
 func asked(t *testing.T, answer func(net.Conn)) *Client {
 	return dial(t, listen(t, func(conn net.Conn, lines *bufio.Scanner) {
 		for _, reply := range []string{"SERVER PROTOCOL 2\n", "OK\n"} {

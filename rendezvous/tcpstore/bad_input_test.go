@@ -96,7 +96,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestLate has clients that stop: one in the middle of its request, and one before it has read its
+// TestLate has clients that stop: one in the middle of a request, and one before it has read its
 // replies, which end with a value.
 func TestLate(t *testing.T) {
 	warned := make(complaints, 8)
@@ -229,7 +229,7 @@ func TestAllow(t *testing.T) {
 	exchange(t, conn, false, "PING", cat(hello, b(13, 1, 2, 3, 4)), b(1, 2, 3, 4))
 }
 
-// TestThousandsVanish while each is storing the longest value. The store gives back what they took.
+// TestThousandsVanish while each is storing the longest value. The store frees their memory.
 func TestThousandsVanish(t *testing.T) {
 	const clients = 9000 // both ends are in this process, which may have 20,000 files
 	s := serveHere(t, Options{Warn: func(error) {}})

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// stores runs a benchmark against this package's store and those of the torches that there are,
-// each in a process of its own.
+// stores runs a benchmark against this package's store and the stores of the available torches,
+// each in its own process.
 func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	found := torches(b)
 	if python := os.Getenv(uvPython); python != "" {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lone is a store with one client, whose steps the caller takes: nothing runs beside it.
+// lone is a store with one client, whose steps the caller takes: nothing else runs.
 type lone struct {
 	t      *testing.T
 	loop   *loop
@@ -67,7 +67,7 @@ func (o *lone) settle() {
 	}
 }
 
-// close ends all, and returns what the budget still counts beside what is stored.
+// close ends all clients, and returns what the budget still counts besides stored values.
 func (o *lone) close() int64 {
 	unix.Close(o.client)
 	o.settle()
@@ -130,8 +130,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzScanner finds the end of a request in what there is of it: at the same place, and for the
-// same reason, however it comes.
+// FuzzScanner finds the end of a request in any part of it: at the same place, and for the same
+// reason, however it comes.
 func FuzzScanner(f *testing.F) {
 	for _, e := range layout {
 		f.Add(e.request, uint16(1))

@@ -20,8 +20,8 @@ func b(p ...byte) []byte     { return p }
 // hello begins a connection of torch 2.2 or later; 2.5 and later then ping.
 var hello = b(0, 0xCE, 0xF7, 0x85, 0x3C)
 
-// layout is the wire format, written out: what is sent, what comes back, and the client's call that
-// should send it.
+// layout is the wire format, written out: the request, the reply, and the client's call that should
+// send it.
 var layout = []struct {
 	name           string
 	request, reply []byte
@@ -80,7 +80,8 @@ var layout = []struct {
 	}},
 }
 
-// legacyLayout is that of torch 1.13, which greets nobody. Its second connection stays silent.
+// legacyLayout is the layout of torch 1.13, whose clients send no greeting. Its second connection
+// stays silent.
 var legacyLayout = []struct {
 	name           string
 	request, reply []byte

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is many bare clients of a store. One goroutine plays them all, which costs the machine
-// little. They come from many addresses, because one address has only some 28,000 ports. They end
-// with a reset, so that none is left in TIME_WAIT.
+// crowd is many bare clients of a store. One goroutine plays all of them, at little cost. They come
+// from many addresses, because one address has only some 28,000 ports. They end with a reset, so
+// that none is left in TIME_WAIT.
 type crowd struct {
 	t     testing.TB
 	addr  netip.AddrPort
@@ -29,8 +29,8 @@ type crowd struct {
 	legacy bool
 }
 
-// enoughOfReply is the length up to which a step gets the whole reply. It needs nothing of a longer
-// one.
+// enoughOfReply is the length up to which a step gets the whole reply. It ignores the rest of a
+// longer one.
 const enoughOfReply = 17
 
 // window bounds the clients that are connecting: less than the shortest usual backlog.

@@ -13,7 +13,7 @@ import (
 
 // BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one
 // of 100,000 ranks has: each rank waits for all ids, of 128 bytes each, and then reads them. The
-// last rank that comes sets them. What the store and its machine have to do is counted by the
+// last rank to arrive sets them. What the store and its machine have to do is counted by the
 // kernel: conns, and the bytes that the store sends (egress) and gets.
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
@@ -139,7 +139,7 @@ func carried(b *testing.B, fds []int) (came, went uint64) {
 	return came, went
 }
 
-// proxyOf serves a proxy here, and returns its connection to the store too.
+// proxyOf serves a proxy here, and also returns its connection to the store.
 func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(b, err)

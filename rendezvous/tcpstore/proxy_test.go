@@ -241,7 +241,7 @@ func TestNoStoreToStandFor(t *testing.T) {
 	warned.next(t, "it does not answer")
 }
 
-// TestProxiesOfProxies fail: a proxy knows nothing that it could promise another proxy.
+// TestProxiesOfProxies fail: a proxy cannot give another proxy the store's promises.
 func TestProxiesOfProxies(t *testing.T) {
 	warned := make(complaints, 8)
 	proxy := serveHere(t, Options{Root: serveHere(t, Options{}).Addr(), Warn: func(err error) { warned <- err }})

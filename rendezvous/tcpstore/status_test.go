@@ -26,7 +26,7 @@ func eventually(t *testing.T, s *Store, wanted func(Status) bool) Status {
 
 func TestStatus(t *testing.T) {
 	s := serveHere(t, Options{})
-	old := bare(t, s) // torch 1.13 makes one that never speaks
+	old := bare(t, s) // torch 1.13 makes a connection that sends nothing
 	st := eventually(t, s, func(st Status) bool { return len(st.Clients) == 1 })
 	if got := st.Clients[0]; got.Spoke || got.PID != 0 || got.Peer != addrPort(old.LocalAddr()) {
 		t.Errorf("a silent client is shown as %+v", got)

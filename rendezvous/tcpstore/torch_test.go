@@ -33,7 +33,7 @@ const otherPython = "GOLAUNCH_TEST_PYTHON"
 const uvPython = "GOLAUNCH_BENCH_TORCH"
 
 // A torch is an installation of torch: in the machine's own root, in another root, or with an
-// interpreter of its own and with libuv. The zero torch stands for this package.
+// interpreter of its own and with libuv. The zero torch is this package.
 type torch struct{ version, root, interpreter string }
 
 func (o torch) String() string {
@@ -107,8 +107,8 @@ func (o torch) python(ctx context.Context, script string, args ...string) *exec.
 //go:embed testdata/server.py
 var serverScript string
 
-// serve starts a store, torch's or this package's, in a process of its own. It returns the store's
-// address and process group.
+// serve starts a store, torch's or this package's, in a new process. It returns the store's address
+// and process group.
 func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	t.Helper()
 	return o.serveAs(t, "store")

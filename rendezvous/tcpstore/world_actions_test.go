@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What clients of a world do, and hear.
+// The requests of a world's clients, and their replies.
 
 // act is a request, when it was made and when it was known to be done.
 type act struct {

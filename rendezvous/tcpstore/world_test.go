@@ -16,9 +16,9 @@ import (
 
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 
-// TestWorld makes clients use a store through proxies and beside them, and delays every byte
-// between the two at will. The answers must be those of one store, in some order that agrees with
-// the order of the questions and answers.
+// TestWorld: clients use a store directly and through proxies, while every byte between proxies and
+// store is delayed at random. The answers must be those of one store, in some order that agrees
+// with the order of the questions and answers.
 func TestWorld(t *testing.T) {
 	if *worldSeed > 0 {
 		makeWorld(t, *worldSeed, t.Logf)
@@ -61,7 +61,7 @@ var kinds = [][]byte{
 	{opSet, opDeleteKey, opWait, opWait},
 }
 
-// wire carries bytes between a proxy and the store when it is told to.
+// wire carries bytes between a proxy and the store, one step at a time.
 type wire struct{ ends [2]int }
 
 // player is a client, with the requests that were not answered yet.
@@ -184,7 +184,7 @@ func (w *world) close() {
 	}
 }
 
-// step is one thing that happens.
+// step does one random step.
 func (w *world) step() {
 	w.now++
 	switch n := w.rng.IntN(10); {
@@ -201,7 +201,7 @@ func (w *world) step() {
 	}
 }
 
-// leave makes a client go away, whatever it waits for, and another one come instead.
+// leave replaces a client by a new one, whatever it waits for.
 func (w *world) leave(i int) {
 	c := w.clients[i]
 	w.log("%d: client %d leaves", w.now, c.id)
@@ -281,8 +281,8 @@ func (w *world) cancel(c *player) {
 	ok(w.t, err)
 }
 
-// quiesce lets everything come to rest. A client that then waits for something that exists was
-// forgotten. The others give up.
+// quiesce carries all bytes until nothing moves. A client that then waits for something that exists
+// was forgotten. The others give up.
 func (w *world) quiesce() {
 	w.rest()
 	for _, c := range w.clients {
@@ -301,7 +301,7 @@ func (w *world) quiesce() {
 		if answerable(c.acts) || len(c.got) > 0 {
 			w.t.Errorf("client %d has had no answer to %v", c.id, c.acts)
 		}
-		for _, a := range c.acts { // those that have no reply
+		for _, a := range c.acts { // requests without a reply
 			a.known = w.now
 		}
 		c.acts = nil

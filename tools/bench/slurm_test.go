@@ -11,8 +11,8 @@ import (
 )
 
 // BenchmarkSlurmStep is the time of a whole command that runs two ranks of true on each of four
-// nodes of Slurm: golaunch's and srun's, in turn, each with an allocation of its own and within one
-// that stands. The metrics are medians.
+// nodes of Slurm: golaunch and srun take turns, each with a new allocation and within an existing
+// one. The metrics are medians.
 func BenchmarkSlurmStep(b *testing.B) {
 	b.Chdir("../..")
 	golaunch, _ := built(b, b.TempDir())

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// machine is a Debian with systemd as its first process, in namespaces of its own, that keeps
-// nothing.
+// machine is a Debian with systemd as its first process, in its own namespaces. It keeps nothing.
 type machine struct {
 	t      *testing.T
 	init   string
@@ -117,10 +116,10 @@ func (m *machine) gone() {
 	})
 }
 
-// patience bounds the wait for what comes by itself.
+// patience bounds the wait for states without an event.
 const patience = 2 * time.Minute
 
-// until waits for what comes by itself, and tells no event here.
+// until polls for a state without an event.
 func (m *machine) until(what string, is func() bool) {
 	m.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
@@ -191,7 +190,7 @@ func (m *machine) as(command string) string {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// ranks counts those of the job.
+// ranks counts the job's ranks.
 func (m *machine) ranks() int {
 	out, _ := m.try(`grep -lz '^sleep$' /proc/[0-9]*/cmdline`)
 	return strings.Count(out, "\n")

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// limit is what nothing here takes, unless it hangs.
+// limit is longer than anything here takes, unless it hangs.
 const limit = 5 * time.Minute
 
 // do runs a command and returns what it prints.
@@ -178,8 +178,7 @@ func text(t *testing.T, f *zip.File) string {
 	return string(b)
 }
 
-// TestImage: the image is whole, and all that its container can do, with nothing but golaunch in
-// it, is to give that away.
+// TestImage: the image is complete. It has only golaunch, and its container can only copy it.
 func TestImage(t *testing.T) {
 	dir := unpacked(t, one(t, "*_oci.tar"))
 	index, err := layout.ImageIndexFromPath(dir)
@@ -254,7 +253,7 @@ func dynamic(t *testing.T, name string) bool {
 	return f.Section(".interp") != nil
 }
 
-// TestArchives have what they should have.
+// TestArchives checks the contents of the archives.
 func TestArchives(t *testing.T) {
 	for _, pattern := range []string{"*_linux_amd64.tar.gz", "*_linux_arm64.tar.gz", "*_linux_amd64_static.tar.gz", "*_linux_amd64_cgo.tar.gz"} {
 		list := do(t, "tar", "tzf", one(t, pattern))

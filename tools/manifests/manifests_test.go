@@ -114,8 +114,8 @@ func decode[T any](t *testing.T, text string) (object T) {
 	return object
 }
 
-// carried wants a runtime whose pods get golaunch from its image. What a TrainJob then gives them
-// is in cmd/golaunch.
+// carried checks that the pods of a runtime get golaunch from its image. What a TrainJob then gives
+// them is in cmd/golaunch.
 func carried(t *testing.T, r trainer.ClusterTrainingRuntime) {
 	t.Helper()
 	job := r.Spec.Template.Spec.ReplicatedJobs[0]
@@ -130,7 +130,7 @@ func carried(t *testing.T, r trainer.ClusterTrainingRuntime) {
 	}
 }
 
-// headless wants a service that gives the pods of a job their names before they are ready.
+// headless checks for a service that publishes the names of a job's pods before they are ready.
 func headless(t *testing.T, s core.Service, job string) {
 	t.Helper()
 	if s.Spec.ClusterIP != core.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || s.Spec.Selector[batch.JobNameLabel] != job {
@@ -229,7 +229,7 @@ func variables(t *testing.T, c core.Container) (env []string) {
 	return env
 }
 
-// told wants the README to say how something is made.
+// told checks that the README says how something is made.
 func told(t *testing.T, command string) {
 	t.Helper()
 	readme, err := os.ReadFile(examples + "README.md")

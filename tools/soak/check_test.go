@@ -103,11 +103,11 @@ func (s *soak) check(id, dir string, code, ranks int, out []byte) {
 // A job of one rank has no prefixes.
 var line = regexp.MustCompile(`^(?:\[r(\d+) n\d+\] )?line \d+ (\d+) \d+ end$`)
 
-// why is what is said of an end that is no success.
+// why is the message about an end without success.
 var why = regexp.MustCompile("job (failed|cancelled|timed out)|the coordinator at")
 
 // lines holds that lines are whole, that each comes once, and under the name of the rank that wrote
-// it. What a full disk has not taken is told instead.
+// it. Lines that a full disk lost are reported instead.
 func (s *soak) lines(id string, out []byte) {
 	if s.full && bytes.Contains(out, []byte("bytes are missing here")) {
 		return
@@ -125,8 +125,8 @@ func (s *soak) lines(id string, out []byte) {
 	}
 }
 
-// dead holds that nothing of a job lives: at once when it has succeeded, and within the time that a
-// lease and killing take when its end may be that nobody knows.
+// dead holds that nothing of a job lives: at once after success, and otherwise within a lease and
+// the kill time, because its end may be unknown.
 func (s *soak) dead(id string, code int) {
 	if code != 0 {
 		s.wait("SOAK_JOB=" + s.dir + id)

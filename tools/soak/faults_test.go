@@ -36,8 +36,7 @@ func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	}
 }
 
-// harm does one thing to a job, of which the first of the services leads, at the beginning at
-// least.
+// harm injects one fault into a job; the first of its services leads, at least in the beginning.
 func (s *soak) harm(job string, all []*service) {
 	first, v, d := all[0], all[1+s.rng.IntN(len(all)-1)], s.upTo(2*lease)
 	any := s.rng.IntN(1 << 16)

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// peers runs a job of two nodes and two spares, each of which runs the same command, is started
-// again when it ends, as pods are, and may come to lead. The first that ends for good says how; it
-// returns that exit code.
+// peers runs a job of two nodes and two spares. Each runs the same command, is restarted when it
+// ends, like a pod, and may lead. The first that ends for good says how; it returns that exit code.
 func (s *soak) peers(id string) int {
 	dir := filepath.Join(s.dir, id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -51,8 +50,7 @@ func (s *soak) peers(id string) int {
 	return code
 }
 
-// peer is the golaunch of a job on the node of an agent. over hears the exit code with which it
-// ends for good.
+// peer is the golaunch of a job on the node of an agent. over gets the exit code of its final end.
 func (s *soak) peer(id string, a *service, perNode int, over chan<- int) *service {
 	name := id + "." + a.name
 	return &service{
@@ -66,7 +64,7 @@ func (s *soak) peer(id string, a *service, perNode int, over chan<- int) *servic
 		},
 		ends: func(state *os.ProcessState) bool {
 			code := state.ExitCode()
-			if slices.Contains([]int{125, 143, -1}, code) { // it has lost the others, was told to leave, or was killed
+			if slices.Contains([]int{125, 143, -1}, code) { // it lost the others, had to leave, or was killed
 				return false
 			}
 			over <- code
@@ -75,8 +73,8 @@ func (s *soak) peer(id string, a *service, perNode int, over chan<- int) *servic
 	}
 }
 
-// disband waits for all to hear how the job has ended. One that was away, or has begun anew, hears
-// of nothing: it is told to end.
+// disband waits until all know how the job ended. One that was away, or has started again, never
+// learns it: it is told to end.
 func (s *soak) disband(all []*service, gone []chan struct{}) {
 	told := time.After(5 * lease)
 	for i, v := range all {

@@ -1,8 +1,8 @@
 //go:build soak
 
-// Package soak injects random faults into a real cluster of network namespaces, and into jobs of
-// the same command on each of its nodes, in turn, for as long as it is told. It is a test, as root,
-// on Linux, with iproute2 and util-linux:
+// Package soak injects random faults into a real cluster of network namespaces, and into jobs
+// started by the same command on each of its nodes, in turn, for a given time. It is a test, as
+// root, on Linux, with iproute2 and util-linux:
 //
 //	make soak SECONDS=3600
 package soak
@@ -93,7 +93,7 @@ func (s *soak) write(name, text string) {
 	}
 }
 
-// start keeps a coordinator and agents up until the end of the test. Every other agent leaves its
+// start keeps a coordinator and agents up until the end of the test. Every second agent leaves its
 // ranks to the next one when it is killed.
 func (s *soak) start(nodes []nettest.Node) {
 	for i := range nodes[1:] {
@@ -165,7 +165,7 @@ type service struct {
 	disk string
 	// errors and output are the files that all of them write to.
 	errors, output *os.File
-	// ends says that one which has ended is the last; nil for a service that goes on.
+	// ends reports whether a service that has ended is the last; nil for a service that runs.
 	ends func(*os.ProcessState) bool
 	// busy says that something is done to it.
 	busy sync.Mutex

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// newRoster is a roster that keeps what it prints.
+// newRoster returns a roster that keeps its output.
 func newRoster(wanted int) (r *roster, printed func() []string) {
 	var lines []string
 	r = Nodes{Wanted: wanted}.roster(func(err error) { lines = append(lines, err.Error()) })

@@ -101,7 +101,8 @@ func TestLSF(t *testing.T) {
 	})
 }
 
-// jsrunTask has the variables of Lightning's LSFEnvironment; jsrun sets those of Open MPI as well.
+// jsrunTask has the variables of Lightning's LSFEnvironment; jsrun sets Open MPI's variables as
+// well.
 var jsrunTask = given{
 	host: "h36n05", env: `LSB_JOBID=1234
 	LSB_DJOB_HOSTFILE=/tmp/hosts

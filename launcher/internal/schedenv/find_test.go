@@ -51,7 +51,7 @@ type found struct {
 	want schedenv.Place
 }
 
-// finds compares all but the sources, of which there must be some.
+// finds compares all fields except the sources, which must not be empty.
 func finds(t *testing.T, table map[string]found) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -68,8 +68,8 @@ func finds(t *testing.T, table map[string]found) {
 	}
 }
 
-// refuses wants an error of one line with these words, for each of which there is a process: it has
-// no place, or none that a job of several nodes could use.
+// refuses checks for an error of one line with these words: it has no place, or none that a job of
+// several nodes could use.
 func refuses(t *testing.T, table map[string]given) {
 	t.Helper()
 	for words, g := range table {

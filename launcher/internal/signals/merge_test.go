@@ -51,7 +51,7 @@ func TestOneEvent(t *testing.T) {
 	}
 }
 
-// TestJustStopped tells a stop of this moment from an earlier one.
+// TestJustStopped distinguishes a stop of this moment from an earlier one.
 func TestJustStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals, done := make(chan os.Signal, 1), make(chan struct{})

@@ -79,7 +79,7 @@ func aws(m *machine) func(context.Context) (Notice, error)   { return m.aws }
 func gcp(m *machine) func(context.Context) (Notice, error)   { return m.gcp }
 func azure(m *machine) func(context.Context) (Notice, error) { return m.azure }
 
-// TestWatch says each trouble once, and goes on until there is a notice.
+// TestWatch: each problem is reported once, and the watch continues until there is a notice.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string

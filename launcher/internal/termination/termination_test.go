@@ -96,7 +96,7 @@ func failedExit(code int) (e report.Exit) {
 	return e
 }
 
-// TestTerminationLineIsBounded also for a cause of which every byte must be escaped.
+// TestTerminationLineIsBounded even if every byte of the cause must be escaped.
 func TestTerminationLineIsBounded(t *testing.T) {
 	for _, c := range []string{"\x00", "\xff", "\u0085", "\U000e0001", "é"} {
 		err := errors.New(strings.Repeat(c, 5000))

@@ -10,7 +10,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// stepCall is one of another voter.
+// stepCall is a call of another voter.
 type stepCall struct{ pb.Quorum_StepServer }
 
 func TestChunks(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// TestVoterQueue come in their order, but for those that have left; one that is back has its new
+// TestVoterQueue come in their order, but for those that have left; a returning node has its new
 // identity.
 func TestVoterQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// disk keeps or refuses what it is given, when the test says so.
+// disk keeps or refuses writes when the test says so.
 type disk struct {
 	shared   bool
 	snapshot []byte

@@ -95,7 +95,7 @@ func TestAClosedEnd(t *testing.T) {
 	}
 }
 
-// script is a connection on which something is said, and which then ends.
+// script is a connection with some bytes, which then ends.
 type script struct {
 	net.Conn
 	said []byte
@@ -111,7 +111,7 @@ func (s *script) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestCommitments has those of a wrong length be kept by nothing, and zeros be no proof.
+// TestCommitments: no bytes match a commitment of a wrong length, and zeros are no proof.
 func TestCommitments(t *testing.T) {
 	zero := sha256.Sum256(make([]byte, wire.ProofSize))
 	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {

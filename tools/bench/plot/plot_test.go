@@ -36,7 +36,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestPlots holds that each plot is XML, small, and has text for those who do not see it.
+// TestPlots checks that each plot is small, valid XML, and has a text for readers who cannot see
+// it.
 func TestPlots(t *testing.T) {
 	files, err := render("../../..")
 	if err != nil {
@@ -97,7 +98,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestMissing holds that what was not measured is said, and is no reason to fail.
+// TestMissing: the page names what was not measured, and that is no failure.
 func TestMissing(t *testing.T) {
 	rec := &record.Record{FormatVersion: record.Version, Skipped: []record.Skipped{{Peer: record.Ray, Reason: "it is not | installed"}}}
 	s := rec.Add("launch-1", record.Golaunch, "golaunch")
