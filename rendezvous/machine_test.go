@@ -91,7 +91,7 @@ func (m *machine) rest(d time.Duration) {
 	}
 }
 
-// harm does something to the machine; the returned channel is closed at its end.
+// harm does something to the machine. The caller calls mended at its end.
 func (m *machine) harm(f func()) (mended func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
