@@ -79,11 +79,11 @@ func TestUnknownOrdersAreToldOf(t *testing.T) {
 	w.Warn = func(err error) { told = err }
 	w.order(job.Wait{})
 	if told == nil {
-		t.Error("nobody heard of an order that makes no sense")
+		t.Error("no warning about an invalid order")
 	}
 	told = nil
 	w.execute(wire.Order{Job: "nobody's", Do: job.Prepare{}})
-	if told == nil || !strings.Contains(told.Error(), "job nobody's") {
+	if told == nil || !strings.Contains(told.Error(), "job unknown's") {
 		t.Errorf("told %v of an order for a job that is not here", told)
 	}
 }

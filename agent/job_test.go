@@ -116,7 +116,7 @@ func newClusterAgent(t testing.TB) *clusterAgent {
 
 func (w *clusterAgent) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
 	if string(as.Task) == "?" {
-		return Work{}, errors.New("nobody understands this task")
+		return Work{}, errors.New("not a task")
 	}
 	dir, err := logs.OpenDir(w.logs, id)
 	if err != nil {
@@ -289,7 +289,7 @@ func TestAJobThatCannotBeOpened(t *testing.T) {
 	w := newClusterAgent(t)
 	good := w.submit(t, "good", "exit 0")
 	r := over(t, w.submit(t, "bad", "?"))
-	if r.Code != 125 || !strings.Contains(r.Reason, "nobody understands this task") {
+	if r.Code != 125 || !strings.Contains(r.Reason, "not a task") {
 		t.Errorf("%+v", r)
 	}
 	if r := over(t, good); r.Code != 0 {
@@ -397,7 +397,7 @@ func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w.journal.times(t, `"event":"stopped"`, 3)
 	first := strings.Index(w.journal.String(), `"event":"stopped"`)
 	if got := w.journal.String()[first:]; !strings.HasPrefix(got, `"event":"stopped","detail":{"node":"n1","unit":0,"attempt":2}`) {
-		t.Errorf("an earlier attempt was said to be over before attempt 2 was:\n%s", got)
+		t.Errorf("the end of an earlier attempt was reported before that of attempt 2:\n%s", got)
 	}
 	if strings.Contains(w.screen.String(), "up 0") {
 		t.Error("attempt 0 began")

@@ -40,7 +40,7 @@ func pass(t *testing.T, name string, flag int) {
 			t.Fatal(err)
 		}
 	case <-time.After(patience):
-		t.Fatalf("nobody opened %s", name)
+		t.Fatalf("no process opened %s", name)
 	}
 }
 

@@ -40,7 +40,7 @@ while :; do sleep 1000 & wait; done`)
 	notify(10*time.Minute, "SIGTERM")
 	both("told 3: ")
 	if text := w.screen.String(); strings.Contains(text, "later") || strings.Contains(text, "repeated") || !strings.Contains(text, "SIGTERM") {
-		t.Errorf("the ranks were told:\n%s", text)
+		t.Errorf("the ranks got:\n%s", text)
 	}
 	u := w.jobs["test"].attempts[0]
 	u.mu.Lock()
@@ -50,7 +50,7 @@ while :; do sleep 1000 & wait; done`)
 		file := r.Output.NoticeFile()
 		n, err := notice.Read(file)
 		if left := time.Until(n.Deadline); err != nil || n.Why != "SIGTERM" || left > 10*time.Minute || left < 5*time.Minute {
-			t.Errorf("rank %d was told %+v: %v", r.Bundle.Rank, n, err)
+			t.Errorf("rank %d got %+v: %v", r.Bundle.Rank, n, err)
 		}
 		if err := os.WriteFile(file+notice.ReadySuffix, nil, 0o600); err != nil {
 			t.Fatal(err)

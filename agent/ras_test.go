@@ -35,7 +35,7 @@ func TestTheUsersRASWins(t *testing.T) {
 		t.Error(s)
 	}
 	if got := ncclprobe.AddressIn(task.Env.Environ(rankenv.Facts{RASAddr: "127.1.1.1:28028"})); got != "localhost:7" {
-		t.Errorf("the coordinator is told %s", got)
+		t.Errorf("the coordinator gets %s", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func watching(t *testing.T, script string) (w *world, look func()) {
 		select {
 		case looks <- time.Now():
 		case <-time.After(patience):
-			t.Fatal("nobody looks")
+			t.Fatal("no look at the ranks")
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestHeartbeats(t *testing.T) {
 		look()
 	}
 	if text := w.journal.String(); strings.Contains(text, `"beat":true,"step":8,`) {
-		t.Errorf("a rank without its file is said to stand still:\n%s", text)
+		t.Errorf("a rank without its file is reported to stand still:\n%s", text)
 	}
 	w.order(job.Stop{Attempt: 0, Kill: true})
 	w.quiet()
@@ -201,6 +201,6 @@ func TestLaggardsOfACommunicator(t *testing.T) {
 		t.Error("all have started one more, and it does not move")
 	}
 	if moved, behind := r.Ask(t.Context(), addrs[:1]); moved || behind != nil {
-		t.Errorf("nobody answers: %v, %v", moved, behind)
+		t.Errorf("without a RAS service: %v, %v", moved, behind)
 	}
 }

@@ -18,7 +18,7 @@ trap 'echo $((9 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE; exit' TERM; echo up $RANK; w
 		select {
 		case beats <- time.Now():
 		case <-time.After(patience):
-			t.Fatal("nobody listens")
+			t.Fatal("no report was received")
 		}
 	}
 	w.journal.await(t, `"step":7,"ago_seconds":`)

@@ -181,7 +181,7 @@ func TestAFailureIsToldOnce(t *testing.T) {
 		}
 	}
 	if len(told) != 2 {
-		t.Fatalf("%d failures were told, want one for each attempt: %+v", len(told), told)
+		t.Fatalf("got %d failures, want one for each attempt: %+v", len(told), told)
 	}
 	for attempt, f := range told {
 		words := fmt.Sprintf("last words of %d", f.Rank)

@@ -104,7 +104,7 @@ func TestDefaultLogs(t *testing.T) {
 			t.Errorf("%+v: the logs are kept: %v, want %v", job.Command, gone == nil, c.kept)
 		}
 		if told := fmt.Sprint(words, err); strings.Contains(told, path) != c.kept {
-			t.Errorf("%+v: where the logs are is told: %v, want %v:\n%s", job.Command, !c.kept, c.kept, told)
+			t.Errorf("%+v: the message names the logs: %v, want %v:\n%s", job.Command, !c.kept, c.kept, told)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestTrainJob(t *testing.T) {
 		select {
 		case status := <-heard:
 			if status["progressPercentage"] != 25.0 || status["lastUpdatedTime"] == "" || status["estimatedRemainingSeconds"] != nil {
-				t.Errorf("heard %v", status)
+				t.Errorf("got %v", status)
 			}
 		case <-ctx.Done():
 		}
@@ -77,7 +77,7 @@ func TestTrainJobEnds(t *testing.T) {
 		t.Error(err)
 	}
 	if status := <-heard; status["progressPercentage"] != 100.0 || status["estimatedRemainingSeconds"] != 0.0 {
-		t.Errorf("heard %v", status)
+		t.Errorf("got %v", status)
 	}
 	job, _, _ = marked(t, 2, `exit 3`)
 	if r, err := launcher.Run(t.Context(), job); err != nil || r.Code != 3 {
@@ -85,7 +85,7 @@ func TestTrainJobEnds(t *testing.T) {
 	}
 	select {
 	case status := <-heard:
-		t.Errorf("of a job that has failed is heard %v", status)
+		t.Errorf("for a failed job, got %v", status)
 	default:
 	}
 }

@@ -54,7 +54,7 @@ func FuzzVersions(f *testing.F) {
 		}
 		own := nccl.Facts{Fabric: nccl.EFA, Versions: v}.Own()
 		if again, ok := nccl.ParseAgreement(own.String()); !ok || again != own {
-			t.Errorf("%+v is told as %q, which is %+v", own, own, again)
+			t.Errorf("%+v is written as %q, which is read as %+v", own, own, again)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestInfeasible(t *testing.T) {
 			[]Node{slotted(free, "9"), slotted(held, "7")},
 			"cannot place the job: found 1 of 2 nodes with all GPUs free; n1: has 8 GPUs, 9 wanted; ask for less, or add nodes", 0, false,
 		},
-		{"nobody is there", eight, nil, "cannot place the job yet: 0 of 2 nodes are there", 2, true},
+		{"no nodes", eight, nil, "cannot place the job yet: 0 of 2 nodes are there", 2, true},
 		{
 			"a node is missing", with(eight, func(r *Request) { r.MinNodes, r.MaxNodes = 3, 4 }),
 			[]Node{free, held},

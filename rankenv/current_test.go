@@ -97,7 +97,7 @@ func TestBeat(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	if err := (rankenv.Info{}).Beat(1, 2); err != nil {
-		t.Errorf("where nobody listens: %v", err)
+		t.Errorf("without a listener: %v", err)
 	}
 	info.HeartbeatFile = filepath.Join(t.TempDir(), "none", "beat")
 	if err := info.Beat(1, 2); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "rank 11") {

@@ -259,7 +259,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 					}
 					time.Sleep(lease)
 					if longest := h.silence(); longest > 2*lease/3 {
-						t.Errorf("an agent has heard nothing for %v after %s was lost", longest, addr)
+						t.Errorf("an agent had no answer for %v after %s was lost", longest, addr)
 					}
 					if err := h.client().Signal(t.Context(), id, 10); err != nil {
 						t.Error(err)

@@ -51,7 +51,7 @@ func TestJobsShareACluster(t *testing.T) {
 			t.Errorf("%s run when a is over\n%s", got, c.all())
 		}
 		if _, heard := n1.finished["a"]; !heard {
-			t.Error("n1 has not heard of the end of a")
+			t.Error("n1 does not know the end of a")
 		}
 		n2.exitJob("b", 0, 3)
 		time.Sleep(2 * time.Second)

@@ -37,10 +37,10 @@ func TestTheEarliestDeparture(t *testing.T) {
 			return list
 		}
 		if got := within(b); !slices.Equal(got, []time.Duration{time.Hour, 30 * time.Second}) {
-			t.Errorf("n2 was told that it has %v", got)
+			t.Errorf("n2 got a notice of %v", got)
 		}
 		if got := within(a); !slices.Equal(got, []time.Duration{time.Hour, 30 * time.Second, time.Hour - 70*time.Second, 20 * time.Second}) {
-			t.Errorf("n1, whose connection broke, was told that it has %v", got)
+			t.Errorf("n1, whose connection broke, got a notice of %v", got)
 		}
 		if r := <-w.result; r.Code != 0 || r.Restarts != 0 || r.Attempts != 2 {
 			t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
@@ -65,7 +65,7 @@ func TestAStopOfAllNodes(t *testing.T) {
 		for _, a := range agents {
 			<-a.done
 			if len(a.stops) != 1 || a.stops[0].Kill || a.stops[0].Signal != int(syscall.SIGINT) {
-				t.Errorf("%s was told %+v", a.Node.Name, a.stops)
+				t.Errorf("%s got %+v", a.Node.Name, a.stops)
 			}
 		}
 		if r := <-w.result; r.Code != 130 || r.Reason != "job cancelled: got SIGINT" {

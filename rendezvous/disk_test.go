@@ -52,7 +52,7 @@ func TestASlowDisk(t *testing.T) {
 			t.Errorf("%s run while the disk takes nothing, want b0", got)
 		}
 		if s := a.all(); !strings.HasSuffix(s, "attempt 0 runs") {
-			t.Errorf("before it was kept, a client heard %q", s)
+			t.Errorf("before it was on disk, a client got %q", s)
 		}
 		time.Sleep(5 * time.Second)
 		if got := n1.runs() + ", " + n2.runs(); got != "a1, b0" {
@@ -99,7 +99,7 @@ func TestADiskThatHangs(t *testing.T) {
 			t.Errorf("b: %+v", r)
 		}
 		if r := h.user().watch("a").over(t); r.Code != 0 || r.Restarts != 1 {
-			t.Errorf("a, of which the disk heard nothing for long: %+v", r)
+			t.Errorf("a, which was not written for long: %+v", r)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestNobodyReads(t *testing.T) {
 		})
 		time.Sleep(time.Hour)
 		if got := n1.runs(); got != "a0" {
-			t.Errorf("%q run after an hour in which nobody read", got)
+			t.Errorf("%q run after an hour without a reader", got)
 		}
 		close(wake)
 		synctest.Wait()

@@ -54,7 +54,7 @@ func (h *hearing) has(t *testing.T, over bool, want ...string) {
 	defer h.mu.Unlock()
 	got := slices.Sorted(slices.Values(h.said))
 	if !slices.Equal(got, want) || h.over != over {
-		t.Errorf("heard %q, over %v, %v; want %q, over %v", got, h.over, h.err, want, over)
+		t.Errorf("got %q, over %v, %v; want %q, over %v", got, h.over, h.err, want, over)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestInquiryThatGoesOn(t *testing.T) {
 		synctest.Wait()
 		heard.mu.Lock()
 		if heard.over || !slices.Contains(heard.said, "n1 back") {
-			t.Errorf("heard %q, over %v, of a node that was away", heard.said, heard.over)
+			t.Errorf("got %q, over %v, from a node that was away", heard.said, heard.over)
 		}
 		heard.mu.Unlock()
 		heard.end()

@@ -62,7 +62,7 @@ func TestLease(t *testing.T) {
 // TestAPausedAgent finds its lease over when it continues. It keeps the lease if the coordinator,
 // which may have been paused too, has not replaced its ranks.
 func TestAPausedAgent(t *testing.T) {
-	for name, isCut := range map[string]bool{"the coordinator answers": false, "nobody answers": true} {
+	for name, isCut := range map[string]bool{"the coordinator answers": false, "without an answer": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 1)

@@ -85,7 +85,7 @@ func (s *sim) breakOff(m *machine, p *proc, half bool) {
 // delay delays everything to a machine, and later cuts it off.
 func (s *sim) delay(m *machine, p *proc) {
 	late, until := s.upTo(simLease/4), s.upTo(simLease)
-	s.tell("%s hears all %v late, and is cut up after %v", m.node.Name, late, until)
+	s.tell("%s gets everything %v late, and is cut off after %v", m.node.Name, late, until)
 	over := false
 	s.trouble(m, p, until+2*simLease, until+simLease+simKillTime, func() {
 		p.cable.late.Store(int64(late))

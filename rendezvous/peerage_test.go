@@ -261,7 +261,7 @@ func (p *peerage) leader() *process {
 		}
 		time.Sleep(lease / 100)
 	}
-	p.t.Fatal("nobody coordinates")
+	p.t.Fatal("there is no coordinator")
 	return nil
 }
 

@@ -173,7 +173,7 @@ func TestProofBelowTLS(t *testing.T) {
 			case text := <-notes:
 				want(t, text, "node n1 was lost: its agent has died")
 			case <-time.After(time.Minute):
-				t.Error("the proof is not heard")
+				t.Error("the proof does not arrive")
 			}
 			s.Close("")
 		})

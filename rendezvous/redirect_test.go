@@ -93,7 +93,7 @@ func TestWhoIsHeld(t *testing.T) {
 			_, err := follower.Candidate.await(t.Context(), follower.election.Agent(c.hello))
 			e := wire.Elsewhere(status.Convert(err))
 			if e == nil || e.Leader != leads || e.Wait > 2*election.Pace || time.Since(start) != c.held {
-				t.Errorf("who %s hears %+v after %v", c.name, err, time.Since(start))
+				t.Errorf("a caller that %s gets %+v after %v", c.name, err, time.Since(start))
 			}
 		}
 		h.part(hostOf(leads))
@@ -153,7 +153,7 @@ func TestACrowd(t *testing.T) {
 			time.Sleep(lease)
 			start := time.Now()
 			if err := p.election.HoldHandshake(t.Context(), &crowd); !errors.Is(err, election.ErrElsewhere) || time.Since(start) != lease/election.MaxHoldsPerLease {
-				t.Errorf("a crowd at %s, when nobody leads: %v after %v", addr, err, time.Since(start))
+				t.Errorf("a crowd at %s, without a leader: %v after %v", addr, err, time.Since(start))
 			}
 		}
 	})

@@ -121,7 +121,7 @@ func TestForgottenJob(t *testing.T) {
 			t.Errorf("%q run", got)
 		}
 		if r := n1.finished["a"]; r.Code != 125 || r.Reason != "the coordinator does not know this job" {
-			t.Errorf("n1 heard %+v", r)
+			t.Errorf("n1 got %+v", r)
 		}
 		n1.exitJob("b", 0, 0)
 		if r := b.over(t); r.Code != 0 {

@@ -171,7 +171,7 @@ func TestAShortCut(t *testing.T) {
 		p.part()
 		time.Sleep(2 * lease)
 		if l := p.leader(); l == q[0] {
-			t.Error("nobody took over")
+			t.Error("no node took over")
 		}
 		for _, a := range q {
 			a.exitAll(0, 0)

@@ -77,7 +77,7 @@ func (tr *trio) send(from int, m quorum.Message) {
 		log, cut := tr.logs[to], tr.cut == from || tr.cut == to
 		tr.mu.Unlock()
 		if log == nil || cut {
-			m.Done(errors.New("nobody is there"))
+			m.Done(errors.New("no voter runs"))
 			return
 		}
 		log.Step(tr.voters[from], b)

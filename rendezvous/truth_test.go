@@ -251,7 +251,7 @@ func (w *truth) once(id string, events []job.Event, takeovers int) {
 	}
 	for exit, r := range w.reports {
 		if n := heard[exit]; exit.job == id && (n > r.said*(1+takeovers) || n == 0 && r.p.reliable()) {
-			w.violated("the end of %+v was said %d times and heard %d times", exit, r.said, n)
+			w.violated("the end of %+v was sent %d times and received %d times", exit, r.said, n)
 		}
 	}
 }

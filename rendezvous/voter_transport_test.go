@@ -217,7 +217,7 @@ func (c *chamber) succeeded(want quorum.Past) {
 	case term := <-c.candidates[2].Terms():
 		got = term.term.Past
 	case <-time.After(lease):
-		c.t.Fatal("nobody leads")
+		c.t.Fatal("there is no leader")
 	}
 	if !bytes.Equal(got.Snapshot, want.Snapshot) || !slices.EqualFunc(got.Entries, want.Entries, bytes.Equal) {
 		c.t.Errorf("the next one has a snapshot of %d bytes and %d entries", len(got.Snapshot), len(got.Entries))
@@ -290,7 +290,7 @@ func TestQueuesEnd(t *testing.T) {
 		synctest.Wait()
 		for id := range first.election.Backlog() {
 			if !slices.ContainsFunc(first.election.Others(), func(v quorum.Voter) bool { return v.ID == id }) {
-				t.Errorf("there is a queue for voter %d, which is none", id)
+				t.Errorf("there is a queue for %d, which is not a voter", id)
 			}
 		}
 	})

@@ -38,7 +38,7 @@ func (p *process) rank(n int) pidfd {
 	text, _ := p.out.read()
 	is := regexp.MustCompile(fmt.Sprintf(`rank %d is (\d+)\n`, n)).FindStringSubmatch(text)
 	if is == nil {
-		p.t.Fatalf("rank %d has not said who it is:\n%s", n, text)
+		p.t.Fatalf("rank %d has not printed its pid:\n%s", n, text)
 	}
 	pid, err := strconv.Atoi(is[1])
 	if err != nil {

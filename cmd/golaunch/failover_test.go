@@ -62,7 +62,7 @@ func (p parliament) goesOn(t *testing.T) {
 		led += strings.Count(text, "leads the job from now on")
 	}
 	if led == 0 {
-		t.Error("nobody took over")
+		t.Error("no node took over")
 	}
 	gone(t, p.marker)
 }
@@ -161,7 +161,7 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	for i, p := range all {
 		p.ends(7)
 		if text, _ := p.out.read(); i == 0 && !strings.Contains(text, fmt.Sprintf(": node n%d leads this job already, at ", leader)) {
-			t.Errorf("n0 does not say whom it joins:\n%s", text)
+			t.Errorf("n0 does not say which leader it joins:\n%s", text)
 		}
 	}
 	if dirs, err := os.ReadDir(logs); err != nil || len(dirs) != 1 {

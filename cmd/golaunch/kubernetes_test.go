@@ -43,7 +43,7 @@ func TestIndexedJob(t *testing.T) {
 		rank := 2*[]int{1, 0, 2}[i] + 1
 		p.ends(0, fmt.Sprintf("rank %d of 6 local 1 on train-%d at 10.76.0.9 gpus as train-default", rank, i))
 		if text, _ := p.out.read(); strings.Count(text, "no such host") > 1 {
-			t.Error("the reason for waiting is said more than once")
+			t.Error("the reason for waiting is printed more than once")
 		}
 		ps.all[i].message(fmt.Sprintf(`golaunch: succeeded code=0 node=train-%d restarts=0/3 cause="job succeeded: 6 ranks exited 0"`, i))
 	}

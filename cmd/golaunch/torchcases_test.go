@@ -412,7 +412,7 @@ func TestTorchCasesAreTold(t *testing.T) {
 		for _, test := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1) {
 			name := file + " " + test[1]
 			if told[name] {
-				t.Errorf("%s is told of twice", name)
+				t.Errorf("%s is described twice", name)
 			}
 			told[name] = true
 			if kind := cmp.Or(seen[name], "not here"); kind != row[3] {

@@ -32,7 +32,7 @@ func TestVariables(t *testing.T) {
 		v.Flags().VisitAll(func(flag *pflag.Flag) {
 			for _, name := range cli.Variables(v.Name(), flag.Name) {
 				if told[name] {
-					t.Errorf("%s is told to ranks, and read for --%s of %s", name, flag.Name, v.Name())
+					t.Errorf("%s is set for ranks, and read for --%s of %s", name, flag.Name, v.Name())
 				}
 				if slices.Contains([]string{"all", "kill", "drain", "within"}, flag.Name) && (v.Name() == "stop" || v.Name() == "agent" || v.Name() == "swap") {
 					t.Errorf("%s %s --%s has a variable, %s", v.Name(), flag.Name, flag.Name, name)

@@ -293,7 +293,7 @@ func TestTurnsOnGPUs(tt *testing.T) {
 	err := a.Active(t.ctx, time.Second, t.nothing)
 	failed, ok := errors.AsType[*group.GPUMemoryError](err)
 	if !ok || len(failed.Held) != 2 {
-		t.Fatalf("%v, want who holds what", err)
+		t.Fatalf("%v, want the holders and amounts", err)
 	}
 	for _, h := range failed.Held {
 		if h.Node != "n0" || h.Bytes != 30*gib || h.Job != "greedy" || h.PID == 0 || !strings.HasPrefix(h.GPU, "GPU-") {

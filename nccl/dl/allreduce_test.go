@@ -100,7 +100,7 @@ func reduceAll(t *testing.T, dir string, size int, env ...string) []reduction {
 			t.Fatalf("rank %d: %v", rank, err)
 		}
 		if err := json.Unmarshal([]byte(outputs[rank].String()), &all[rank]); err != nil {
-			t.Fatalf("rank %d said %q: %v", rank, &outputs[rank], err)
+			t.Fatalf("rank %d printed %q: %v", rank, &outputs[rank], err)
 		}
 	}
 	return all

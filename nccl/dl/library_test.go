@@ -70,7 +70,7 @@ func child(t *testing.T, path string, env ...string) (said string, pid int) {
 		}
 	})
 	if err != nil {
-		t.Fatalf("the child said %q: %v", line, err)
+		t.Fatalf("the child printed %q: %v", line, err)
 	}
 	return strings.TrimSuffix(line, "\n"), cmd.Process.Pid
 }

@@ -110,7 +110,7 @@ func TestText(t *testing.T) {
 		}
 		for _, want := range append([]string{"CLIENT PROTOCOL 2"}, c.heard...) {
 			if heard := <-s.heard; heard != want {
-				t.Errorf("heard %q, not %q", heard, want)
+				t.Errorf("got %q, want %q", heard, want)
 			}
 		}
 	}

@@ -299,7 +299,7 @@ func TestSilentClients(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := first.Get(t.Context(), "key"); err != nil {
-		t.Errorf("who came first: %v", err)
+		t.Errorf("the first client: %v", err)
 	}
 	disconnected(t, bare(t, s)) // nobody is silent
 }

@@ -19,7 +19,7 @@ func eventually(t *testing.T, s *Store, wanted func(Status) bool) Status {
 		select {
 		case <-s.Changes():
 		case <-deadline:
-			t.Fatalf("the status is %+v, and no change was told", st)
+			t.Fatalf("the status is %+v, and no change was signalled", st)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cleared(other); err == nil || !strings.Contains(err.Error(), "files that were not made here") {
-		t.Errorf("a directory with somebody's files: %v", err)
+		t.Errorf("a directory with other files: %v", err)
 	}
 }
 

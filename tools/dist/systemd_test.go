@@ -125,7 +125,7 @@ func (m *machine) until(what string, is func() bool) {
 	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			log, _ := m.try("journalctl --no-pager -b | tail -50")
-			m.t.Fatalf("%s has not come\n%s", what, log)
+			m.t.Fatalf("%s has not happened\n%s", what, log)
 		}
 	}
 }

@@ -222,7 +222,7 @@ func variables(t *testing.T, c core.Container) (env []string) {
 		case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']":
 			value = "0"
 		default:
-			t.Errorf("nobody sets %s: %+v", v.Name, from)
+			t.Errorf("nothing sets %s: %+v", v.Name, from)
 		}
 		env = append(env, v.Name+"="+value)
 	}

@@ -428,6 +428,6 @@ func TestAnothersRanks(t *testing.T) {
 	env := []string{"TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + dir + "/ask", "TORCH_FR_DUMP_TEMP_FILE=" + dir + "/dump"}
 	got, err = flightRecorder(Rank{Env: env, PIDs: []int{os.Getpid()}, Rights: walter})(t.Context())
 	if len(got) > 0 || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("he is told %q, %v", got, err)
+		t.Errorf("he gets %q, %v", got, err)
 	}
 }

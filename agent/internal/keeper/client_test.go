@@ -173,7 +173,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 		}
 	}
 	if exit := p.Exit(); exit.OK() {
-		t.Errorf("an end that nobody saw is %+v", exit)
+		t.Errorf("an unseen end is %+v", exit)
 	}
 	if _, err := k.Scope("another", nil); !errors.Is(err, ErrGone) {
 		t.Errorf("a keeper that is dead says %v", err)

@@ -81,7 +81,7 @@ func TestPeersInPieces(t *testing.T) {
 			c.Close()
 		}
 		if (err == nil) != want {
-			t.Errorf("a client has come: %v; want %t", err, want)
+			t.Errorf("a client has connected: %v; want %t", err, want)
 		}
 	}
 	for i, at := range []int{0, maxPeers, 2 * maxPeers} {

@@ -64,8 +64,8 @@ func TestReachingAPort(t *testing.T) {
 	check("no route", false, "no route to host")
 	route(other, "del", "unreachable", master.Addr.String())
 	l.Close()
-	check("nobody listens", false, "connection refused")
-	check("nobody listens any more", true, "<nil>")
+	check("no listener", false, "connection refused")
+	check("no listener any more", true, "<nil>")
 }
 
 // TestReachingAPortThatComesLate: a refused connection is tried again.

@@ -73,7 +73,7 @@ func (w *world) checkJob(j JobSummary) error {
 	case j.Summary.Waits == "":
 		return fmt.Errorf("does not know what it waits for")
 	case e.wait.queued && (!wants || e.wait.told == "" || r.told != e.wait.told):
-		return fmt.Errorf("waits in the queue, wants %v, was told %q, thinks %q", wants, r.told, e.wait.told)
+		return fmt.Errorf("waits in the queue, wants %v, got the reason %q, has the reason %q", wants, r.told, e.wait.told)
 	case !e.wait.queued && wants && (!whole || j.Summary.Phase == job.Gathering) && !e.ended:
 		return fmt.Errorf("lacks nodes (%s) and is not in the queue", j.Summary.Waits)
 	}

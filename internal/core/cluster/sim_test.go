@@ -111,7 +111,7 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	case !out.Stale:
 		m.log = append(m.log, told{ev, out.Leave})
 	case before != nil && !bytes.Equal(before, snapshot.Encode(m.state)):
-		return out, fmt.Errorf("%v is said to change nothing, and does", ev)
+		return out, fmt.Errorf("%v should change nothing, but does", ev)
 	}
 	return out, m.carryOut(out)
 }

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 			"90.0 % of 4.0 GPU-hours",
 		},
 		{
-			"it stops, nobody knows yet why", once[:3], 3690,
+			"it stops, the cause is not known yet", once[:3], 3690,
 			report.Goodput{Goodput: 3.6 / 4.1, Hours: 4.1, Training: 3.6, Starting: 0.4, Stopping: 0.1},
 			"87.8 % of 4.1 GPU-hours",
 		},

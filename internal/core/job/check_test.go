@@ -173,7 +173,7 @@ func (t *truth) checkReached(o Start) error {
 		return nil
 	}
 	if ask := t.reach[node.Name]; ask.Addr != o.World.MasterAddr || ask.Port != o.World.MasterPort || !t.reached[ask] {
-		return fmt.Errorf("%s has not said that it reaches the master", node.Name)
+		return fmt.Errorf("%s has not reported that it reaches the master", node.Name)
 	}
 	return nil
 }
@@ -386,7 +386,7 @@ func (t *truth) checkFinish(ev Event, r report.Result) error {
 	}
 	switch {
 	case r.Cause != nil && strings.Contains(r.Cause.Why, " leaves: ") && strings.Contains(r.Reason, "restarts used") && t.w.spec.MaxRestarts > 0:
-		return fmt.Errorf("what was told before is charged")
+		return fmt.Errorf("what was announced before is charged")
 	case strings.Contains(r.Reason, "cannot reach") && len(t.newest) > 0 && !strings.Contains(r.Reason, "restarts used"):
 		return fmt.Errorf("it has run, and restarts are left")
 	case r.Code == codeExpired && (!t.expires || r.Ending != report.EndPreempted || r.Cause != nil):
@@ -394,7 +394,7 @@ func (t *truth) checkFinish(ev Event, r report.Result) error {
 	case t.cancelled != (r.Code == codeCancelled):
 		return fmt.Errorf("cancelled: %v", t.cancelled)
 	case r.Code == 0 && t.expires:
-		return fmt.Errorf("it was told to end before its ranks did")
+		return fmt.Errorf("it was stopped before its ranks ended")
 	case r.Code == 0:
 		return t.checkSuccess()
 	case r.Code == codeTimeout && !hung(r.Cause):

@@ -125,7 +125,7 @@ func (t *truth) checkForewarned(d departing, loose bool, actions []Action) error
 				return fmt.Errorf("%v is not stopped", p)
 			}
 			if news && !t.readied[p] && !slices.ContainsFunc(actions, func(a Action) bool { return told(a, p, d.within) }) {
-				return fmt.Errorf("%v does not hear that it has %v", p, d.within)
+				return fmt.Errorf("%v gets no notice that it has %v", p, d.within)
 			}
 		}
 		if warned && news {

@@ -60,7 +60,7 @@ func TestNetworkIsWhatAllAgreeOn(t *testing.T) {
 		got, reason := begin(s, 0)
 		for name, network := range got {
 			if network != c.want {
-				t.Errorf("%s: %s is told %q, want %q", c.name, name, network, c.want)
+				t.Errorf("%s: %s gets %q, want %q", c.name, name, network, c.want)
 			}
 		}
 		if len(got) != len(c.networks) || reason != "attempt 0 runs" {

@@ -43,7 +43,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			report.Verdict{Action: report.ActionRestart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
 		{
-			"of which the coordinator hears later", nil,
+			"that the coordinator learns later", nil,
 			[]Event{exit("n1", 8, 1, 3, lost), exit("n0", 0, 0, 1, "")},
 			report.Verdict{Action: report.ActionRestart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
@@ -64,7 +64,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			}, report.Verdict{Action: report.ActionRestart, Cause: "hang"},
 		},
 		{
-			"a person who left the debugger", nil,
+			"a user left the debugger", nil,
 			[]Event{exit("n0", 0, 1, 1, "bdb.BdbQuit")},
 			report.Verdict{Action: report.ActionStop, Cause: verdict.Quit, Quote: "bdb.BdbQuit"},
 		},

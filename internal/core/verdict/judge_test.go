@@ -91,7 +91,7 @@ Error while creating shared memory segment /dev/shm/nccl-T7ztZ6 (size 9637888)
 		{"no place for temporary files", report.Failure{
 			Exit: failed, Tail: traceback + "FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']\n",
 		}, "disk-full", 5, report.ActionWait, false},
-		{"a person left the debugger", report.Failure{Exit: failed, Tail: traceback + "bdb.BdbQuit\n"}, Quit, 5, report.ActionStop, false},
+		{"a user left the debugger", report.Failure{Exit: failed, Tail: traceback + "bdb.BdbQuit\n"}, Quit, 5, report.ActionStop, false},
 		{"hardware beats an exception", report.Failure{
 			Exit: failed, Kernel: "NVRM: Xid (PCI:0000:23:00): 79, GPU has fallen off the bus.\n", Tail: traceback + "KeyError: 'x'\n",
 		}, "gpu-lost", 1, report.ActionReplace, false},
@@ -109,7 +109,7 @@ Error while creating shared memory segment /dev/shm/nccl-T7ztZ6 (size 9637888)
 		{"SIGTERM", report.Failure{Exit: report.Exit{Code: 143, Signal: 15}}, "terminated", 0, report.ActionRestart, false},
 		{"a signal without a rule", report.Failure{Exit: report.Exit{Code: 153, Signal: 25}}, Unknown, 0, report.ActionRestart, false},
 		{"the error file", report.Failure{Exit: failed, Tail: "CUDA out of memory\n", Traceback: traceback + "KeyError: 'x'"}, "python-error", 5, report.ActionRestart, false},
-		{"an exit that nobody knows", report.Failure{Exit: report.Exit{Code: NotKnown}, Tail: "x\nCUDA out of memory"}, "cuda-oom", 2, report.ActionStop, false},
+		{"an unknown exit", report.Failure{Exit: report.Exit{Code: NotKnown}, Tail: "x\nCUDA out of memory"}, "cuda-oom", 2, report.ActionStop, false},
 	} {
 		v := Judge(c.e)
 		if v.Cause != c.cause || v.Line != c.line || v.Action != c.action || v.Victim != c.victim {

@@ -87,7 +87,7 @@ func TestPlan(t *testing.T) {
 		},
 		"gb200 core":                        {read(topotest.GB200), gpus(0, 0, 1, 1), bind.Core, "0-35/m0/36 36-71/m0/36 72-107/m1/36 108-143/m1/36", ""},
 		"gb200, GPUs near their own memory": {read(topotest.GB200), gpus(2, 3), bind.NUMA, "0-71/m0/0 72-143/m1/0", ""},
-		"gb200 l3, of which it does not tell": {
+		"gb200 without known l3 caches": {
 			read(topotest.GB200), gpus(0, 1), bind.Cache, "0-71/m0/0 72-143/m1/0", bind.CodeCache,
 		},
 		"dgx a100 numa": {
@@ -121,9 +121,9 @@ func TestPlan(t *testing.T) {
 		"fewer cores than ranks": {
 			only(topotest.Laptop, "0-1,4"), make([]bind.Rank, 3), bind.Core, "0,4/m0/1 0,4/m0/1 1/m0/1", bind.CodeShared,
 		},
-		"CPUs of which sysfs does not tell": {only(topotest.Laptop, "100-101"), make([]bind.Rank, 2), bind.Core, "100/m-1/1 101/m-1/1", ""},
-		"unknown CPUs":                      {only(topotest.P5, ""), gpus(0), bind.Core, "-", ""},
-		"no ranks":                          {read(topotest.P5), nil, bind.Core, "", ""},
+		"CPUs unknown to sysfs": {only(topotest.Laptop, "100-101"), make([]bind.Rank, 2), bind.Core, "100/m-1/1 101/m-1/1", ""},
+		"unknown CPUs":          {only(topotest.P5, ""), gpus(0), bind.Core, "-", ""},
+		"no ranks":              {read(topotest.P5), nil, bind.Core, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings := bind.Plan(test.machine, test.ranks, test.policy)
@@ -205,7 +205,7 @@ func check(t *rapid.T, machine topology.Topology, ranks []bind.Rank, got []bind.
 	bound := 0
 	for i, b := range got {
 		if beyond := b.CPUs.Without(machine.CPUs); !beyond.Empty() {
-			t.Fatalf("rank %d has %v, of which %v may not be used", i, b.CPUs, beyond)
+			t.Fatalf("rank %d has %v, but %v must not be used", i, b.CPUs, beyond)
 		}
 		used = used.Or(b.CPUs)
 		if !b.CPUs.Empty() {

@@ -23,14 +23,14 @@ func TestNobodyListens(t *testing.T) {
 			t.Errorf("the end waits for %v", time.Since(before))
 		}
 		if !s.Finish(2 * time.Hour) {
-			t.Error("all was said, and the end does not know")
+			t.Error("everything was written, but Wait did not see the end")
 		}
 		if len(said) != Limit || missed != 3 {
-			t.Fatalf("%d are said, %d are missed", len(said), missed)
+			t.Fatalf("%d are written, %d are missed", len(said), missed)
 		}
 		for i, n := range said {
 			if i != n {
-				t.Fatalf("%d is said in the place of %d", n, i)
+				t.Fatalf("%d is written instead of %d", n, i)
 			}
 		}
 	})
@@ -44,7 +44,7 @@ func TestAfterASilence(t *testing.T) {
 		for want := 1; want <= 3; want++ {
 			s.Say(func() { said++ })
 			if !s.Finish(Patience) || said != want {
-				t.Errorf("%d are said, want %d", said, want)
+				t.Errorf("%d are written, want %d", said, want)
 			}
 		}
 	})

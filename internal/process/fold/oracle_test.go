@@ -53,7 +53,7 @@ func (o *oracle) given(g Group, lines []uint64) {
 		}
 	}
 	if g.Ranks.Len() != len(ranks) {
-		o.fail("%d ranks said %v", len(ranks), g)
+		o.fail("%d ranks printed %v", len(ranks), g)
 	}
 }
 

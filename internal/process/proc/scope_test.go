@@ -44,7 +44,7 @@ func TestStatusTakenByAnother(t *testing.T) {
 	<-p.Done()
 	sc.sup.table.reap(p.Pid())
 	if got := exitOf(p.Pid()); got.Code != codeUnknown {
-		t.Errorf("exit %+v of a process that somebody else reaped, want code %d", got, codeUnknown)
+		t.Errorf("exit %+v of a process that another one reaped, want code %d", got, codeUnknown)
 	}
 }
 

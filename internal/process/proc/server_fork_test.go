@@ -159,7 +159,7 @@ func TestForksThatAreNone(t *testing.T) {
 		t.Errorf("a fork of this user's is uid %d's: %v", other.UID, err)
 	}
 	if n := name(fork); n.born != nil || n.apart == nil || !strings.Contains(n.apart.Error(), fmt.Sprint("still in session ", server.Pid())) {
-		t.Errorf("a fork is none because %v, and in a session of its own because %v", n.born, n.apart)
+		t.Errorf("a fork is refused because %v, and in its own session because %v", n.born, n.apart)
 	}
 	if n := name(fork); n.born == nil {
 		t.Error("a fork that was ended and reaped is one again")

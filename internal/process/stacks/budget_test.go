@@ -149,7 +149,7 @@ func TestNobodyWaits(t *testing.T) {
 		})
 		_, _, err := interpreter{layouts[10], theRuntime}.read(0, m)
 		if m.release(); !errors.Is(err, context.Canceled) || pages != after {
-			t.Errorf("%d pages were read, of which the last %d for nobody: %v", pages, pages-after, err)
+			t.Errorf("%d pages were read, the last %d of them for no process: %v", pages, pages-after, err)
 		}
 		cancel()
 	}

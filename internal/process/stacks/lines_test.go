@@ -77,7 +77,7 @@ func TestAnyLine(t *testing.T) {
 		for minor := 9; minor <= 14; minor++ {
 			at := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(co.instructions, co.instructions+200)).Draw(t, "at")
 			if line := co.line(at, minor); line < 0 || line > 1<<30 {
-				t.Fatalf("line %d of 3.%d is none", line, minor)
+				t.Fatalf("line %d of 3.%d is unknown", line, minor)
 			}
 		}
 	})

@@ -29,7 +29,7 @@ func TestSpy(t *testing.T) {
 	p := Process{PID: os.Getpid()}
 	threads, cut, err := spied(t.Context(), p, unknown(99))
 	if err != nil || cut || len(threads) != 2 || at(threads[1].Frames[0]) != "Thread._bootstrap threading.py:1002" {
-		t.Errorf("py-spy tells of %+v (cut: %v): %v", threads, cut, err)
+		t.Errorf("py-spy returns %+v (cut: %v): %v", threads, cut, err)
 	}
 	if err := os.WriteFile(dir+"/fail", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestHeld(t *testing.T) {
 	}
 	var told []error
 	if !d.await(t.Context(), p, func(why error) { told = append(told, why); d.giveBack(p) }) {
-		t.Error("nobody has waited until the reader came back")
+		t.Error("the wait did not last until the reader came back")
 	}
 	if d.await(ctx, p, func(why error) { told = append(told, why); cancel() }) {
 		t.Error("a process has two readers")

@@ -74,7 +74,7 @@ func TestABlobRestsUntilAllHaveHadIt(t *testing.T) {
 	have(t, &b, d[1], 8, 1)
 	b.leave(d[2])
 	if got := held(&b); len(got) > 0 {
-		t.Errorf("%v is held when all who are left have had it", got)
+		t.Errorf("%v is held after all remaining workers have had it", got)
 	}
 	have(t, &b, d[0], 9, 1)
 	b.leave(d[0])
@@ -221,7 +221,7 @@ func TestOneHasItCome(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if fetched != 3 || gone != 2 || came != 2 || waits != 1 || len(held(&b)) > 0 {
-			t.Errorf("%d have had it come, of which %d have failed; %d have it, %d have left; %v is held", fetched, gone, came, waits, held(&b))
+			t.Errorf("%d waited for it, %d of them failed; %d have it, %d have left; %v is held", fetched, gone, came, waits, held(&b))
 		}
 	})
 }

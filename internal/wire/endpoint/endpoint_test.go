@@ -126,7 +126,7 @@ func TestMeet(t *testing.T) {
 				talk(t, w, c)
 				w.Close()
 				if _, err := c.Read(make([]byte, 1)); err == nil {
-					t.Error("the controller does not hear that the worker is gone")
+					t.Error("the controller does not learn that the worker is gone")
 				}
 			})
 		}
@@ -158,7 +158,7 @@ func TestOthers(t *testing.T) {
 	}
 	_ = plain.SetDeadline(time.Now().Add(time.Minute))
 	if said, err := io.ReadAll(plain); bytes.Contains(said, []byte("rank")) || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("who speaks no TLS hears %q, %v", said, err)
+		t.Errorf("a client without TLS gets %q, %v", said, err)
 	}
 	long := frame(mine)
 	binary.LittleEndian.PutUint64(long[16:], 1<<40)

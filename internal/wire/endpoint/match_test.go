@@ -245,7 +245,7 @@ func (p *pair) hears(t *testing.T, text, beside []byte) {
 	t.Helper()
 	got, with, err := p.hear()
 	if err != nil || !bytes.Equal(got, text) || !bytes.Equal(with, beside) {
-		t.Fatalf("it hears %.20q with %d bytes, %v; want %.20q with %d", got, len(with), err, text, len(beside))
+		t.Fatalf("got %.20q with %d bytes, %v; want %.20q with %d", got, len(with), err, text, len(beside))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestSocketDirs(t *testing.T) {
 	}
 	endpoint.Prune("golaunch-a-")
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what nobody listens at is there: %v", err)
+		t.Errorf("a socket without a listener is left: %v", err)
 	}
 	for i, dir := range append(kept, shared) {
 		if _, err := os.Stat(dir); err != nil {

@@ -103,7 +103,7 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 	}
 	defer again.Close()
 	if _, err := unix.FcntlInt(again.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Errorf("somebody still has the memory open: %v", err)
+		t.Errorf("a process still has the memory open: %v", err)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestADeathWhileABlobComes(t *testing.T) {
 					t.Error(first.err)
 				}
 				if _, err := io.Copy(io.Discard, first.worker); errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Error("the first worker does not hear that its connection has ended")
+					t.Error("the first worker does not see the end of its connection")
 				}
 			})
 		}
@@ -204,7 +204,7 @@ func TestAProgramThatHasGone(t *testing.T) {
 	p.hears(t, []byte("large"), content)
 	p.hears(t, []byte("last"), nil)
 	if _, _, err := p.hear(); !errors.Is(err, io.EOF) {
-		t.Errorf("it hears more: %v", err)
+		t.Errorf("it gets more: %v", err)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestWhoSendsWhatMayNotBe(t *testing.T) {
 	negative := bytes.Repeat([]byte{0xff}, 37)
 	copy(negative, ref[:5])
 	for name, said := range map[string][]byte{
-		"noise": noise(100), "a kind that is none": {9, 0, 0, 0, 0}, "a long chunk": {1, 0, 0, 0, 1}, "an answer": {4, 0, 0, 0, 0},
+		"noise": noise(100), "an unknown kind": {9, 0, 0, 0, 0}, "a long chunk": {1, 0, 0, 0, 1}, "an answer": {4, 0, 0, 0, 0},
 		"a short reference": {2, 1, 0, 0, 0, 0}, "a negative size": negative, "two before a byte": append(append([]byte{}, ref...), ref...),
 	} {
 		w := come(t, d, frame(theirs))
@@ -329,7 +329,7 @@ func TestWhoSendsWhatMayNotBe(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(w); errors.Is(err, os.ErrDeadlineExceeded) || len(got) > 0 && name != "noise" {
-			t.Errorf("%s: the worker hears %q, %v", name, got, err)
+			t.Errorf("%s: the worker gets %q, %v", name, got, err)
 		}
 		s.Close()
 	}
@@ -363,7 +363,7 @@ func TestWhoSendsWhatMayNotBe(t *testing.T) {
 			t.Errorf("%s: it is taken", name)
 		}
 		if <-p.over; p.err == nil {
-			t.Errorf("%s: nobody hears why the connection has ended", name)
+			t.Errorf("%s: the reason for the end of the connection is not reported", name)
 		}
 	}
 	content := noise(1 << 20)

@@ -133,7 +133,7 @@ func TestSubmitToken(t *testing.T) {
 	forged.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return submitters(submit).leaf(boss, x509.ExtKeyUsageServerAuth, role)
 	}
-	for name, victim := range map[string]Token{"an agent": alice, "another who submits": submit} {
+	for name, victim := range map[string]Token{"an agent": alice, "another submitter": submit} {
 		if _, _, cerr := shake(forged, Client(victim, node)); cerr == nil {
 			t.Errorf("%s takes a submitter for the coordinator", name)
 		}

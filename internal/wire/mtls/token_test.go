@@ -55,7 +55,7 @@ func TestLoadToken(t *testing.T) {
 		foreign = ""
 	}
 	for _, c := range []struct{ name, path, env, want string }{
-		{"somebody else's", foreign, "short", cmp.Or(map[bool]string{true: "belongs to uid 1234"}[foreign != ""], "fewer than 16")},
+		{"another user's", foreign, "short", cmp.Or(map[bool]string{true: "belongs to uid 1234"}[foreign != ""], "fewer than 16")},
 		{"file", write("good", text+"\r\n", 0o600), "", ""},
 		{"file before variable", write("first", text, 0o400), "short", ""},
 		{"variable", "", text, ""},

@@ -290,7 +290,7 @@ func (w *world) leader() (*Term, uint64) {
 		}
 		w.mu.Unlock()
 	}
-	w.t.Fatalf("nobody leads: %v newest %d voting %v", w.leading, w.newest, w.voting)
+	w.t.Fatalf("there is no leader: %v newest %d voting %v", w.leading, w.newest, w.voting)
 	return nil, 0
 }
 

@@ -34,7 +34,7 @@ func TestClock(t *testing.T) {
 			return (msg.GetExited().GetAt().AsTime().Sub(at) - ahead).Abs()
 		}
 		if off() != ahead {
-			t.Error("a clock of which nothing is known is corrected")
+			t.Error("an unknown clock is corrected")
 		}
 		exchange(800*time.Millisecond, 0)
 		if got := off(); got != 400*time.Millisecond {

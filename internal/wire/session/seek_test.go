@@ -84,13 +84,13 @@ func TestWhoIsBelieved(t *testing.T) {
 		says       map[string]string
 		want       string
 	}{
-		{"who is named comes next", "a b x y c", map[string]string{"b:1": "c:1", "x:1": "", "y:1": "", "c:1": "leads"}, "a b c"},
+		{"a named address comes next", "a b x y c", map[string]string{"b:1": "c:1", "x:1": "", "y:1": "", "c:1": "leads"}, "a b c"},
 		{"one that is not in the list", "a b x", map[string]string{"b:1": "z:1", "x:1": "", "z:1": "leads"}, "a b z"},
-		{"one that has heard since", "a b c d x", map[string]string{"b:1": "c:1", "c:1": "x:1", "d:1": "", "x:1": "leads"}, "a b c x"},
+		{"one with newer knowledge", "a b c d x", map[string]string{"b:1": "c:1", "c:1": "x:1", "d:1": "", "x:1": "leads"}, "a b c x"},
 		{"a dead one is named", "a b c", map[string]string{"b:1": "a:1", "c:1": "leads"}, "a b a c"},
 		{"a mute one is named", "a b c", map[string]string{"b:1": "m:1", "m:1": "mute", "c:1": "leads"}, "a b m c"},
 		{"one names itself", "a b c", map[string]string{"b:1": "b:1", "c:1": "leads"}, "a b c"},
-		{"nobody is named, as by older ones", "a b c", map[string]string{"b:1": "", "c:1": "leads"}, "a b c"},
+		{"no address is named, as by older versions", "a b c", map[string]string{"b:1": "", "c:1": "leads"}, "a b c"},
 		{"what is named is no place", "a b c", map[string]string{"b:1": "c", "c:1": "leads"}, "a b c"},
 		{"too long a name", "a b c", map[string]string{"b:1": strings.Repeat("c", 300) + ":1", "c:1": "leads"}, "a b c"},
 		{"two name each other", "a b c d", map[string]string{"b:1": "c:1", "c:1": "b:1", "d:1": "leads"}, "a b c b c b c d"},

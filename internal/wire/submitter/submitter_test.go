@@ -48,7 +48,7 @@ func TestLocal(t *testing.T) {
 		}
 		// No one has ever connected from there, although there is a listener.
 		if uid, ok := Local(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, l.Addr()); ok {
-			t.Errorf("%s: nobody is uid %d", to, uid)
+			t.Errorf("%s: uid %d, want none", to, uid)
 		}
 		if os.Getuid() == 0 {
 			another(t, l, to)

@@ -22,12 +22,12 @@ func TestNarrator(t *testing.T) {
 			time.Sleep(passing / 2)
 			n.tell(success, false)
 		}, nil},
-		{"what lasts is told once", func(n *narrator) {
+		{"a lasting state is printed once", func(n *narrator) {
 			n.tell("a", false)
 			time.Sleep(10 * passing)
 			n.tell("b", false)
 		}, []string{"a"}},
-		{"news are told at once, in the place of what passed", func(n *narrator) {
+		{"news are printed at once, instead of what has passed", func(n *narrator) {
 			n.tell("a", false)
 			n.tell(failure, true)
 			n.tell("n1 was lost", true)
@@ -48,7 +48,7 @@ func TestNarrator(t *testing.T) {
 				n.end()
 				time.Sleep(10 * passing)
 				if !slices.Equal(said, c.want) {
-					t.Errorf("said %q, want %q", said, c.want)
+					t.Errorf("printed %q, want %q", said, c.want)
 				}
 			})
 		})

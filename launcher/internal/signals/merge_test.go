@@ -62,7 +62,7 @@ func TestJustStopped(t *testing.T) {
 		}
 		time.AfterFunc(oneEvent/2, func() { signals <- syscall.SIGINT })
 		if !m.JustStopped() || !m.JustStopped() {
-			t.Error("it was told while that was asked")
+			t.Error("it stopped during the question")
 		}
 		time.Sleep(3 * oneEvent)
 		if m.JustStopped() {

@@ -72,7 +72,7 @@ func TestPush(t *testing.T) {
 		{"progressPercentage": 100.0, "lastUpdatedTime": "2026-01-02T03:04:05Z"},
 	}
 	if got := heard(); !reflect.DeepEqual(got, want) {
-		t.Errorf("heard %v", got)
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -44,7 +44,7 @@ func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory boo
 					w.OnDeath(commitment, func(is bool) { proven <- is })
 				}
 				if is := <-proven; is != outOfMemory {
-					t.Errorf("killed for want of memory: %v, want %v", is, outOfMemory)
+					t.Errorf("killed for lack of memory: %v, want %v", is, outOfMemory)
 				}
 			}
 		}
@@ -88,10 +88,10 @@ func TestAClosedEnd(t *testing.T) {
 		_, err = far.Write([]byte("x"))
 	}
 	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("after a reset that a write was told of, a read is told of %v", err)
+		t.Errorf("after a write saw a reset, a read sees %v", err)
 	}
 	if far.(*Conn).ClosedInOrder() {
-		t.Error("after a reset that a write was told of, it is gone")
+		t.Error("after a write saw a reset, it is gone")
 	}
 }
 

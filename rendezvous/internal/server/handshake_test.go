@@ -57,7 +57,7 @@ func TestAbandonedHandshake(t *testing.T) {
 		}
 		conn.Close()
 		if err := <-greeted; waits != (err == nil) {
-			t.Errorf("waits (%v) hears %v", waits, err)
+			t.Errorf("waits (%v) gets %v", waits, err)
 		}
 		select {
 		case err := <-warned:

@@ -83,7 +83,7 @@ func TestSay(t *testing.T) {
 		{0.5, record.Processes, "0.50"},
 	} {
 		if got := say(c.value, c.unit); got != c.want {
-			t.Errorf("%v %s is said as %s, not %s", c.value, c.unit, got, c.want)
+			t.Errorf("%v %s is shown as %s, not %s", c.value, c.unit, got, c.want)
 		}
 	}
 }

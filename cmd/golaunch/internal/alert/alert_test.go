@@ -32,7 +32,7 @@ func TestRankAlert(t *testing.T) {
 		{"late", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 45 }, Warn, "no heartbeat for 45s"},
 		{"late and behind", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge, r.Now.Step = 45, 98 }, Warn, "no heartbeat for 45s, at step 98, others at 100"},
 		{"stuck", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 200 }, Bad, "no heartbeat for 3m20s"},
-		{"not heard of", func(r *view.Rank, _ *view.Node) { r.Heard = now.Add(-time.Minute) }, Warn, "not measured for 1m00s"},
+		{"not reported", func(r *view.Rank, _ *view.Node) { r.Heard = now.Add(-time.Minute) }, Warn, "not measured for 1m00s"},
 		{"old errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids, r.Samples[0].Xids = 2, 2 }, Note, "2 errors of its GPU (Xid)"},
 		{"new errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids = 1 }, Warn, "1 error of its GPU (Xid)"},
 		{"behind", func(r *view.Rank, _ *view.Node) { r.Now.Step = 90 }, Warn, "10 steps behind"},
@@ -52,7 +52,7 @@ func TestRankAlert(t *testing.T) {
 		}
 	}
 	if got := rankAlert(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
-		t.Errorf("of what nobody knows: %+v", got)
+		t.Errorf("for unknown values: %+v", got)
 	}
 }
 

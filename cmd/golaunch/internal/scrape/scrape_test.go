@@ -45,7 +45,7 @@ func TestRoundsWatchOn(t *testing.T) {
 		}
 		s := r.states[0]
 		if slow := s.Job("llama-70b").Slow; !(slow.Ratio > 1.1) || s.At.Sub(s.Nodes[0].Heard) > freshness+time.Second {
-			t.Errorf("after four minutes %+v is known of who is slow; a node was heard at %v", slow, s.Nodes[0].Heard)
+			t.Errorf("after four minutes the stragglers are %+v; a node reported last at %v", slow, s.Nodes[0].Heard)
 		}
 		away.Store(true)
 		if err := errors.Join(look(here), look(here)); err == nil || r.states[0].Trouble == "" {

@@ -93,7 +93,7 @@ func TestFromProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := wait("heard "); got != "interrupt" {
-		t.Errorf("heard %q", got)
+		t.Errorf("got %q", got)
 	}
 	if ignored, err := strconv.ParseUint(strings.TrimSpace(wait("SigIgn:")), 16, 64); err != nil || ignored&(1<<(unix.SIGINT-1)) != 0 {
 		t.Errorf("a child ignores %x (%v)", ignored, err)

@@ -31,7 +31,7 @@ func TestMetricsOfAJobThatVanished(t *testing.T) {
 		gone := strings.Contains(text, "golaunch_up{source=\"job x\"} 0\n")
 		if gone != (result == nil) || strings.Contains(text, `golaunch_up{source="job x"`) != gone || (said == 1) != gone || said > 1 ||
 			!strings.Contains(text, "golaunch_up{source=\"this machine\"} 1\n") || strings.Contains(text, "golaunch_coordinator_info{") {
-			t.Errorf("with %v, which was said %d times:\n%s", result, said, text)
+			t.Errorf("with %v, which was printed %d times:\n%s", result, said, text)
 		}
 	}
 }

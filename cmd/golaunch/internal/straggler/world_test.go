@@ -347,7 +347,7 @@ func TestDay(t *testing.T) {
 				}
 			})
 			if wrong > 0 {
-				t.Errorf("named somebody in %d seconds, want none", wrong)
+				t.Errorf("named a rank in %d seconds, want none", wrong)
 			}
 		})
 	}

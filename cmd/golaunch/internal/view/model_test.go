@@ -101,7 +101,7 @@ func TestModelBearsTrouble(t *testing.T) {
 		away.Store(false)
 		time.Sleep(3 * time.Second)
 		if s := m.State(); s.Trouble != "" || s.At.Sub(s.Answered) > time.Second || !s.Node("gpu0000").Heard.After(s.At.Add(-3*time.Second)) {
-			t.Errorf("trouble %q, heard %v", s.Trouble, s.Node("gpu0000").Heard)
+			t.Errorf("trouble %q, last report at %v", s.Trouble, s.Node("gpu0000").Heard)
 		}
 		away.Store(true)
 		never := live(t, &viewtest.Cluster{Nodes: 2, Slow: -1, Fails: c.Fails}, view.Options{})
@@ -139,7 +139,7 @@ func TestModelNamesAStraggler(t *testing.T) {
 		m := live(t, c, view.Options{Job: "llama-70b"})
 		time.Sleep(2 * time.Minute)
 		if s := m.State().Job("llama-70b").Slow; len(s.Findings) != 0 {
-			t.Errorf("nobody is slow yet, but %v is named", s.Findings[0].Sentence(time.Now()))
+			t.Errorf("no rank is slow yet, but %v is named", s.Findings[0].Sentence(time.Now()))
 		}
 		time.Sleep(2 * time.Minute)
 		s := m.State().Job("llama-70b").Slow
@@ -222,7 +222,7 @@ func TestModelOfNodesApart(t *testing.T) {
 			for range 18 {
 				time.Sleep(10 * time.Second)
 				if s := m.State().Job("llama-70b").Slow; len(s.Findings) > 0 {
-					t.Errorf("nobody is slow yet, but %v is named", s.Findings[0].Sentence(time.Now()))
+					t.Errorf("no rank is slow yet, but %v is named", s.Findings[0].Sentence(time.Now()))
 				}
 			}
 			time.Sleep(2 * time.Minute)
@@ -269,7 +269,7 @@ func TestLook(t *testing.T) {
 		}
 		c.Slow = -1
 		if _, slow := look(); len(slow.Findings) > 0 || slow.Ratio != 1 {
-			t.Errorf("nobody is slow, but there is %+v", slow)
+			t.Errorf("no rank is slow, but found %+v", slow)
 		}
 		c.Nodes = 200 // which are too many to ask for their past
 		ranks, slow = look()

@@ -118,10 +118,10 @@ func TestWhoMaySee(t *testing.T) {
 		{"a POST to what is read", good, "POST", events, []string{"Origin", s.base}, 405, ""},
 		{"what is not there", good, "GET", "/index.html", nil, 404, "there is no such page"},
 		{"what is above", good, "GET", "/..%2fweb.go", nil, 404, "there is no such page"},
-		{"a page that is none", good, "GET", "/api/events?page=x", nil, 400, "no page"},
+		{"an unknown page", good, "GET", "/api/events?page=x", nil, 400, "no page"},
 		{"a job without a name", good, "GET", "/api/events?page=job", nil, 400, "its name is missing"},
 		{"the log of no job", good, "GET", "/api/logs?job=nope", nil, 404, `no coordinator has a job \"nope\"`},
-		{"the log of ranks that are none", good, "GET", "/api/logs?job=llama-70b&ranks=3-1", nil, 400, "0,8-15"},
+		{"the log of unknown ranks", good, "GET", "/api/logs?job=llama-70b&ranks=3-1", nil, 400, "0,8-15"},
 		{"stacks, which are not offered", good, "POST", "/api/stacks", []string{"Origin", s.base}, 404, ""},
 	} {
 		answer, body := c.who.ask(t, c.method, s.base+c.path, `{"job":"llama-70b"}`, c.headers...)
@@ -302,7 +302,7 @@ func TestASlowReader(t *testing.T) {
 			time.Sleep(patience) // takes no time in a synctest bubble
 			synctest.Wait()
 			if len(s.streams) != 0 {
-				t.Errorf("%s: %d streams are open to one who does not read", path, len(s.streams))
+				t.Errorf("%s: %d streams are open to a client that does not read", path, len(s.streams))
 			}
 			browser.Close()
 		}

@@ -343,11 +343,11 @@ func TestNobodyWatches(t *testing.T) {
 		f.leave()
 		since(2 * linger)
 		if n := since(time.Hour); n > 0 {
-			t.Errorf("%d questions in an hour that nobody watches", n)
+			t.Errorf("%d questions in an hour without a client", n)
 		}
 		f.watch()
 		if n := since(time.Minute); n < 50 {
-			t.Errorf("%d questions when somebody watches again", n)
+			t.Errorf("%d questions when a client watches again", n)
 		}
 		f.leave()
 	})
@@ -406,7 +406,7 @@ func TestStandstill(t *testing.T) {
 				t.Errorf("%d ranks stand still for %v: %+v", c.ranks, c.since, j)
 			}
 			if said := whys.Words[whys.At[0]]; strings.Contains(said, "no heartbeat") != (c.ranks > 0) {
-				t.Errorf("%d ranks stand still, and of rank 0 is said %q", c.ranks, said)
+				t.Errorf("%d ranks stand still, and the text about rank 0 is %q", c.ranks, said)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func TestWhatANewGuardianHears(t *testing.T) {
 			want = slices.Insert(want, 1, []string{"adopter", strconv.Itoa(os.Getpid()), "0"})
 		}
 		if !slices.EqualFunc(heard, want, func(a, b []string) bool { return slices.Equal(a[:min(len(a), len(b))], b) }) {
-			t.Errorf("subreaper %v: it hears %q, want %q", subreaper, heard, want)
+			t.Errorf("subreaper %v: it gets %q, want %q", subreaper, heard, want)
 		}
 	}
 }

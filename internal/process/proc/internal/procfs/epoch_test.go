@@ -29,12 +29,12 @@ func TestEpoch(t *testing.T) {
 		}
 		for _, pid := range test.old {
 			if younger(pid) {
-				t.Errorf("%s: %d is said to be younger", name, pid)
+				t.Errorf("%s: %d counts as younger", name, pid)
 			}
 		}
 		for _, pid := range test.new {
 			if !younger(pid) {
-				t.Errorf("%s: %d is said to be older", name, pid)
+				t.Errorf("%s: %d counts as older", name, pid)
 			}
 		}
 	}
@@ -67,12 +67,12 @@ func TestEpochOfThisMachine(t *testing.T) {
 		t.Errorf("processes since %+v are %v: %d is older, %d is younger", e, pids, before, after)
 	}
 	if pids, err = Processes(e, []int{before, after}); err != nil || !slices.Contains(pids, before) {
-		t.Errorf("%v, %v: %d, said to be younger, is left out", pids, err, before)
+		t.Errorf("%v, %v: %d, which counts as younger, is left out", pids, err, before)
 	}
 	if st, ok := ReadStat(after); !ok || e.Older(st) {
-		t.Errorf("%+v is said to be older than %v", st, e.At)
+		t.Errorf("%+v counts as older than %v", st, e.At)
 	}
 	if st, ok := ReadStat(1); !ok || !e.Older(st) {
-		t.Errorf("%+v is said to be younger than %v", st, e.At)
+		t.Errorf("%+v counts as younger than %v", st, e.At)
 	}
 }
