@@ -126,7 +126,7 @@ func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 	}
 }
 
-func TestAWarningIsToldOnce(t *testing.T) {
+func TestAWarningIsPrintedOnce(t *testing.T) {
 	w, warned := binding(t, oneCore, bind.Core)
 	w.order(startOf(0))
 	w.order(startOf(1))

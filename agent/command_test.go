@@ -73,7 +73,7 @@ func TestSpeaker(t *testing.T) {
 	}
 }
 
-func TestUnknownOrdersAreToldOf(t *testing.T) {
+func TestUnknownOrdersAreReported(t *testing.T) {
 	w := obeying(t, "exit 0")
 	var told error
 	w.Warn = func(err error) { told = err }

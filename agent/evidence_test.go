@@ -78,7 +78,7 @@ func TestEvidenceOfACrash(t *testing.T) {
 	}
 }
 
-// TestEvidenceBeforeTheEnd holds that ranks that hang are looked at while they live, and a kill
+// TestEvidenceBeforeTheEnd checks that ranks that hang are looked at while they live, and a kill
 // does not wait for that.
 func TestEvidenceBeforeTheEnd(t *testing.T) {
 	for _, kill := range []bool{false, true} {
@@ -125,7 +125,8 @@ exit 1`)
 	}
 }
 
-// TestBundlesWait holds that bundles wait until ranks have started or the job ends, each time anew.
+// TestBundlesWait checks that bundles wait until ranks have started or the job ends, each time
+// anew.
 func TestBundlesWait(t *testing.T) {
 	var w bundleWriter
 	w.release() // for none

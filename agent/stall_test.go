@@ -159,7 +159,7 @@ func answer(conn net.Conn, bonus int64) {
 	}
 }
 
-func TestNCCLSaysWhoIsBehind(t *testing.T) {
+func TestNCCLNamesTheRankBehind(t *testing.T) {
 	var bonus atomic.Int64
 	addr := ras(t, &bonus)
 	w, look := watching(t, `echo up $RANK; exec sleep 1000`)

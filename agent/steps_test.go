@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-func TestStepsAreTold(t *testing.T) {
+func TestStepsAreReported(t *testing.T) {
 	w := obeying(t, `echo $((7 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE
 trap 'echo $((9 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
 	beats := make(chan time.Time)

@@ -48,7 +48,7 @@ func TestPresetsOfAJobOnOneNode(t *testing.T) {
 	}
 }
 
-func TestNodesTellOfTheirNetwork(t *testing.T) {
+func TestNodesReportTheirNetwork(t *testing.T) {
 	node := placement.Node{Name: "n1"}
 	if err := tellNetwork(&node); err != nil {
 		t.Fatal(err)

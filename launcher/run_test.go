@@ -77,7 +77,7 @@ echo the last words >&2; exit 7`)
 	}
 }
 
-// TestDecisionIsReported holds that the report has what the coordinator decided: by the job's own
+// TestDecisionIsReported checks that the report has what the coordinator decided: by the job's own
 // rules, and the third time in a row.
 func TestDecisionIsReported(t *testing.T) {
 	job, _, words := marked(t, 1, `echo "AssertionError: no seat is free" >&2; exit 1`)

@@ -195,7 +195,7 @@ func TestForeign(t *testing.T) {
 	check(t, keeping, foreignEnv+" -GOLAUNCH_TOKEN -GOLAUNCH_TOKEN_FILE -junk")
 }
 
-func TestExplainSaysWhoWon(t *testing.T) {
+func TestExplainNamesTheSource(t *testing.T) {
 	e := rankenv.Merge(rankenv.Layers{
 		User:      []rankenv.Var{{Name: "RANK", Value: "5", Source: rankenv.User, Reason: "--env"}},
 		Inherited: []string{"RANK=7", "WORLD_SIZE=8"},

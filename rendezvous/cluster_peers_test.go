@@ -432,8 +432,8 @@ func TestAFileThatMakesNoSense(t *testing.T) {
 	})
 }
 
-// TestAWatchThatNobodyReads is no reason to leave a coordinator, and to lose the job.
-func TestAWatchThatNobodyReads(t *testing.T) {
+// TestAWatchWithoutAReader is no reason to leave a coordinator, and to lose the job.
+func TestAWatchWithoutAReader(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
 		h.joinAll(1)

@@ -69,7 +69,7 @@ func TestASlowDisk(t *testing.T) {
 	})
 }
 
-// TestADiskThatHangs holds that the coordinator does not wait for such a disk. When the disk is
+// TestADiskThatHangs checks that the coordinator does not wait for such a disk. When the disk is
 // back, so is the log.
 func TestADiskThatHangs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -104,7 +104,7 @@ func TestADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestALogThatCannotBeWritten holds that such a log is removed, because it would mislead a later
+// TestALogThatCannotBeWritten checks that such a log is removed, because it would mislead a later
 // coordinator, and starts again when it can be written.
 func TestALogThatCannotBeWritten(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -168,9 +168,9 @@ func TestASlowDiskForPeople(t *testing.T) {
 	})
 }
 
-// TestNobodyReads holds that a coordinator whose messages are not read still answers its agents,
-// and later says how much was not shown.
-func TestNobodyReads(t *testing.T) {
+// TestOutputWithoutReaders checks that a coordinator whose messages are not read still answers its
+// agents, and later says how much was not shown.
+func TestOutputWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake, notes := make(chan struct{}), 0
 		w := &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}}

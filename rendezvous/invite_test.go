@@ -170,7 +170,7 @@ func TestAMinorityInvitesNobody(t *testing.T) {
 	})
 }
 
-// TestTheFirstNodeIsLostBeforeTheJobBegins holds that the waiting nodes continue to wait with the
+// TestTheFirstNodeIsLostBeforeTheJobBegins checks that the waiting nodes continue to wait with the
 // next first node.
 func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {

@@ -128,7 +128,7 @@ func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end fu
 	})
 }
 
-// expectLoss holds that a silent node is found in time, if nothing was done for it meanwhile; a
+// expectLoss checks that a silent node is found in time, if nothing was done for it meanwhile; a
 // coordinator that was started since has all that time itself.
 func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
 	since := s.since.Load()

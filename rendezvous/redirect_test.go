@@ -67,8 +67,8 @@ func TestAgentsWaitForTheNews(t *testing.T) {
 	})
 }
 
-// TestWhoIsHeld, and for how long, where the coordinator is not.
-func TestWhoIsHeld(t *testing.T) {
+// TestWhichCallersAreHeld, and for how long, where the coordinator is not.
+func TestWhichCallersAreHeld(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
 		leads, _ := h.lead()

@@ -49,7 +49,7 @@ func TestJobRestartsAndSucceeds(t *testing.T) {
 	})
 }
 
-// checkJournal holds that each line is an object with a time, that names are in snake_case and
+// checkJournal checks that each line is an object with a time, that names are in snake_case and
 // nothing is null, and that the events are there.
 func checkJournal(t *testing.T, journal *bytes.Buffer, want []string) {
 	var events []string

@@ -59,9 +59,9 @@ func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	})
 }
 
-// TestASubmissionOfWhichNothingIsKnown was brought to a coordinator that could not have it kept
+// TestASubmissionWithUnknownResult was brought to a coordinator that could not have it kept
 // before it ended.
-func TestASubmissionOfWhichNothingIsKnown(t *testing.T) {
+func TestASubmissionWithUnknownResult(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string){"ended": (*headed).end, "killed": (*headed).kill} {
 		t.Run(name, func(t *testing.T) {
 			several(t, func(t *testing.T, h *headed) {

@@ -146,8 +146,8 @@ func TestAMinorityOfMany(t *testing.T) {
 	})
 }
 
-// TestNobodyActsWithoutAMajority kills two of three nodes.
-func TestNobodyActsWithoutAMajority(t *testing.T) {
+// TestNoDecisionsWithoutAMajority kills two of three nodes.
+func TestNoDecisionsWithoutAMajority(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(3, forever)
 		p.settled(3)
@@ -180,7 +180,7 @@ func TestAShortCut(t *testing.T) {
 	})
 }
 
-// TestALeaderWithoutRanks holds that such a leader is replaced, and that no rank notices.
+// TestALeaderWithoutRanks checks that such a leader is replaced, and that no rank notices.
 func TestALeaderWithoutRanks(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)

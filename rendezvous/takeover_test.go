@@ -12,7 +12,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestTakeover holds that ranks outlive their coordinator, and that all continue with the next one.
+// TestTakeover checks that ranks outlive their coordinator, and that all continue with the next
+// one.
 func TestTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 3), forever), h.joinAs(gpus(2, 2), forever)
@@ -109,7 +110,7 @@ func TestTakeoverWhileRanksEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverOfABackoff holds that the timers of a job start again.
+// TestTakeoverOfABackoff checks that the timers of a job start again.
 func TestTakeoverOfABackoff(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), func(attempt int) (int, bool) { return 9, attempt == 0 })
@@ -185,7 +186,7 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// TestAShorterLease holds that only new agents get a shorter lease. Agents with a longer one from
+// TestAShorterLease checks that only new agents get a shorter lease. Agents with a longer one from
 // an earlier coordinator may use it up.
 func TestAShorterLease(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -328,7 +329,7 @@ func TestACoordinatorWithoutAStore(t *testing.T) {
 	})
 }
 
-// TestDrainedNodesStayDrained holds that drained nodes leave even if the coordinator that drained
+// TestDrainedNodesStayDrained checks that drained nodes leave even if the coordinator that drained
 // them is gone.
 func TestDrainedNodesStayDrained(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {

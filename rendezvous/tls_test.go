@@ -130,7 +130,7 @@ func TestSubmitToken(t *testing.T) {
 	}
 }
 
-// TestClosedClientOverTLS holds that a client which closes its connection in order is not waited
+// TestClosedClientOverTLS checks that a client which closes its connection in order is not waited
 // for.
 func TestClosedClientOverTLS(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
@@ -229,7 +229,7 @@ func say(t *testing.T, target, text string) {
 	}
 }
 
-// TestHandshakesEnd holds that a handshake gives its place back, however it ends.
+// TestHandshakesEnd checks that a handshake gives its place back, however it ends.
 func TestHandshakesEnd(t *testing.T) {
 	_, target, _ := head(t, 1)
 	strange := client1(mtls.NewToken(), "n1")
@@ -245,8 +245,8 @@ func TestHandshakesEnd(t *testing.T) {
 	conn.Close()
 }
 
-// TestNobodyWaitsForASilentPeer at the end.
-func TestNobodyWaitsForASilentPeer(t *testing.T) {
+// TestASilentPeerDelaysNothing at the end.
+func TestASilentPeerDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, dial := session.Pipe()
 		c := NewCoordinator(Config{})

@@ -88,7 +88,7 @@ func (w *truth) violated(format string, args ...any) {
 	w.t.Errorf("%s\nsee go test -run '^TestWorld$' -v ./rendezvous -seed=%d\n%s", fmt.Sprintf(format, args...), w.seed, strings.Join(last, "\n"))
 }
 
-// born holds that no two attempts of a rank live at a time, and that attempts are started in their
+// born checks that no two attempts of a rank live at a time, and that attempts are started in their
 // order.
 func (w *truth) born(p *proc, id string, o job.Start) {
 	w.mu.Lock()
@@ -142,7 +142,7 @@ func (w *truth) reported(p *proc, id string, ev any) {
 	}
 }
 
-// lostNode holds that nothing lives on a node that is counted as lost.
+// lostNode checks that nothing lives on a node that is counted as lost.
 func (w *truth) lostNode(name, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *truth) lostNode(name, why string) {
 	}
 }
 
-// buried holds that nothing lives of a job that has ended.
+// buried checks that nothing lives of a job that has ended.
 func (w *truth) buried(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +240,7 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once holds that each exit reached the job as often as an agent said it; a coordinator that took
+// once checks that each exit reached the job as often as an agent said it; a coordinator that took
 // over gets unacknowledged reports again.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}

@@ -133,9 +133,9 @@ func otherVersion(t *testing.T, at string) {
 	}
 }
 
-// TestNobodyLeads has nodes that wait for a coordinator: one until it must stop, one for its limit,
+// TestNoCoordinatorComes: nodes wait for a coordinator, one until it must stop, one for its limit,
 // one until the event.
-func TestNobodyLeads(t *testing.T) {
+func TestNoCoordinatorComes(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	const waits = "warning: node b keeps trying: cannot reach the coordinator at 10.77.0.2:29400: .*connection refused"
@@ -274,9 +274,9 @@ func vmHWM(t *testing.T, pid int) int {
 	return n
 }
 
-// TestNobodyReads golaunch's stdout, or either of its outputs: a pipe that is full, and one that is
-// closed. The job's exit code stays its own.
-func TestNobodyReads(t *testing.T) {
+// TestOutputWithoutReaders golaunch's stdout, or either of its outputs: a pipe that is full, and
+// one that is closed. The job's exit code stays its own.
+func TestOutputWithoutReaders(t *testing.T) {
 	t.Parallel()
 	const talk = `echo "{\"rank\": $RANK}"; seq 1 200000; echo rank $RANK ends >&2; exit `
 	for _, c := range []struct {

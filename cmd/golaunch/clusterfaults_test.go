@@ -227,8 +227,8 @@ func TestBadInputToACluster(t *testing.T) {
 	h.start(1, "--", "sh", "-c", "echo rank $RANK on $MASTER_ADDR").ends(0, "rank 0 on 127.0.0.1")
 }
 
-// TestNobodyReadsACluster: a cluster whose processes write into a full pipe goes on, and ends.
-func TestNobodyReadsACluster(t *testing.T) {
+// TestAClusterWithoutReaders: a cluster whose processes write into a full pipe goes on, and ends.
+func TestAClusterWithoutReaders(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
 	full := filepath.Join(h.dir, "full")

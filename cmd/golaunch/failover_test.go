@@ -100,8 +100,8 @@ func TestTheLeadingNodeIsStopped(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestNobodyHasAMajority: each node is alone.
-func TestNobodyHasAMajority(t *testing.T) {
+// TestNoMajority: each node is alone.
+func TestNoMajority(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
 	p.nodes[1].Cut(t)

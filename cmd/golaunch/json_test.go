@@ -82,7 +82,7 @@ var opaque = map[reflect.Type]bool{
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// TestContractOfTypes holds that what golaunch prints keeps the rules of docs/json.md, and that
+// TestContractOfTypes checks that what golaunch prints keeps the rules of docs/json.md, and that
 // this page names each field and no other.
 func TestContractOfTypes(t *testing.T) {
 	c := checker{t: t, named: map[string]map[string]bool{}, walked: map[reflect.Type]string{}}
@@ -113,7 +113,7 @@ func TestContractOfTypes(t *testing.T) {
 	c.docs()
 }
 
-// TestContractIsWhole holds that outputs has all types that can be printed.
+// TestContractIsWhole checks that outputs has all types that can be printed.
 func TestContractIsWhole(t *testing.T) {
 	listed := map[string]bool{}
 	for _, o := range outputs {
@@ -323,7 +323,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// checkJSON holds that a text is objects, one after the other, that keep the rules of docs/json.md.
+// checkJSON checks that a text is objects, one after the other, that keep the rules of
+// docs/json.md.
 func checkJSON(text []byte) error {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	for n := 0; ; n++ {

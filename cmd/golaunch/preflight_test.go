@@ -62,9 +62,9 @@ func TestChosenGPUs(t *testing.T) {
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
-// TestNoCgroupIsTold runs where golaunch cannot make cgroups: doctor says so, and a job on one
+// TestNoCgroupIsReported runs where golaunch cannot make cgroups: doctor says so, and a job on one
 // machine.
-func TestNoCgroupIsTold(t *testing.T) {
+func TestNoCgroupIsReported(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"--", "true"}} {
 		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", `umount -l -a -t cgroup2 && exec "$@"`, "-", golaunch(t)}, args...)...)
 		code, text := start(t, cmd).wait()

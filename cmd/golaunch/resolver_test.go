@@ -35,9 +35,9 @@ func silentResolver(t *testing.T, n nettest.Node) (asked <-chan string) {
 	return queries
 }
 
-// TestNobodyAsksTheResolver has one that never answers, as an overloaded one does: a job whose
+// TestNoNameQueries has one that never answers, as an overloaded one does: a job whose
 // nodes are named by address does not notice.
-func TestNobodyAsksTheResolver(t *testing.T) {
+func TestNoNameQueries(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	dir := t.TempDir()

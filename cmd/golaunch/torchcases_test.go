@@ -380,9 +380,9 @@ func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) 
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// TestTorchCasesAreTold checks that docs/torchrun.md has each case once, with what golaunch shows
-// for those that run here.
-func TestTorchCasesAreTold(t *testing.T) {
+// TestTorchCasesAreDocumented checks that docs/torchrun.md has each case once, with what golaunch
+// shows for those that run here.
+func TestTorchCasesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/torchrun.md")
 	if err != nil {

@@ -22,7 +22,7 @@ func TestOneVerb(t *testing.T) {
 	}
 }
 
-// TestAllVerbs holds that a command line makes all verbs unless it certainly runs a job.
+// TestAllVerbs checks that a command line makes all verbs unless it certainly runs a job.
 func TestAllVerbs(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 )
 
-// TestSamplesArrive holds that what a node has measured arrives as it was, in messages that are
+// TestSamplesArrive checks that what a node has measured arrives as it was, in messages that are
 // small enough.
 func TestSamplesArrive(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_123).UTC()

@@ -221,8 +221,8 @@ func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	}
 }
 
-// TestTurnsOfGroupsWhoseWorkersLeave: those that are left take turns as before.
-func TestTurnsOfGroupsWhoseWorkersLeave(tt *testing.T) {
+// TestTurnsWhenWorkersLeave: those that are left take turns as before.
+func TestTurnsWhenWorkersLeave(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
 	t.work(a)

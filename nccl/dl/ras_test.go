@@ -136,7 +136,7 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-func TestDialNobody(t *testing.T) {
+func TestDialWithoutAListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func TestReportBeforeJSON(t *testing.T) {
 	}
 }
 
-func TestReportIsNone(t *testing.T) {
+func TestMalformedReports(t *testing.T) {
 	for _, raw := range []string{"\n", "{}\n", "[]\n", report[:len(report)-3] + "\n", report + report, "NCCL version 2.28.9\n"} {
 		s := service{json: true, object: raw, heard: make(chan string, 4)}
 		r, err := dial(t, listen(t, s.serve)).Report(t.Context(), time.Second)

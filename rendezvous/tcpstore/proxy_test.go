@@ -19,7 +19,7 @@ func proxyHere(t *testing.T, root *Store) *Store {
 	return serveHere(t, Options{Root: root.Addr(), Warn: func(err error) { t.Log(err) }})
 }
 
-// TestProxyLayout holds that a proxy answers like the store, byte for byte, even if a client sends
+// TestProxyLayout checks that a proxy answers like the store, byte for byte, even if a client sends
 // several requests before a reply.
 func TestProxyLayout(t *testing.T) {
 	for _, slowly := range []bool{false, true} {
@@ -81,7 +81,7 @@ func TestAPushWakesOne(t *testing.T) {
 	call(pusher.QueueLen(t.Context(), "q"))(t, 0)
 }
 
-// TestOneConnectionForEachProxy holds that the store sees each client of a proxy, by its process
+// TestOneConnectionForEachProxy checks that the store sees each client of a proxy, by its process
 // and its wait, over one connection.
 func TestOneConnectionForEachProxy(t *testing.T) {
 	root := serveHere(t, Options{MaxClients: func() int { return 1 }})
@@ -117,9 +117,9 @@ func TestOneConnectionForEachProxy(t *testing.T) {
 	eventually(t, root, func(st Status) bool { return len(st.Clients) == 0 && st.Keys == 3 })
 }
 
-// TestWhoFailsAtTheStore holds that such a client goes alone. The proxy's other clients notice
-// nothing.
-func TestWhoFailsAtTheStore(t *testing.T) {
+// TestFailedRequestsOfAProxysClient: only this client is disconnected. The proxy's other clients
+// notice nothing.
+func TestFailedRequestsOfAProxysClient(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{MaxBytes: 10 << 20})
 	proxy := serveHere(t, Options{Root: root.Addr(), Warn: func(err error) { warned <- err }})
@@ -163,7 +163,7 @@ func TestMoreThanARound(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsBounded holds that the cache keeps the newest values within its bound, and that
+// TestTheCacheIsBounded checks that the cache keeps the newest values within its bound, and that
 // cached values cost the store no second answer.
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache()

@@ -106,8 +106,8 @@ var line = regexp.MustCompile(`^(?:\[r(\d+) n\d+\] )?line \d+ (\d+) \d+ end$`)
 // why is the message about an end without success.
 var why = regexp.MustCompile("job (failed|cancelled|timed out)|the coordinator at")
 
-// lines holds that lines are whole, that each comes once, and under the name of the rank that wrote
-// it. Lines that a full disk lost are reported instead.
+// lines checks that lines are whole, that each comes once, and under the name of the rank that
+// wrote it. Lines that a full disk lost are reported instead.
 func (s *soak) lines(id string, out []byte) {
 	if s.full && bytes.Contains(out, []byte("bytes are missing here")) {
 		return
@@ -125,7 +125,7 @@ func (s *soak) lines(id string, out []byte) {
 	}
 }
 
-// dead holds that nothing of a job lives: at once after success, and otherwise within a lease and
+// dead checks that nothing of a job lives: at once after success, and otherwise within a lease and
 // the kill time, because its end may be unknown.
 func (s *soak) dead(id string, code int) {
 	if code != 0 {
@@ -144,7 +144,7 @@ func (s *soak) wait(variable string) {
 	}
 }
 
-// clean holds that nothing at all is left, and ends what is.
+// clean checks that nothing at all is left, and ends what is.
 func (s *soak) clean(variable string) {
 	s.wait(variable)
 	for _, pid := range marked(variable) {

@@ -318,7 +318,7 @@ func TestNetworkAndKernelLog(t *testing.T) {
 	}
 }
 
-// TestDeadlines holds that neither a tool nor a read can hold up a restart.
+// TestDeadlines checks that neither a tool nor a read can hold up a restart.
 func TestDeadlines(t *testing.T) {
 	dir := root(t)
 	fifo := filepath.Join(dir.Name(), "fifo")
@@ -408,9 +408,9 @@ print("ready", flush=True); time.sleep(1000)`)
 	}
 }
 
-// TestAnothersRanks: another user's ranks are examined with that user's rights, who gets only the
-// kernel's messages about the ranks' GPUs.
-func TestAnothersRanks(t *testing.T) {
+// TestRanksOfAnotherUser: another user's ranks are examined with that user's rights, who gets only
+// the kernel's messages about the ranks' GPUs.
+func TestRanksOfAnotherUser(t *testing.T) {
 	got, err := kernelLog(func() (string, error) { return "NVRM: Xid (PCI:0000:0f:00): 79, GPU\nsecret\n", nil }, false)(t.Context())
 	if string(got) != "Xid 79 on 0000:0f:00\n" || err != nil {
 		t.Errorf("%q, %v", got, err)

@@ -123,8 +123,8 @@ func (w *witness) place() string {
 	return string(text)
 }
 
-// untouched holds that it was neither moved nor signalled: what is sent SIGKILL runs no instruction
-// after that.
+// untouched checks that it was neither moved nor signalled: what is sent SIGKILL runs no
+// instruction after that.
 func (w *witness) untouched() {
 	w.Helper()
 	if now := w.place(); now != w.cgroup {

@@ -170,7 +170,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestBounds holds that neither causes nor steps make the ledger grow, and that the dear causes
+// TestBounds checks that neither causes nor steps make the ledger grow, and that the dear causes
 // keep their names.
 func TestBounds(t *testing.T) {
 	var l Ledger

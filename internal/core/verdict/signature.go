@@ -61,8 +61,8 @@ var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })
 
-// wholeLine returns the whole deciding line, because the numbers in it decide where a quote is cut. It
-// returns only the beginning of a very long line.
+// wholeLine returns the whole deciding line, because the numbers in it decide where a quote is cut.
+// It returns only the beginning of a very long line.
 func wholeLine(f report.Failure, v report.Verdict) string {
 	from := map[report.Source]string{report.FromTail: f.Tail, report.FromTraceback: f.Traceback, report.FromKernel: f.Kernel}
 	body, ok := from[v.From]

@@ -17,8 +17,8 @@ type Twins struct {
 	ended map[string]time.Time
 }
 
-// Known says that a failure shows no more, by the built-in rules, than an earlier one that is known.
-// Otherwise the failure is known from now on.
+// Known says that a failure shows no more, by the built-in rules, than an earlier one that is
+// known. Otherwise the failure is known from now on.
 func (t *Twins) Known(f report.Failure) bool {
 	if t.only == nil {
 		t.only = &f

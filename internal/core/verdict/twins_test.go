@@ -38,7 +38,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTwinsHaveOneVerdict holds that what is not reported would not have changed what a failure
+// TestTwinsHaveOneVerdict checks that what is not reported would not have changed what a failure
 // means.
 func TestTwinsHaveOneVerdict(t *testing.T) {
 	words := rapid.SampledFrom([]string{

@@ -37,9 +37,9 @@ const (
 	maxQuote = 300
 )
 
-// Judge says what the failure of a rank means, by its Exit, Tail, Traceback and Kernel. The last 256
-// KiB of each text are read. The caller's own rules, in their order, come before the built-in ones.
-// A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
+// Judge says what the failure of a rank means, by its Exit, Tail, Traceback and Kernel. The last
+// 256 KiB of each text are read. The caller's own rules, in their order, come before the built-in
+// ones. A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
 //
 // What the kernel says about the node decides before what the rank wrote, because failing hardware
 // shows itself in many odd words. In the rank's own output, the exception that
@@ -140,8 +140,8 @@ var (
 	}
 )
 
-// Early is the first rank of an attempt that exited 0 while others ran, and how many More did. A nil
-// Early is none.
+// Early is the first rank of an attempt that exited 0 while others ran, and how many More did. A
+// nil Early is none.
 type Early struct {
 	Rank, More int
 	Node       string

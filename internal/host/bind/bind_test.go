@@ -229,7 +229,7 @@ func check(t *rapid.T, machine topology.Topology, ranks []bind.Rank, got []bind.
 	}
 }
 
-// checkCores holds that no core is in two ranks, that the ranks of a node have all of it, and
+// checkCores checks that no core is in two ranks, that the ranks of a node have all of it, and
 // numbers that differ by one at most.
 func checkCores(t *rapid.T, machine topology.Topology, got []bind.Binding) {
 	var used topology.Set

@@ -110,7 +110,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestListSaysWhyThereIsNone(t *testing.T) {
+func TestListSaysWhyThereAreNoGPUs(t *testing.T) {
 	for fault, want := range map[string]string{
 		"not loaded": "no NVIDIA driver: libnvidia-ml.so.1 is there, the kernel module is not loaded",
 		"empty":      "the NVIDIA driver finds no GPU",

@@ -51,7 +51,7 @@ func heal(d *server.Device) {
 
 var answers = map[uint32]byte{nvml.FI_DEV_NVLINK_LINK_COUNT: 18, nvml.FI_DEV_NVLINK_GET_STATE: 1}
 
-func TestSurveyTellsWhatIsWrong(t *testing.T) {
+func TestSurveyReportsFaults(t *testing.T) {
 	for _, test := range []struct {
 		spoil func(*server.Device)
 		want  Health
@@ -91,7 +91,7 @@ func TestSurveyTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSurveyTellsOfPower(t *testing.T) {
+func TestSurveyReportsPower(t *testing.T) {
 	s := dgxh200.New()
 	machine(s)[7].GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
 		for i := range values {
@@ -249,7 +249,7 @@ func TestSurveyOfSplitGPUsWithoutInstances(t *testing.T) {
 	}
 }
 
-func TestSurveyLeavesUnknownWhatTheDriverDoesNotTell(t *testing.T) {
+func TestSurveyLeavesUnknownFactsUnknown(t *testing.T) {
 	s := dgxh100.New()
 	devices := machine(s)
 	for i, ret := range []nvml.Return{nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION} {

@@ -176,7 +176,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnyTree holds that no content of files ends the reading, and that what it finds is sound:
+// TestAnyTree checks that no content of files ends the reading, and that what it finds is sound:
 // groups are disjoint and have every CPU that is online.
 func TestAnyTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

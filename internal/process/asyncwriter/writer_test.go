@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestNobodyListens for an hour: a caller never waits, excess calls are counted, and the others run
-// in order.
-func TestNobodyListens(t *testing.T) {
+// TestNoOneListens for an hour: callers never wait, excess calls are counted, and the others run in
+// order.
+func TestNoOneListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []int
 		missed := 0

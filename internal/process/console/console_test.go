@@ -106,8 +106,8 @@ func TestSayNeverWaits(t *testing.T) {
 	})
 }
 
-// TestLossAtTheEndIsTold: lines lost after the last write are reported too.
-func TestLossAtTheEndIsTold(t *testing.T) {
+// TestLossAtTheEndIsReported: lines lost after the last write are reported too.
+func TestLossAtTheEndIsReported(t *testing.T) {
 	var words bytes.Buffer
 	c := New(writer(nil), &words)
 	c.out.lost.Add(2)

@@ -40,7 +40,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestAmounts holds that values are in the order of what they are.
+// TestAmounts checks that values are in the order of what they are.
 func TestAmounts(t *testing.T) {
 	for _, c := range []struct {
 		kind Kind

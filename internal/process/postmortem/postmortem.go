@@ -79,10 +79,11 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 }
 
 // Judge judges each file. A directory must be a job's in its --log-dir, or have some of these: the
-// one that was written last counts. Judge judges every rank of the last attempt that failed there. Code is the exit code of ranks whose exit code is not known
-// otherwise, or -1. The root cause comes first. That is what the coordinator decided, if the
-// directory has a record of it and there are no rules to judge by instead. Otherwise it is the
-// first rank to end, as far as is known, whose failure is no echo.
+// one that was written last counts. Judge judges every rank of the last attempt that failed there.
+// Code is the exit code of ranks whose exit code is not known otherwise, or -1. The root cause
+// comes first. That is what the coordinator decided, if the directory has a record of it and there
+// are no rules to judge by instead. Otherwise it is the first rank to end, as far as is known,
+// whose failure is no echo.
 func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
@@ -126,9 +127,9 @@ func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return []Judged{j}, err
 }
 
-// judge judges by what the coordinator knew of a failure. Where that quotes nothing, the ends of the
-// rank's logs are read too, which have more than the last lines, and the first of them that says
-// something decides.
+// judge judges by what the coordinator knew of a failure. Where that quotes nothing, the ends of
+// the rank's logs are read too, which have more than the last lines, and the first of them that
+// says something decides.
 func judge(f report.Failure, rules []verdict.Rule, files ...string) (Judged, error) {
 	j := judged(f)
 	j.Verdict = verdict.Judge(f, rules...)

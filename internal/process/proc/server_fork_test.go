@@ -101,7 +101,7 @@ func (n *namer) Fork(c *Command, _ []string, _ []uintptr, _ int) (pid int, run f
 }
 
 // A scope accepts no process that its Forker cannot have made, even if the server names it.
-func TestForksThatAreNone(t *testing.T) {
+func TestFalseForks(t *testing.T) {
 	s := newSupervisor(t, Options{Subreaper: true})
 	in, words := newOutput(t), newOutput(t)
 	serving := newTestScope(t, s)

@@ -13,9 +13,9 @@ import (
 const trainer = `trap 'sleep 0.2; echo saved; exit' TERM
 sh -c 'trap "echo worker told; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait; while :; do sleep 0.02; done`
 
-// TestStopAsksWhoCanAct has a stop reach the process that can act on it, and the others once that
+// TestStopSignalsHandlers has a stop reach the process that can act on it, and the others once that
 // has ended.
-func TestStopAsksWhoCanAct(t *testing.T) {
+func TestStopSignalsHandlers(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
 		sig          syscall.Signal
@@ -51,8 +51,8 @@ func TestStopAsksWhoCanAct(t *testing.T) {
 	}
 }
 
-// TestStopOfThoseWhoKnow: ranks that already have their signal from another sender get none.
-func TestStopOfThoseWhoKnow(t *testing.T) {
+// TestStopOfRanksWithTheSignal: ranks that already have their signal from another sender get none.
+func TestStopOfRanksWithTheSignal(t *testing.T) {
 	out, sc := newOutput(t), newTestScope(t, newSupervisor(t, Options{}))
 	script := strings.ReplaceAll(trainer, "saved; exit' TERM", "saved; exit' INT") + `; trap "echo told" TERM`
 	p := start(t, sc, shell(script, out.w))
@@ -64,8 +64,9 @@ func TestStopOfThoseWhoKnow(t *testing.T) {
 	}
 }
 
-// TestSignalSparesWhoDoesNotKnowIt has what catches a signal get it, and nothing else die of it.
-func TestSignalSparesWhoDoesNotKnowIt(t *testing.T) {
+// TestSignalSparesProcessesWithoutHandler: processes with a handler get the signal, and no others
+// die of it.
+func TestSignalSparesProcessesWithoutHandler(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		out, sc := newOutput(t), newTestScope(t, newSupervisor(t, opts))
 		start(t, sc, shell(`sh -c 'while :; do sleep 0.02; done' & trap "kill -0 $! && echo both live; kill $!; exit" USR1; echo ready; wait; echo it has died`, out.w))

@@ -135,8 +135,8 @@ func TestSharedTable(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits ends while the memory is being read.
-func TestNobodyWaits(t *testing.T) {
+// TestReadingEndsWithItsContext: the context ends while the memory is being read.
+func TestReadingEndsWithItsContext(t *testing.T) {
 	c := crowd{threads: maxThreads, calls: maxFrames, table: 2}
 	for _, after := range []int{1, 10, 400} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -85,9 +85,9 @@ func TestABlobRestsUntilAllHaveHadIt(t *testing.T) {
 	}
 }
 
-// TestThoseWhoAreStillToCome find what others have got, such as what all workers of a group are
-// made with.
-func TestThoseWhoAreStillToCome(t *testing.T) {
+// TestLaterWorkersGetTheBlob: later workers get what earlier ones got, such as the arguments that
+// make all workers of a group.
+func TestLaterWorkersGetTheBlob(t *testing.T) {
 	b := blobs{expected: 2}
 	first := deliveries(&b, "a", 1)[0]
 	have(t, &b, first, 1, 1)
@@ -174,8 +174,8 @@ func TestRestHasALimit(t *testing.T) {
 	})
 }
 
-// TestOneHasItCome: others wait for that one and, if it fails, for the next.
-func TestOneHasItCome(t *testing.T) {
+// TestOneDeliveryFetches: others wait for that one and, if it fails, for the next.
+func TestOneDeliveryFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b blobs
 		d := deliveries(&b, "a", 5)

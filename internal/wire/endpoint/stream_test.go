@@ -306,8 +306,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestWhoSendsWhatMayNotBe ends alone.
-func TestWhoSendsWhatMayNotBe(t *testing.T) {
+// TestInvalidFramesEndTheirConnection, and no other one.
+func TestInvalidFramesEndTheirConnection(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
 	n := connect(t, addr)

@@ -200,7 +200,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestWeeks holds that the configurations outlive the leaves that they make.
+// TestWeeks checks that the configurations outlive the leaves that they make.
 func TestWeeks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := Server(alice, boss), Client(alice, node)

@@ -191,7 +191,7 @@ func TestAFreshVoterKeepsItsID(t *testing.T) {
 	})
 }
 
-// TestWhatMakesNoSense holds that a damaged state gives no voter, and no panic.
+// TestWhatMakesNoSense checks that a damaged state gives no voter, and no panic.
 func TestWhatMakesNoSense(t *testing.T) {
 	state := new(raftpb.Message{From: new(uint64(7))})
 	entry := func(index uint64) []byte {

@@ -55,7 +55,7 @@ func TestVotersBeginTogether(t *testing.T) {
 	}
 }
 
-// TestAMinorityIsOver holds that a leader without a majority learns of that within two elections,
+// TestAMinorityIsOver checks that a leader without a majority learns of that within two elections,
 // and does nothing before.
 func TestAMinorityIsOver(t *testing.T) {
 	run(t, 1, func(w *world) {
@@ -117,7 +117,7 @@ func TestNewVotersThatDie(t *testing.T) {
 	})
 }
 
-// TestANewVoterThatDies holds that no voter waits for it if the others are a majority without it.
+// TestANewVoterThatDies checks that no voter waits for it if the others are a majority without it.
 func TestANewVoterThatDies(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -126,9 +126,9 @@ func TestANewVoterThatDies(t *testing.T) {
 	})
 }
 
-// TestWhoIsLeftAloneNeedsNoAnswer holds that a voter left alone needs no answer to earlier
+// TestALeaderLeftAloneNeedsNoAnswer checks that a voter left alone needs no answer to earlier
 // questions.
-func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
+func TestALeaderLeftAloneNeedsNoAnswer(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
 			voters := []Voter{w.add(), w.add(), w.add()}
@@ -151,9 +151,9 @@ func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestVotersThatAreKnownNeedNobodyElse checks that new voters do not need the old ones once a
+// TestKnownVotersNeedNoOldOnes checks that new voters do not need the old ones once a
 // leader knows the new ones.
-func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
+func TestKnownVotersNeedNoOldOnes(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
 			voters := []Voter{w.add(), w.add(), w.add()}
@@ -244,9 +244,9 @@ func TestAFullLog(t *testing.T) {
 	})
 }
 
-// TestWhoMayLeave holds that a voter may leave when it does not vote and will not. Those that stay
-// are a majority, no matter when the others became voters.
-func TestWhoMayLeave(t *testing.T) {
+// TestWhenVotersMayLeave checks that a voter may leave when it does not vote and will not. Those
+// that stay are a majority, no matter when the others became voters.
+func TestWhenVotersMayLeave(t *testing.T) {
 	for late := range 40 {
 		run(t, uint64(late+1), func(w *world) {
 			voters := []Voter{w.add(), w.add(), w.add(), w.add(), w.add()}

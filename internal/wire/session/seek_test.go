@@ -76,9 +76,9 @@ func (w *town) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// TestWhoIsBelieved checks which addresses an agent without its coordinator tries, and that wrong
-// answers never keep it from the leader.
-func TestWhoIsBelieved(t *testing.T) {
+// TestWhichRedirectsAreFollowed checks which addresses an agent without its coordinator tries, and
+// that wrong answers never keep it from the leader.
+func TestWhichRedirectsAreFollowed(t *testing.T) {
 	for _, c := range []struct {
 		name, list string
 		says       map[string]string

@@ -131,7 +131,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestSnapshotsKeepALogShort holds that a log is about as long as its state.
+// TestSnapshotsKeepALogShort checks that a log is about as long as its state.
 func TestSnapshotsKeepALogShort(t *testing.T) {
 	d := &disk{}
 	state := bytes.Repeat([]byte("s"), 1<<20)
@@ -147,7 +147,7 @@ func TestSnapshotsKeepALogShort(t *testing.T) {
 	}
 }
 
-// TestAFullQueue holds that a queue does not grow for ever.
+// TestAFullQueue checks that a queue does not grow for ever.
 func TestAFullQueue(t *testing.T) {
 	d, warnings := &disk{}, 0
 	l := New(Config{
@@ -334,7 +334,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestAnEarlierStore holds that an earlier store is left as it is.
+// TestAnEarlierStore checks that an earlier store is left as it is.
 func TestAnEarlierStore(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/epoch", []byte("golaunch-store-2 X\n"), 0o600); err != nil {
@@ -345,7 +345,7 @@ func TestAnEarlierStore(t *testing.T) {
 	}
 }
 
-// TestAFileThatHangs holds that the log waits for a file for MaxWrite, and later mends it with a
+// TestAFileThatHangs checks that the log waits for a file for MaxWrite, and later mends it with a
 // snapshot.
 func TestAFileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// TestDocuments holds that the plots and the tables of the documents say what was measured.
+// TestDocuments checks that the plots and the tables of the documents say what was measured.
 func TestDocuments(t *testing.T) {
 	files, err := render("../../..")
 	if err != nil {

@@ -53,7 +53,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestGroups holds that a work is in one group alone.
+// TestGroups checks that a work is in one group alone.
 func TestGroups(t *testing.T) {
 	seen := map[string]bool{}
 	for _, g := range Groups {

@@ -112,9 +112,9 @@ func TestPythonOfVerl(t *testing.T) {
 	}
 }
 
-// TestPythonOfAfar has a cluster of two nodes, whose workers are kept from the controller's socket
+// TestPythonRemote has a cluster of two nodes, whose workers are kept from the controller's socket
 // as if they were on other machines.
-func TestPythonOfAfar(t *testing.T) {
+func TestPythonRemote(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 0, 0)
 	runPython(t, "python3", "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+cluster.TokenFile)

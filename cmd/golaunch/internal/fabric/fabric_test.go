@@ -292,8 +292,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestNobodyComes bounds both ends of a test whose other one never comes.
-func TestNobodyComes(t *testing.T) {
+// TestTheOtherNodeNeverComes: both ends of a test have a limit.
+func TestTheOtherNodeNeverComes(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("no answer in time"))
 	defer cancel()
 	here := node{addr: netip.MustParseAddr("127.0.0.1")}

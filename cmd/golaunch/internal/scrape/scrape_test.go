@@ -69,9 +69,9 @@ func TestRoundsWatchOn(t *testing.T) {
 	})
 }
 
-// TestAVanishedSourceCallsSomebody: from when a coordinator is gone until it is back the metrics
-// say that nothing is seen of it, and the rule for that fires.
-func TestAVanishedSourceCallsSomebody(t *testing.T) {
+// TestAVanishedSourceAlerts: while a coordinator is gone, the metrics show that it does not answer,
+// and the rule for that fires.
+func TestAVanishedSourceAlerts(t *testing.T) {
 	var series []string
 	synctest.Test(t, func(t *testing.T) {
 		here := map[string]view.Source{"a": &viewtest.Cluster{Nodes: 1, Began: time.Now().Add(-time.Minute)}}

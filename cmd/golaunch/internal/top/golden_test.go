@@ -93,7 +93,7 @@ func sameText(t *testing.T, name, got string) {
 	}
 }
 
-// fits holds that a frame is as large as its screen, or smaller.
+// fits checks that a frame is as large as its screen, or smaller.
 func fits(t interface {
 	Helper()
 	Fatalf(string, ...any)

@@ -78,9 +78,9 @@ func visit(t *testing.T, link string) visitor {
 	return visitor{c.Name + "=" + c.Value, key[1]}
 }
 
-// TestWhoMaySee: both halves of a session are required, and pages of other sites are refused even
-// with both.
-func TestWhoMaySee(t *testing.T) {
+// TestWhichRequestsAreServed: both halves of a session are required, and pages of other sites are
+// refused even with both.
+func TestWhichRequestsAreServed(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
 	first := <-s.links
 	good := visit(t, first)

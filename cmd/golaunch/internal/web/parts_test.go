@@ -318,8 +318,8 @@ func TestTroubleHasAnAge(t *testing.T) {
 	})
 }
 
-// TestNobodyWatches: then there are no more questions until a client comes.
-func TestNobodyWatches(t *testing.T) {
+// TestNoQuestionsWithoutClients: then there are no more questions until a client comes.
+func TestNoQuestionsWithoutClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		c := &viewtest.Cluster{Nodes: 1, Slow: -1, Began: time.Now(), Every: time.Second, Fails: func() error { asked.Add(1); return nil }}
