@@ -36,6 +36,5 @@ func ExampleCurrent() {
 		return
 	}
 	fmt.Printf("rank %d of %d, rank 0 listens at %s\n", me.Rank, me.WorldSize, me.Master())
-	// Output: not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch --
-	// COMMAND
+	// Output: not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch -- COMMAND
 }

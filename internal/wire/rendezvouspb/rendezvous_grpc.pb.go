@@ -29,8 +29,7 @@ const (
 
 // RendezvousClient is the client API for Rendezvous service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to
-// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RendezvousClient interface {
 	// Join carries everything between one agent and the coordinator. The agent says hello first. A
 	// refusal is a FAILED_PRECONDITION whose message says why; after any other end of the stream the
@@ -58,8 +57,7 @@ func (c *rendezvousClient) Join(ctx context.Context, opts ...grpc.CallOption) (g
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_JoinClient = grpc.BidiStreamingClient[FromAgent, ToAgent]
 
 func (c *rendezvousClient) Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error) {
@@ -72,8 +70,7 @@ func (c *rendezvousClient) Deliver(ctx context.Context, opts ...grpc.CallOption)
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_DeliverClient = grpc.ClientStreamingClient[Delivery, Delivered]
 
 // RendezvousServer is the server API for Rendezvous service.
@@ -127,16 +124,14 @@ func _Rendezvous_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RendezvousServer).Join(&grpc.GenericServerStream[FromAgent, ToAgent]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_JoinServer = grpc.BidiStreamingServer[FromAgent, ToAgent]
 
 func _Rendezvous_Deliver_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RendezvousServer).Deliver(&grpc.GenericServerStream[Delivery, Delivered]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_DeliverServer = grpc.ClientStreamingServer[Delivery, Delivered]
 
 // Rendezvous_ServiceDesc is the grpc.ServiceDesc for Rendezvous service.
@@ -174,8 +169,7 @@ const (
 
 // ClusterClient is the client API for Cluster service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to
-// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Cluster is the coordinator as its clients see it. What a client asked for wrongly is an
 // INVALID_ARGUMENT, what does not exist a NOT_FOUND, what the coordinator does not do a
@@ -221,8 +215,7 @@ func (c *clusterClient) Submit(ctx context.Context, opts ...grpc.CallOption) (gr
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_SubmitClient = grpc.BidiStreamingClient[Submission, Update]
 
 func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
@@ -241,8 +234,7 @@ func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grp
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_WatchClient = grpc.ServerStreamingClient[Update]
 
 func (c *clusterClient) Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error) {
@@ -255,8 +247,7 @@ func (c *clusterClient) Inquire(ctx context.Context, opts ...grpc.CallOption) (g
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_InquireClient = grpc.BidiStreamingClient[Inquiry, Answer]
 
 func (c *clusterClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error) {
@@ -305,8 +296,7 @@ func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...g
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_StatusClient = grpc.ServerStreamingClient[StatusReply]
 
 // ClusterServer is the server API for Cluster service.
@@ -393,8 +383,7 @@ func _Cluster_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ClusterServer).Submit(&grpc.GenericServerStream[Submission, Update]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_SubmitServer = grpc.BidiStreamingServer[Submission, Update]
 
 func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
@@ -405,16 +394,14 @@ func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ClusterServer).Watch(m, &grpc.GenericServerStream[WatchRequest, Update]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_WatchServer = grpc.ServerStreamingServer[Update]
 
 func _Cluster_Inquire_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ClusterServer).Inquire(&grpc.GenericServerStream[Inquiry, Answer]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_InquireServer = grpc.BidiStreamingServer[Inquiry, Answer]
 
 func _Cluster_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -479,8 +466,7 @@ func _Cluster_Status_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ClusterServer).Status(m, &grpc.GenericServerStream[StatusRequest, StatusReply]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_StatusServer = grpc.ServerStreamingServer[StatusReply]
 
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
@@ -538,8 +524,7 @@ const (
 
 // QuorumClient is the client API for Quorum service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to
-// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all
 // serve it, where they would serve Rendezvous if they led.
@@ -572,8 +557,7 @@ func (c *quorumClient) Step(ctx context.Context, opts ...grpc.CallOption) (grpc.
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Quorum_StepClient = grpc.ClientStreamingClient[Chunk, Greeting]
 
 func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error) {
@@ -655,8 +639,7 @@ func _Quorum_Step_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(QuorumServer).Step(&grpc.GenericServerStream[Chunk, Greeting]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Quorum_StepServer = grpc.ClientStreamingServer[Chunk, Greeting]
 
 func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
