@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -36,6 +37,8 @@ type Conn struct {
 	Node    string
 	Outputs int
 
+	// records is not nil for TLS.
+	records *records
 	// slot is where its TLS handshake counts, once it is under way.
 	slot     chan struct{}
 	hasAgent atomic.Bool
@@ -67,15 +70,68 @@ func ConnOf(ctx context.Context) *Conn {
 func (c *Conn) ClaimAgent() bool { return c.hasAgent.CompareAndSwap(false, true) }
 
 func (c *Conn) Read(b []byte) (int, error) {
+	if c.records != nil && len(c.records.ahead) > 0 {
+		return c.records.next(b), nil
+	}
 	n, err := c.Conn.Read(b)
+	c.read(b[:n], err)
+	if c.records != nil && n > 0 {
+		return c.records.cut(b[:n]), nil // the error comes again
+	}
+	return n, err
+}
+
+// read notes what was read.
+func (c *Conn) read(b []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := b[max(0, n-wire.ProofSize):n]
+	last := b[max(0, len(b)-wire.ProofSize):]
 	copy(c.tail[:], c.tail[len(last):])
 	copy(c.tail[wire.ProofSize-len(last):], last)
 	c.closed = c.closed || errors.Is(err, io.EOF)
 	c.checkProof()
-	return n, err
+}
+
+// records gives crypto/tls one record at a time (RFC 8446 section 5.1). The buffer of crypto/tls
+// doubles whenever the beginning of a record remains in it: to 10 kB for each agent that has once
+// sent something long.
+type records struct {
+	header [5]byte
+	// have is how much of the header was given, and body how much of the record was not.
+	have, body int
+	// ahead was read and not given yet.
+	ahead []byte
+}
+
+// cut returns how much of b may be given. It keeps the rest.
+func (r *records) cut(b []byte) int {
+	n := r.pass(b)
+	r.ahead = append(r.ahead, b[n:]...)
+	return n
+}
+
+// next gives what was read ahead.
+func (r *records) next(b []byte) int {
+	n := r.pass(r.ahead[:min(len(b), len(r.ahead))])
+	copy(b, r.ahead[:n])
+	if r.ahead = r.ahead[n:]; len(r.ahead) == 0 {
+		r.ahead = nil
+	}
+	return n
+}
+
+// pass returns how much of b belongs to the present record.
+func (r *records) pass(b []byte) (n int) {
+	if r.body == 0 {
+		n = copy(r.header[r.have:], b)
+		if r.have += n; r.have < len(r.header) {
+			return n
+		}
+		r.have, r.body = 0, int(binary.BigEndian.Uint16(r.header[3:]))
+	}
+	more := min(r.body, len(b)-n)
+	r.body -= more
+	return n + more
 }
 
 // OnDeath calls f in a goroutine of its own when the bytes read end with the proof of a commitment,

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -118,5 +120,43 @@ func TestCommitments(t *testing.T) {
 		w := &Conn{Conn: &script{end: io.EOF}}
 		w.OnDeath(commitment, func(bool) { t.Errorf("%x is kept", commitment) })
 		w.Read(make([]byte, 1))
+	}
+}
+
+// TestRecords gives the records of TLS one by one, whatever the network makes of them, and still
+// recognizes a proof behind a part of one.
+func TestRecords(t *testing.T) {
+	secret := [wire.ProofSize]byte{7}
+	sum := sha256.Sum256(secret[:])
+	var said []byte
+	var want []string
+	for size := range 40 {
+		record := append([]byte{23, 3, 3, 0, byte(size)}, bytes.Repeat([]byte{byte('a' + size)}, size)...)
+		said, want = append(said, record...), append(want, string(record))
+	}
+	torn := []byte{23, 3, 3, 0, 40, 'x'}
+	said = append(append(said, torn...), secret[:]...)
+	for size := 1; size < 3*len(want); size++ {
+		proven := make(chan bool, 1)
+		w := &Conn{Conn: &script{said: bytes.Clone(said), end: io.EOF}, records: new(records)}
+		w.OnDeath(sum[:], func(bool) { proven <- true })
+		var got []string
+		for whole := true; ; {
+			b := make([]byte, size)
+			n, err := w.Read(b)
+			if err != nil {
+				break
+			}
+			if whole {
+				got = append(got, "")
+			}
+			got[len(got)-1] += string(b[:n])
+			last := got[len(got)-1]
+			whole = len(last) >= 5 && len(last) == 5+int(last[4])
+		}
+		if len(got) != len(want)+1 || !slices.Equal(got[:len(want)], want) {
+			t.Fatalf("with reads of %d bytes: %q", size, got)
+		}
+		<-proven
 	}
 }

@@ -104,6 +104,7 @@ func (h handshakes) enter(hello *tls.ClientHelloInfo) error {
 
 func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	defer context.AfterFunc(h.over, func() { conn.Close() })()
+	conn.(*Conn).records = new(records)
 	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
 	if slot := conn.(*Conn).slot; slot != nil {
 		<-slot

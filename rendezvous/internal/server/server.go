@@ -55,7 +55,7 @@ func New(config *tls.Config, warn func(error), hold HoldFunc) *Server {
 		grpc.MaxSendMsgSize(wire.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(wire.MaxHeader),
-		grpc.ReadBufferSize(wire.BufferSize),
+		grpc.ReadBufferSize(readBufferSize(config)),
 		grpc.WriteBufferSize(wire.BufferSize),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(wire.Window),
@@ -67,6 +67,14 @@ func New(config *tls.Config, warn func(error), hold HoldFunc) *Server {
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovered), auth.UnaryServerInterceptor(authorize)),
 	)
 	return s
+}
+
+// readBufferSize spares a connection with TLS a buffer: TLS has one of its own.
+func readBufferSize(config *tls.Config) int {
+	if config == nil {
+		return wire.BufferSize
+	}
+	return 0
 }
 
 // Serve serves at l until done is closed.
