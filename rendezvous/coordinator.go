@@ -110,6 +110,7 @@ type Coordinator struct {
 	// messages are for people, and journal has the events of the only job.
 	messages *asyncwriter.Writer
 	journal  *journal.Journal
+	trimmer  trimmer
 	// restored says that a coordinator before this one has admitted agents.
 	restored bool
 	end      end
@@ -222,6 +223,7 @@ func (c *Coordinator) close() {
 	if c.log != nil {
 		c.drainLog()
 	}
+	c.trimmer.stop()
 	c.journal.Close()
 	c.messages.Finish(asyncwriter.Patience)
 }

@@ -1,0 +1,54 @@
+package rendezvous
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// trimmer gives memory back to the system when nothing has happened for a while. Go keeps a heap of
+// twice what lives there, and gRPC buffers of all that thousands of agents have sent at once.
+type trimmer struct{ quiet *time.Timer }
+
+const (
+	// quietAfter is how long nothing must have happened, and manyAgents how many agents make a heap
+	// that is worth two garbage collections: some 10 MB.
+	quietAfter = 2 * time.Second
+	manyAgents = 128
+	// worthwhile is the part of the heap that must be unused.
+	worthwhile = 16
+)
+
+// happened notes that a coordinator of so many agents is busy.
+func (t *trimmer) happened(agents int) {
+	switch {
+	case agents < manyAgents:
+	case t.quiet == nil:
+		t.quiet = time.AfterFunc(quietAfter, trim)
+	default:
+		t.quiet.Reset(quietAfter)
+	}
+}
+
+func (t *trimmer) stop() {
+	if t.quiet != nil {
+		t.quiet.Stop()
+	}
+}
+
+func trim() {
+	s := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+	}
+	metrics.Read(s)
+	objects, unused, free, live := s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64(), s[3].Value.Uint64()
+	garbage := objects - min(objects, live) // at most: what is new may live
+	if unused+free+garbage > (objects+unused+free)/worthwhile {
+		runtime.GC() // a pool forgets what it holds in the second one (sync.Pool)
+		debug.FreeOSMemory()
+	}
+}
