@@ -3,7 +3,10 @@ module github.com/golaunch/golaunch/tools/scale
 
 go 1.26.0
 
-require github.com/golaunch/golaunch v0.0.0
+require (
+	github.com/golaunch/golaunch v0.0.0
+	golang.org/x/sys v0.49.0
+)
 
 require (
 	github.com/NVIDIA/go-nvml v0.13.3-1 // indirect
@@ -13,7 +16,6 @@ require (
 	go.etcd.io/raft/v3 v3.7.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/grpc v1.85.0 // indirect

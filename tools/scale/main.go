@@ -6,6 +6,7 @@
 //
 // The agents are in two processes beside this one, which is their client. All share this machine's
 // cores: a third of each result is the cost of the agents, and more where handshakes are involved.
+// With -cores the coordinators have so many to themselves.
 // An agent's connection needs a file in two processes, so the limit of open files bounds the
 // agents, not golaunch. With -logical there are no connections: the agents are in the coordinator's
 // process.
@@ -43,11 +44,14 @@ func main() {
 	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
 	from := flag.String("from", "", "first phase, register or takeover: these need none before them")
 	logical := flag.Bool("logical", false, "agents without connections: what the coordinator alone costs, at sizes for which one machine has no files")
+	golaunch := flag.String("golaunch", "", "the golaunch to measure (default: the one of this repository)")
+	cores := flag.Int("cores", 0, "give the coordinators the first so many cores, and the agents the others")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p := plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical}
+	p := plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical,
+		golaunch: *golaunch, cores: *cores}
 	err := measure(ctx, *sizes, p, *asJSON)
 	if ctx.Err() != nil { // its processes were ended, which is all that err says
 		err = context.Cause(ctx)
@@ -73,6 +77,8 @@ type plan struct {
 	loud            bool
 	// alone says that there are no connections.
 	alone bool
+	// cores are the coordinators' own; 0 if they share all.
+	cores int
 }
 
 func measure(ctx context.Context, sizes string, p plan, asJSON bool) error {
@@ -81,7 +87,7 @@ func measure(ctx context.Context, sizes string, p plan, asJSON bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if !p.alone {
+	if !p.alone && p.golaunch == "" {
 		if err := p.build(ctx, dir); err != nil {
 			return err
 		}

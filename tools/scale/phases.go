@@ -32,6 +32,9 @@ func (p plan) at(ctx context.Context, dir string, agents int) (*result, error) {
 		return nil, err
 	}
 	s := &scene{plan: p, result: &result{Agents: agents, Ranks: agents * p.ranks}, dir: dir, port: port, target: "127.0.0.1:" + port}
+	if s.own, s.theirs, err = split(p.cores); err != nil {
+		return nil, err
+	}
 	defer s.end()
 	begun := p.from == ""
 	for _, phase := range []phase{
@@ -63,15 +66,19 @@ func (s *scene) register(ctx context.Context) error {
 	if err := s.coordinate(ctx); err != nil {
 		return err
 	}
-	before, start := s.head.memory(), time.Now()
+	s.empty = s.head.memory()
+	start := time.Now()
 	if err := s.swarm(ctx); err != nil {
 		return err
 	}
 	s.took("register", start)
 	s.add("register: coordinator's processor", s.head.cpu().Seconds(), "s", true)
-	s.add("memory per agent", (s.head.memory()-before)/float64(s.Agents), "bytes", false)
+	s.add("memory per agent, at once", s.each(), "bytes", false)
 	return nil
 }
+
+// each is the memory of an agent in the coordinator.
+func (s *scene) each() float64 { return (s.head.memory() - s.empty) / float64(s.Agents) }
 
 // rest measures the cost of the agents when nothing happens.
 func (s *scene) rest(ctx context.Context) error {
@@ -82,6 +89,7 @@ func (s *scene) rest(ctx context.Context) error {
 	if err := pause(ctx, s.quiet); err != nil {
 		return err
 	}
+	s.add("memory per agent, at rest", s.each(), "bytes", false)
 	s.add("at rest", 100*(s.head.cpu()-before).Seconds()/s.quiet.Seconds(), "% of a core", true)
 	return s.late("at rest: slowest heartbeat")
 }
@@ -138,6 +146,9 @@ func (s *scene) fail(ctx context.Context) error {
 	if err := s.reset(); err != nil {
 		return err
 	}
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
 	before := s.head.memory()
 	start, used := time.Now(), s.head.cpu()
 	for i := range s.failures {
@@ -148,9 +159,19 @@ func (s *scene) fail(ctx context.Context) error {
 	n := float64(s.failures)
 	s.add("failure of all ranks to all started", time.Since(start).Seconds()/n, "s", true)
 	s.add("failure: coordinator's processor", (s.head.cpu()-used).Seconds()/n, "s", true)
-	s.add("failures: growth of the coordinator", (s.head.memory()/before-1)*100, "%", false)
-	return s.late("failure: slowest heartbeat")
+	s.add("failures: growth of the coordinator, at once", (s.head.memory()/before-1)*100, "%", false)
+	if err := s.late("failure: slowest heartbeat"); err != nil {
+		return err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	s.add("failures: growth of the coordinator, at rest", (s.head.memory()/before-1)*100, "%", false)
+	return nil
 }
+
+// settle is how long a coordinator has to give back memory that it does not need any more.
+const settle = 10 * time.Second
 
 const looks = 5
 

@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // process is a process that prints lines and gets its orders in lines.
@@ -26,7 +29,8 @@ var trouble = make(chan error, 1)
 // limit bounds each wait.
 const limit = 5 * time.Minute
 
-func begin(cmd *exec.Cmd) (*process, error) {
+// begin starts it on the given cores; on all if there are none.
+func begin(cmd *exec.Cmd, cores []int) (*process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -35,7 +39,7 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	cmd.Stdout, cmd.Stderr = w, w
 	tell, err := cmd.StdinPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = startOn(cmd, cores)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -55,6 +59,40 @@ func begin(cmd *exec.Cmd) (*process, error) {
 		}
 	}()
 	return p, nil
+}
+
+// startOn starts a process on some cores. It has those of the thread that starts it.
+func startOn(cmd *exec.Cmd, cores []int) error {
+	if len(cores) == 0 {
+		return cmd.Start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var own, its unix.CPUSet
+	for _, core := range cores {
+		its.Set(core)
+	}
+	if err := errors.Join(unix.SchedGetaffinity(0, &own), unix.SchedSetaffinity(0, &its)); err != nil {
+		return err
+	}
+	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &own))
+}
+
+// split returns the cores of the coordinators, so many, and those of the agents; none for all.
+func split(n int) (coordinators, agents []int, err error) {
+	var own unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &own); err != nil || n == 0 {
+		return nil, nil, err
+	}
+	for core := range 8 * len(own) * 8 {
+		if own.IsSet(core) {
+			agents = append(agents, core)
+		}
+	}
+	if len(agents) <= n {
+		return nil, nil, fmt.Errorf("-cores %d: this machine has %d", n, len(agents))
+	}
+	return agents[:n], agents[n:], nil
 }
 
 // until waits for a line with a word, and returns it.

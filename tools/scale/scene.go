@@ -37,6 +37,10 @@ type scene struct {
 	conns  conns
 	// heads counts the coordinators that were started.
 	heads int
+	// own are the cores of the coordinators, and theirs those of the agents; none for all.
+	own, theirs []int
+	// empty is the memory of a coordinator without agents.
+	empty float64
 }
 
 // conns are the client's connections.
@@ -102,7 +106,7 @@ func (s *scene) coordinate(ctx context.Context) (err error) {
 func (s *scene) coordinator(ctx context.Context, listen, state string, peers ...string) (*process, error) {
 	if s.profile != "" {
 		s.heads++
-		p, err := begin(headOf(ctx, listen, state, filepath.Join(s.profile, fmt.Sprintf("%d-%d.pprof", s.Agents, s.heads)), peers))
+		p, err := begin(headOf(ctx, listen, state, filepath.Join(s.profile, fmt.Sprintf("%d-%d.pprof", s.Agents, s.heads)), peers), s.own)
 		if err == nil {
 			p.profiled = true
 		}
@@ -112,13 +116,13 @@ func (s *scene) coordinator(ctx context.Context, listen, state string, peers ...
 	if len(peers) > 0 {
 		args = append(args, "--peers", strings.Join(peers, ","))
 	}
-	return begin(exec.CommandContext(ctx, s.golaunch, args...))
+	return begin(exec.CommandContext(ctx, s.golaunch, args...), s.own)
 }
 
 // swarm makes all agents join at once.
 func (s *scene) swarm(ctx context.Context) error {
 	for _, part := range [][2]int{{0, s.Agents / few}, {s.Agents / few, s.Agents}} {
-		p, err := begin(swarmOf(ctx, part[0], part[1], s.ranks, s.loud, s.target))
+		p, err := begin(swarmOf(ctx, part[0], part[1], s.ranks, s.loud, s.target), s.theirs)
 		if err != nil {
 			return err
 		}
