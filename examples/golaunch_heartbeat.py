@@ -9,9 +9,9 @@ Copy this file: it needs only Python 3.
         beat(step, len(batches))
 
 A rank that has called beat once must go on calling it, at least every --hang-timeout: its output no
-longer counts as progress. Call it at every step, so that golaunch can compare the steps of ranks; it
-costs a system call. If golaunch did not start the program, or the file cannot be written, beat does
-nothing. docs/failures.md has the protocol.
+longer counts as progress. Call it at every step, so that golaunch can compare the steps of ranks;
+it costs a system call. If golaunch did not start the program, or the file cannot be written, beat
+does nothing. docs/failures.md has the protocol.
 """
 
 import os
@@ -20,7 +20,8 @@ _file = None
 
 
 def beat(step, total=0, text=""):
-    """Says that this rank has finished a step, a whole number of 0 or more, of a total, if that is known, with a few words for people."""
+    """Says that this rank has finished a step, a whole number of 0 or more, of a total, if that is
+    known, with a few words for people."""
     global _file
     path = os.environ.get("GOLAUNCH_HEARTBEAT_FILE")
     if not path:

@@ -1,6 +1,8 @@
-"""Runs golaunch where torchrun is called, by its own script or as `python -m torch.distributed.run`.
+"""Runs golaunch where torchrun is called, by its own script or as `python -m
+torch.distributed.run`.
 
-golaunch_torchrun.pth has each Python of this environment import it when it starts, before it does what it was called for. torch's files stay as they are.
+golaunch_torchrun.pth has each Python of this environment import it when it starts, before it does
+what it was called for. torch's files stay as they are.
 """
 
 import os
@@ -11,7 +13,8 @@ _WITH_ARGUMENT = {"--check-hash-based-pycs"}
 
 
 def _asked(words, scripts):
-    """The arguments for torchrun in Python's own command line; None if it was called for something else."""
+    """The arguments for torchrun in Python's own command line; None if it was called for something
+    else."""
     words = list(words[1:])
     while words:
         word = words.pop(0)

@@ -1,7 +1,8 @@
 """GRPO in small: a policy, rollouts and rewards, each a group of workers, on CPUs.
 
-The policy learns which of ten tokens the verifier likes. Its two workers average their gradients with torch.distributed (gloo) and keep a checkpoint; one of
-them dies halfway, golaunch starts the group again, and the controller goes on from the checkpoint.
+The policy learns which of ten tokens the verifier likes. Its two workers average their gradients
+with torch.distributed (gloo) and keep a checkpoint; one of them dies halfway, golaunch starts the
+group again, and the controller goes on from the checkpoint.
 
     python examples/grpo-toy/main.py DIR
 """

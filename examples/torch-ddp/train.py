@@ -1,12 +1,14 @@
-"""Train a small model with DistributedDataParallel; resume from the last checkpoint after a restart.
+"""Train a small model with DistributedDataParallel; resume from the last checkpoint after a
+restart.
 
 Runs unmodified under golaunch and torchrun:
 
     golaunch --procs-per-node 4 -- python3 train.py --steps 60 --checkpoint /tmp/ddp.pt
     torchrun --nproc-per-node 4 train.py --steps 60 --checkpoint /tmp/ddp.pt
 
-With --die-at STEP, rank --die-rank kills itself with SIGKILL at that step of the first attempt. The loss at the end is the same
-as that of an undisturbed run, since data, initialization and optimizer depend on the step alone.
+With --die-at STEP, rank --die-rank kills itself with SIGKILL at that step of the first attempt. The
+loss at the end is the same as that of an undisturbed run, since data, initialization and optimizer
+depend on the step alone.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python python/bench/groups.py [--ray] [--runs 3] [--calls 500] [--megabytes 512] [--workers 8]
 
-It needs NumPy, and with --ray the package ray in the same Python. golaunch's command is found as golaunch.find_binary does. Medians of all runs are printed.
+It needs NumPy, and with --ray the package ray in the same Python. golaunch's command is found as
+golaunch.find_binary does. Medians of all runs are printed.
 """
 
 import argparse

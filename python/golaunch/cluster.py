@@ -200,7 +200,7 @@ class VirtualCluster:
                 fd, _ = self._listener._accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # no event tells of a free descriptor
+            except OSError as error:  # there is no event for a free descriptor
                 _log.warning("no worker can be let in for the moment: %s; raise the limit of open files (ulimit -n)", error.strerror)
                 self._modify(self._listener.fileno(), 0)
                 self._after(_FULL, lambda: self._modify(self._listener.fileno(), select.EPOLLIN))
@@ -306,7 +306,7 @@ class VirtualCluster:
                 raise GolaunchError("the cluster is closed")
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
-                # What has come already counts, even with a timeout of 0.
+                # Input that has already arrived counts, even with a timeout of 0.
                 if not self._leading:
                     self._step(0)
                     if ready():
@@ -324,7 +324,7 @@ class VirtualCluster:
         return True
 
     def _turn(self):
-        """Reads what has come."""
+        """Reads the available input."""
         with self._lock:
             if not self._leading and not self._closed:
                 self._step(0)
@@ -343,7 +343,8 @@ class VirtualCluster:
                 _log.exception("%r, which was to be called back, has raised", callback)
 
     def _step(self, left):
-        """Waits for an event, a timer, the time left, or a signal; it returns False for a signal."""
+        """Waits for an event, a timer, the time left, or a signal; it returns False for a signal.
+        """
         timeout = -1 if left is None else left
         if self._timers:
             until = max(0, self._timers[0][0] - time.monotonic())
@@ -422,7 +423,8 @@ class VirtualCluster:
     # Without a waiting caller
 
     def _stir(self):
-        """A call is pending: without a waiting caller, a thread reads and writes. The lock is held."""
+        """A call is pending: without a waiting caller, a thread reads and writes. The lock is held.
+        """
         if not self._stirred:
             self._stirred = True
             if self._tender is None:
@@ -594,7 +596,8 @@ def _sizes(numbers):
 
 
 def main_program():
-    """How a worker finds this program's own module: see multiprocessing.spawn.get_preparation_data."""
+    """How a worker finds this program's own module: see multiprocessing.spawn.get_preparation_data.
+    """
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name is not None:

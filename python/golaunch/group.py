@@ -43,7 +43,8 @@ _UNITS = {"": 1, "B": 1, "K": 10 ** 3, "KB": 10 ** 3, "KIB": 1 << 10, "M": 10 **
 
 
 class Worker:
-    """One worker of a group: rank, node, local_rank, gpu (UUID or None), pid, attempt, and state: starting, ready, lost, ended."""
+    """One worker of a group: rank, node, local_rank, gpu (UUID or None), pid, attempt, and state:
+    starting, ready, lost, ended."""
 
     def __init__(self, group, rank):
         self.group, self.rank = group, rank
@@ -52,7 +53,7 @@ class Worker:
         self.state = "starting"
         self._link = None
         # What both ends need to resume on a new connection, which a worker on this machine never
-        # makes; and whether the worker has said that it is ready.
+        # makes; and whether the worker has reported that it is ready.
         self._replay, self._is_ready = None, False
         # Calls without a result, and unfinished generators, which only their readers keep alive.
         self._pending = {}
@@ -351,7 +352,8 @@ class _Calls:
         return group._call(method_name, workers, calls, self._seconds, returned=returned)
 
     def run_single_worker_single_data(self, method_name, worker_idx, *args, **kwargs):
-        """Calls a method of one worker. result() of the returned future is its result, not a list."""
+        """Calls a method of one worker. result() of the returned future is its result, not a list.
+        """
         group = self._group
         if not isinstance(worker_idx, int) or not 0 <= worker_idx < len(group.workers):
             raise IndexError(f"no worker {worker_idx!r}: {group.name} has 0 to {len(group.workers) - 1}")
@@ -470,7 +472,7 @@ class WorkerGroup(_Calls):
 
     def shutdown(self, cleanup_method=None, timeout=30.0, force=False):
         """Ends the workers, after cleanup_method of each if one is named, and waits for that. With
-        force it kills them. It returns whether they ended in order.
+        force it kills them. It returns whether they ended in time.
         """
         cluster, fine = self.cluster, True
         if cluster._closed or self._dead is not None:
@@ -570,7 +572,7 @@ class WorkerGroup(_Calls):
             self._fatal = self._fatal or error
 
     def _look(self):
-        """golaunch tells only of failures: a worker may have exited as if it were done. One that is
+        """golaunch reports only failures: a worker may have exited as if it were done. One that is
         alive without a connection is checked again.
         """
         self._pause = 0.05
@@ -776,7 +778,7 @@ class WorkerGroup(_Calls):
         return self.sharding.get_ranks_by_coord(data_parallel=dp_index)[0]
 
     def get_worker_status(self):
-        """Each worker's state and place, and what it is called for and since when, in seconds."""
+        """Each worker's state and place, and its current call with the seconds since it began."""
         self.cluster._turn()
         now = time.monotonic()
         with self.cluster._lock:
@@ -809,8 +811,8 @@ class WorkerGroup(_Calls):
         return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
 
     def restart_failed_workers(self, timeout=None):
-        """Waits until restarted workers are ready; starts an ended group again. It
-        returns the ranks that were started.
+        """Waits until restarted workers are ready; starts an ended group again. It returns the
+        started ranks.
         """
         self.cluster._turn()
         with self.cluster._lock:

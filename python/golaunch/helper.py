@@ -96,7 +96,7 @@ class Helper:
             yield None
 
     def close(self):
-        """Ends it with all that it has begun, and waits."""
+        """Ends it with everything that it has started, and waits."""
         if self.gone is None:
             self.gone = "the cluster is closed"
             self.cluster._unregister(self.sock.fileno())

@@ -92,7 +92,7 @@ class Link:
         self.cluster._modify(self.sock.fileno(), _READ)
 
     def readable(self):
-        """Yields the frames that have come, and None at the end."""
+        """Yields the received frames, and None at the end."""
         try:
             alive = self.reader.fill()
         except BlockingIOError:

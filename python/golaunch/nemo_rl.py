@@ -186,7 +186,7 @@ def _sharding(annotations):
 
 
 def _make(description, prefix, tied, gpus_per_node):
-    """Makes the worker's object as its class wants it there (configure_worker)."""
+    """Makes the worker's object as its class requires (configure_worker)."""
     import inspect
 
     cls, args, kwargs = find(description)

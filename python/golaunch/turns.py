@@ -135,9 +135,8 @@ class Turns:
 
     def _stuck(self, want, mine, before, seen):
         """The group in mine whose turn must end before want can have its own, directly or because
-        others wait, or None. Groups whose workers may be on any GPU do not count. Only the
-        earlier waiters in before count, so that of threads that wait for each other the last one
-        is told. The lock is held.
+        others wait, or None. Groups whose workers may be on any GPU do not count. Only the earlier
+        waiters in before count, so that the last one of a circle gets the error. The lock is held.
         """
         seen.add(want)
         for other, earlier, _ in self._ahead(want) if mine else ():
@@ -221,8 +220,7 @@ def _present(group, end):
 
 
 def _processes(group):
-    """The identity of the workers: after a restart they are others, to which no turn has said
-    anything.
+    """The identity of the workers: after a restart they are new ones, which have no orders yet.
     """
     return group.job, [w.attempt for w in group.workers]
 
@@ -258,7 +256,7 @@ def _tell(group, method, end):
 
 
 def _offload(other, end):
-    """An ended group has no memory. If workers die of it, those that follow them are told once."""
+    """An ended group has no memory. If workers die, their successors are tried once."""
     other._loaded = other._offloaded = None
     for last in (False, True):
         try:
@@ -272,7 +270,7 @@ def _offload(other, end):
 
 
 def _freed(group, end):
-    """Waits until no other process has memory of the group's GPUs, as far as NVML tells."""
+    """Waits until no other process has memory of the group's GPUs, as far as NVML knows."""
     gpus = {}
     for w in group.workers:
         if w.gpu:

@@ -42,7 +42,8 @@ class RayResourcePool(ResourcePool):
         return self._cluster
 
     def shutdown(self):
-        """Ends all groups of the pool and gives its bundles back, as the end of the program does."""
+        """Ends all groups of the pool and gives its bundles back, as the end of the program does.
+        """
         if self._cluster is not None:
             self._cluster.close()
 
@@ -258,8 +259,8 @@ def _unpadded(output, padding):
 
 
 def _dispatching(dispatch):
-    """The same dispatch. Only that of verl's meshes differs, which puts data into Ray's object store:
-    here the data goes with the call.
+    """The same dispatch. Only that of verl's meshes differs, which puts data into Ray's object
+    store: here the call carries the data.
     """
     if isinstance(dispatch, partial):
         if dispatch.func is _decorator.dispatch_lazy_compute_data_proto:

@@ -124,7 +124,8 @@ class Replay:
 
 
 class Reader:
-    """Takes frames out of a socket. limit bounds the bytes of a frame; shared says whether descriptors are taken."""
+    """Takes frames out of a socket. limit bounds the bytes of a frame; shared says whether
+    descriptors are taken."""
 
     def __init__(self, sock, limit, shared=True):
         self.sock, self.limit, self.shared = sock, limit, shared

@@ -23,7 +23,7 @@ AHEAD = 16
 _CREDENTIALS = struct.Struct("3i")
 _TAIL = 16 << 10
 # The shortest and the longest pause, in seconds, between attempts to connect to a controller: no
-# event tells that a node's agent is back, or that golaunch is about to end a worker that the
+# event shows that a node's agent is back, or that golaunch is about to end a worker that the
 # controller refuses.
 _PAUSES = 0.05, 1.0
 # Buffers of a result up to this size, in bytes, are copied, so that the next call need not wait for
@@ -171,7 +171,7 @@ class Worker:
         # a signal may come just before a method waits in the kernel, after Python has looked for
         # signals
         while self.reconnected is lock:
-            _signal.pthread_kill(main, _signal.SIGURG)  # as if a frame had come
+            _signal.pthread_kill(main, _signal.SIGURG)  # as if a frame had arrived
             again = min(max(2 * again, _PAUSES[0]), _PAUSES[1])
             time.sleep(again)
 
@@ -207,7 +207,7 @@ class Worker:
             POOL.tidy()
 
     def drain(self):
-        """Handles the input that has come already."""
+        """Handles the input that has already arrived."""
         while True:
             frame = self.received()
             if frame is not None:
@@ -219,7 +219,7 @@ class Worker:
                 return
 
     def interrupt(self, *_):
-        """Input has come: it may end the running method. This file's own code makes it wait."""
+        """Input has arrived: it may end the running method. This file's own code makes it wait."""
         if self.inside:
             self.inside = False
             self.look()

@@ -163,7 +163,8 @@ class Calls(Case):
         self.assertEqual(g.within(LIMIT).run_all_workers_single_data("add", 1), [1, 2, 3])
 
     def test_a_cancel_that_is_not_heard(self):
-        """It is said again: a signal does not wake a method that goes to wait right after Python has looked for signals."""
+        """It is sent again: a signal does not wake a method that goes to wait right after Python
+        has looked for signals."""
         g = self.group(1)
         deaf, until = self.path("deaf"), self.path("until")
         f = g.run_single_worker_single_data("sleep_deaf", 0, deaf, until)
@@ -240,7 +241,7 @@ class Calls(Case):
         self.assertEqual(len(g.workers[0]._since), 0)
 
     def test_a_cluster_is_closed_while_calls_are_awaited(self):
-        """The event loop hears of nothing that has the number of a descriptor which was the cluster's."""
+        """The event loop watches no descriptor that reuses a number of the cluster's."""
         g = self.group(1)
 
         async def calls():
@@ -260,7 +261,7 @@ class Calls(Case):
         asyncio.run(calls())
 
     def test_a_callback_that_raises(self):
-        """It is logged, and nobody else's trouble."""
+        """It is logged, and affects no other call."""
         g = self.group(1)
         called = []
 

@@ -55,7 +55,7 @@ class Programs(Case):
         self.assertEqual(self.run_program(program.replace('address="n0:29400"', "declare_gpus=True")), "2.7\n")
 
     def test_the_calls(self):
-        """Each line of the page's second program, with a group of its own."""
+        """Each line of the page's second program, with a separate group."""
         from golaunch import WorkerGroup
 
         cluster = self.cluster(2)
@@ -78,7 +78,7 @@ class Programs(Case):
         self.assertEqual(self.run_program(program.replace("[4, 4]", "[1, 1], use_gpus=False")), "[1.5, 1.5]\n")
 
     def test_the_turns(self):
-        """On declared GPUs, of which no driver tells."""
+        """On declared GPUs, unknown to the driver."""
         with open(self.path("rollout.py"), "w") as f:
             f.write(ENGINE)
         program = next(b for b in blocks("docs/groups.md") if "active(" in b)

@@ -19,7 +19,7 @@ from golaunch.errors import GroupDeadError
 
 class Failures(Case):
     def test_no_descriptors(self):
-        """Workers are let in later, and meanwhile nobody looks all the time whether they can be."""
+        """Workers are accepted later, and nothing polls for that meanwhile."""
         c = self.cluster([2])
         warned, more = [], threading.Condition()
 
@@ -64,7 +64,7 @@ class Failures(Case):
         self.assertIn("rank 1 on n0 died of SIGKILL", str(e))
         self.assertIn("killed: ", e.verdict)
         self.assertIn("my last words", e.last_words)
-        # Whoever waits for another worker of the group is told too, as all are stopped.
+        # Callers of other workers of the group get an error too, because all are stopped.
         with self.assertRaises(WorkerFailureError) as other:
             also.result(LIMIT)
         self.assertEqual(other.exception.rank, 1)
@@ -73,7 +73,8 @@ class Failures(Case):
         self.assertEqual(g.restart_failed_workers(LIMIT), [])
 
     def test_the_verdict_comes_after_the_next_worker(self):
-        """As where golaunch's own processes are stopped for a while. Without a verdict the caller hears that nothing is known."""
+        """As where golaunch's own processes are stopped for a while. Without a verdict, the caller
+        gets the cause "unknown"."""
         for verdict in ("late", "never"):
             with self.subTest(verdict):
                 g = self.group(2, restart="worker")
@@ -105,7 +106,7 @@ class Failures(Case):
                 self.assertEqual([s["calls"] for s in g.get_worker_status()], [0, 0])
 
     def test_a_worker_that_comes_late(self):
-        """Of an attempt that has failed nobody is taken: it is about to be stopped."""
+        """Workers of a failed attempt are not accepted: it is about to be stopped."""
         g = self.group(2)
         late = g.workers[0]
         with g.cluster._lock:
@@ -162,7 +163,8 @@ class Failures(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
 
     def test_the_third_time_is_a_bug(self):
-        """A group ends with the verdict that golaunch decided upon, which knows what came before."""
+        """A group ends with the verdict that golaunch decided upon, which knows what came before.
+        """
         g = self.group(1, max_restarts=20)
         with self.assertRaises(GroupDeadError) as caught:
             for _ in range(20):
@@ -211,7 +213,7 @@ class Failures(Case):
         self.assertEqual({w.attempt for w in g.workers}, {0})
 
     def test_an_echo(self):
-        """What fails because another worker has died is no news beside that."""
+        """A call that fails because another worker died adds no second error."""
         g = self.group(2)
         for _ in range(2):
             with self.assertRaises(WorkerFailureError) as caught:
@@ -367,7 +369,8 @@ class Failures(Case):
 
 
 class Strangers(Case):
-    """Nothing of a connection is unpickled before it has shown the key, and then only as the worker that it is."""
+    """Nothing of a connection is unpickled before it has shown the key, and then only as the worker
+    that it is."""
 
     def hello(self, cluster, **facts):
         import json
@@ -518,7 +521,7 @@ class TooLong(Case):
 class OtherPython(Case):
     def test_another_python(self):
         other, env = os.environ.get("OTHER_PYTHON"), {}
-        if not other:  # there is one version here, which says that it is another
+        if not other:  # the same version, which claims to be another
             with open(self.path("sitecustomize.py"), "w") as f:
                 f.write("import sys\nsys.version_info = (3, 99, 1, 'final', 0)\n")
             other, env = sys.executable, {"PYTHONPATH": self.dir.name}
@@ -527,7 +530,7 @@ class OtherPython(Case):
 
 
 def gone(case, pids):
-    """Waits for the end of processes, which are nobody's here."""
+    """Waits for the end of processes that are not children of this one."""
     end = time.monotonic() + LIMIT
     for pid in pids:
         try:

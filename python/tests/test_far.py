@@ -1,4 +1,4 @@
-"""A cluster by its address, with workers that cannot come to the controller's socket."""
+"""A cluster by its address, with workers that cannot reach the controller's socket."""
 
 import array
 import hashlib
@@ -26,8 +26,8 @@ class Far(Case):
 
     def far(self, target="workers:Worker", *args, **options):
         cluster = self.cluster([2, 1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"])
-        # A worker that is told of no socket of the controller's, as on another machine, comes by
-        # its node's endpoint.
+        # A worker without the controller's socket, as on another machine, connects through its
+        # node's endpoint.
         options.setdefault("show_output", False)
         return _Far(cluster, target, *args, **options)
 
@@ -44,7 +44,8 @@ class Far(Case):
             g.run_all_workers_single_data("boom").result(LIMIT)
 
     def test_once_per_node(self):
-        """What all workers get crosses the network once for each of the two nodes, and each worker has memory of its own of it."""
+        """An argument for all workers crosses the network once for each of the two nodes, and each
+        worker has its own copy."""
         g = self.far()
         large = array.array("Q", os.urandom(32 << 20))
         for _ in range(2):
@@ -55,7 +56,7 @@ class Far(Case):
             self.assertGreater(sent, 2 * (32 << 20))
             self.assertLess(sent, 2.2 * (32 << 20))
             large[7] ^= 1
-        # Each its own: no more crosses than that.
+        # Each its own: nothing else crosses.
         each = [pickle.PickleBuffer(os.urandom(5 << 20)) for _ in range(3)]
         before = _sent(g.cluster._helper.process.pid)
         self.assertEqual(
@@ -63,7 +64,7 @@ class Far(Case):
         self.assertLess(_sent(g.cluster._helper.process.pid) - before, 3.3 * (5 << 20))
 
     def test_a_worker_that_does_not_read(self):
-        """Others have what they are called with, and who calls with too much waits."""
+        """Other workers get their arguments, and a call with too much data waits."""
         g = self.far()
         w = g.workers[0]
         os.kill(w.pid, signal.SIGSTOP)
@@ -181,7 +182,7 @@ class Far(Case):
         p.kill()
         p.wait()
         gone(self, [helper])
-        # Who came later, and fits, does not wait behind it.
+        # A later call that fits does not wait behind it.
         self.assertEqual(self.far().run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
 
     def test_an_interrupt_while_it_waits(self):

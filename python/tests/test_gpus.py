@@ -1,4 +1,5 @@
-"""Turns on GPUs whose driver is one of the tests': FAKE_NVML_HELD is its directory of who has memory of which GPU."""
+"""Turns on GPUs whose driver is one of the tests': FAKE_NVML_HELD is its directory with the holders
+of each GPU's memory."""
 
 import os
 import subprocess
@@ -71,7 +72,7 @@ class GPUs(OfDriver):
             self.assertEqual(self.held(b), [40, 40])
 
     def test_memory_that_is_freed_later(self):
-        """A process that is nobody's has memory until it ends."""
+        """A process outside of all groups holds memory until it ends."""
         a = self.turner("a")
         uuid = a.workers[0].gpu
         code = "import os, sys; path = sys.argv[1] + '/' + str(os.getpid()); open(path, 'w').write(str(5 << 30)); print(flush=True); sys.stdin.read(); os.remove(path)"
@@ -99,7 +100,8 @@ class Crossing(OfDriver):
     """Groups on one of two GPUs each, and one on both."""
 
     def crossing(self):
-        """Four groups, of which the first and the third have one GPU, and the others the other one; and the one on both."""
+        """Four groups: the first and the third have one GPU, the others the other one; and the one
+        on both."""
         both = self.turner("both")
         groups = [self.turner("g" + str(i), workers_per_node=1) for i in range(4)]
         a, c, b, d = sorted(groups, key=lambda g: g.workers[0].gpu)

@@ -14,8 +14,8 @@ class Interrupt(Exception):
 
 class Interrupts(Case):
     def often(self, seconds):
-        """Starts a timer whose handler raises wherever it interrupts golaunch, but not in this file, where nothing would
-        catch it. Returns a function that stops the timer."""
+        """Starts a timer whose handler raises wherever it interrupts golaunch, but not in this
+        file, where nothing would catch it. Returns a function that stops the timer."""
         def raises(_, frame):
             if frame.f_code.co_filename != __file__:
                 self.came += 1
@@ -32,7 +32,7 @@ class Interrupts(Case):
         return end
 
     def test_results(self):
-        """Each call is answered, whatever is interrupted, and the next ones too."""
+        """Each call is answered, and later ones too, wherever the interrupt comes."""
         g = self.group(2)
         for apart in (False, True):
             with self.subTest(apart=apart):

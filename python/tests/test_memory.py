@@ -56,7 +56,7 @@ class Files(unittest.TestCase):
             with self.subTest(has):
                 self.pool.clear()
                 self.assertTrue(self.one_file(b"a" * 100000))
-                self.assertTrue(self.one_file(b"b" * 100000))  # nobody has the first any more
+                self.assertTrue(self.one_file(b"b" * 100000))  # no process has the first any more
                 segment = self.pool.share([b"c" * 100000], 64)
                 held = child = None
                 if has in ("mapping", "written"):
@@ -104,7 +104,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(self.pool.files), 1)
 
     def test_what_others_have_does_not_change(self):
-        """Whatever is shared, held and given up in whatever order."""
+        """Shares, holds and drops values in any order."""
         chance = random.Random(1)
         held = []
         for i in range(600):
@@ -149,7 +149,7 @@ class Files(unittest.TestCase):
         self.pool._due = 0
         with mock.patch.object(memory, "AGE", 0):
             self.pool.tidy()
-            self.assertEqual([f.size for f in self.pool.files], [4096])  # somebody may be done with it in a moment
+            self.assertEqual([f.size for f in self.pool.files], [4096])  # a process may finish with it in a moment
             del one
             self.pool.tidy()
         self.assertEqual(self.pool.files, [])
@@ -171,7 +171,7 @@ class Files(unittest.TestCase):
                 self.assertTrue(self.one_file(text))
 
     def test_who_opens_all_that_there_is(self):
-        """As tools do that look through /proc: it ends nobody, and changes nothing."""
+        """As tools do that look through /proc: it ends no process, and changes nothing."""
         self.pool.share([b"x" * 1000], 64)
         opener = os.fork()
         if opener == 0:
@@ -247,7 +247,8 @@ class Files(unittest.TestCase):
 
 class Calls(Case):
     def test_results_that_are_kept(self):
-        """What a worker has given stays what it was, whatever it gives next; and what a worker has got."""
+        """A result keeps its value when the worker returns the next one; and what a worker has got.
+        """
         g = self.group(2)
         kept = []
         for i in range(40):

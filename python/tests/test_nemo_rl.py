@@ -63,7 +63,7 @@ class Names(Case):
         self.assertEqual((coarse.dp_size, coarse.world_size), (2, 3))
 
     def test_a_coroutine_that_is_cancelled(self):
-        """It ends the worker's coroutine, which does not go on within the next call."""
+        """It ends the worker's coroutine, which does not continue within the next call."""
         group = self.ray_group(self.ray_cluster([1]), "workers.Lingerer")
         path = self.path("lingers")
 

@@ -14,7 +14,8 @@ EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 @unittest.skipIf(find_spec("torch") is None, "torch is not there")
 class Torch(Case):
     def test_gloo(self):
-        """Among the workers of two nodes; the second group is forked from what the first has imported."""
+        """Among the workers of two nodes; the second group is forked from what the first has
+        imported."""
         cluster = self.cluster([2, 2])
         for _ in range(2):
             g = self.group(target="workers:Gloo", cluster=cluster, preload="torch,torch.distributed")

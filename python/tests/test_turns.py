@@ -85,7 +85,7 @@ class Turns(Case):
         for result in [self.apart(turns, g) for g in groups]:
             result()
         self.assertEqual((len(most), set(most)), (12, {1}))
-        has = None  # who has the memory, by what they were told
+        has = None  # the holder of the memory, by their orders
         for line in self.said():
             name, word = line.split()
             if word == "onload":
@@ -135,7 +135,8 @@ class Turns(Case):
         return held, python
 
     def test_a_group_that_is_being_started(self):
-        """It may load where another group's turn begins: that one waits for it, and it is told to offload."""
+        """It may load where another group's turn begins: that one waits for it, and it gets the
+        order to offload."""
         held, python = self.holding()
         a, = self.groups("a")
         open(held, "w").close()
@@ -164,12 +165,13 @@ class Turns(Case):
             waiting()
             self.apart(self.work, a)()
             c.restart_failed_workers(LIMIT)
-            self.work(c)  # another turn than that of the block around this one
+            self.work(c)  # not the turn of the enclosing block
             self.assertEqual(self.said()[-3:], ["a offload", "c onload", "c work"])
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
     def test_a_restart_beside_a_turn(self):
-        """Nobody knows where the workers of a group are that are being started: not beside those of another group's turn."""
+        """The nodes of workers that are being started are unknown: not together with those of
+        another group's turn."""
         held, python = self.holding()
         a, = self.groups("a")
         b = self.turner("b", restart_on_failure=False, python=python)
@@ -259,7 +261,7 @@ class Turns(Case):
             self.assertRaises(GroupDeadError, waiting)
             a.shutdown(force=True)
             c, d = self.turner("c"), self.turner("d")
-            self.apart(self.work, c)()  # nobody waits for a group that has ended
+            self.apart(self.work, c)()  # no caller waits for a group that has ended
             with c.active():
                 waiting = self.apart(self.work, d)
                 self.waits(self.shared, 1)

@@ -37,7 +37,7 @@ class Worker:
         return [bytes(b) for b in buffers]
 
     def digest_and_clear(self, buffer):
-        """Of a buffer, of which others must not notice that it is cleared here."""
+        """Returns the sum of a buffer and clears it, which others must not notice."""
         import hashlib
 
         digest = hashlib.sha256(buffer).hexdigest()
@@ -128,7 +128,7 @@ class Worker:
         time.sleep(60)
 
     def kill_and_echo(self, pid):
-        """One dies, and the other fails of that."""
+        """One dies, and the other fails because of that."""
         if os.getpid() == pid:
             os.kill(pid, signal.SIGKILL)
         try:
@@ -154,7 +154,7 @@ class Worker:
         os.system("echo child of " + text)
 
     def fork(self):
-        """A child that lives on, and keeps what it inherited."""
+        """A child that survives, with its inherited descriptors."""
         pid = os.fork()
         if pid == 0:
             time.sleep(60)
@@ -251,7 +251,8 @@ class MadeOnce:
 
 
 class Turner:
-    """It writes down what it is told. Of a GPU it has memory by the word of a driver that is none: held is its directory."""
+    """It writes its orders to a file. A simulated driver says how much memory of a GPU it has: held
+    is its directory."""
 
     def __init__(self, log, name, held="", size=0, keeps=0, fails="", slow="", loads=False):
         self.log, self.name, self.held, self.size, self.keeps, self.fails, self.slow = log, name, held, size, keeps, fails, slow

@@ -200,7 +200,7 @@ func TestAServerThatLies(t *testing.T) {
 }
 
 // refusal is what becomes of a lie.
-var refusal = regexp.MustCompile(`^the fork server (does not behave: process -?\d+ is no fork of it: .+|says \["pid" ".*"\])$`)
+var refusal = regexp.MustCompile(`^(the fork server does not behave: process -?\d+ is no fork of it: .+|unexpected message from the fork server: \["pid" ".*"\])$`)
 
 // startedWithout starts a rank twice, the second time strictly, with a server that cannot be used
 // after the first.

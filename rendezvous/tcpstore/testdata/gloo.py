@@ -1,7 +1,8 @@
-"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the ports argv[2] and argv[3], each of
-which may be a list of ports at which ranks find it in turn.
+"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the
+ports argv[2] and argv[3], each of which may be a list of ports at which ranks find it in turn.
 
-A rank of the first attempt dies between two collectives; the others are killed, and the second attempt runs to its end.
+A rank of the first attempt dies between two collectives; the others are killed, and the second
+attempt runs to its end.
 """
 import functools
 import os
@@ -43,7 +44,8 @@ def start(attempt, rank):
 
 
 def join():
-    """Makes the group of all ranks. Debian builds torch without libuv, which its client does not need."""
+    """Makes the group of all ranks. Debian builds torch without libuv, which its client does not
+    need."""
     if hasattr(dist.TCPStore, "libuvBackend"):  # 2.2
         sys.modules["torch.distributed.rendezvous"].TCPStore = functools.partial(dist.TCPStore, use_libuv=False)
     dist.init_process_group("gloo")

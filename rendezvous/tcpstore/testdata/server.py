@@ -1,4 +1,5 @@
-"""Serves torch's own store on 127.0.0.1 until stdin ends, with libuv if it is told so. It prints the port."""
+"""Serves torch's own store on 127.0.0.1 until stdin ends, with libuv on request. It prints the
+port."""
 import sys
 
 from torch.distributed import TCPStore

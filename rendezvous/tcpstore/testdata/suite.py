@@ -1,4 +1,5 @@
-"""Uses a store at 127.0.0.1, at any of the ports in argv[1], through torch's own client, and fails when an answer is not torch's."""
+"""Uses a store at 127.0.0.1, at any of the ports in argv[1], through torch's own client, and fails
+when an answer is not torch's."""
 import datetime
 import itertools
 import sys
@@ -73,7 +74,7 @@ if getattr(store, "libuvBackend", False) and hasattr(store, "queue_push"):  # 2.
     other.queue_push("queue", "2")
     assert popped == [b"1"] and other.queue_len("queue") == 1 and other.queue_pop("queue") == b"2"
 
-# What another rank has written is there as soon as it says so, in whatever order keys are read
+# Another rank's values are visible once it says so, in any order of reading
 # again.
 if hasattr(store, "multi_get"):
     ids = [f"id{i}" for i in range(782)]

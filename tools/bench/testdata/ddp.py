@@ -1,9 +1,10 @@
-"""A rank that trains a small model with DistributedDataParallel, under any launcher, and notes its first step of each attempt.
+"""A rank that trains a small model with DistributedDataParallel, under any launcher, and notes its
+first step of each attempt.
 
     ddp.py NOTES [restart]
 
-With "restart", rank 1 kills itself at its third step of attempt 0. Times are of CLOCK_MONOTONIC, in nanoseconds; memory is the
-proportional one of all ranks together, after the first step, in kB.
+With "restart", rank 1 kills itself at its third step of attempt 0. Times are of CLOCK_MONOTONIC, in
+nanoseconds; memory is the proportional one of all ranks together, after the first step, in kB.
 """
 import os
 import signal
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-# mpirun and srun have names of their own for what torch wants to know.
+# mpirun and srun have other names for torch's variables.
 for name, others in {
     "RANK": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
     "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),

@@ -1,4 +1,5 @@
-"""ddp.py's work on a Ray cluster that runs: Ray Train starts its ranks, and starts them again when one has died.
+"""ddp.py's work on a Ray cluster that runs: Ray Train starts its ranks, and starts them again when
+one has died.
 
     ray_ddp.py RANKS NOTES DIRECTORY
 """

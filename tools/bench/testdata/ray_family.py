@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster that runs, each of which starts a program and waits for it.
+"""Workers on a running Ray cluster. Each starts a program and waits for it.
 
     ray_family.py RANKS PROGRAM [ARGUMENT...]
 """

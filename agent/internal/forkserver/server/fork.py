@@ -37,7 +37,8 @@ def kind(fd):
 
 
 def reopen(fd, name):
-    """Makes a standard stream for another kind of file, as CPython does (create_stdio in pylifecycle.c)."""
+    """Makes a standard stream for another kind of file, as CPython does (create_stdio in
+    pylifecycle.c)."""
     old = getattr(sys, name)
     if old is None:
         return

@@ -2,8 +2,8 @@
 
 
 def load(names, variables, effects, before, lenient):
-    """Imports modules. Returns the traceback of the first that fails, unless lenient, or the module that
-    makes this process unfit to be forked, and why."""
+    """Imports modules. Returns the traceback of the first that fails, unless lenient, or the module
+    that makes this process unfit to be forked, and why."""
     for name in names:
         effects.name = name
         if name in sys.modules:
@@ -27,7 +27,8 @@ def load(names, variables, effects, before, lenient):
 
 
 def record(path, folder):
-    """Lists the modules that a program has loaded from outside its own folder, which its user may edit."""
+    """Lists the modules that a program has loaded from outside its own folder, which its user may
+    edit."""
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -57,8 +58,8 @@ def origins():
 
 
 class Stamps:
-    """Knows size, time and inode of the files of modules before they were read. golaunch compares them
-    later: a file may change while others are still imported."""
+    """Knows size, time and inode of the files of modules before they were read. golaunch compares
+    them later: a file may change while others are still imported."""
 
     def __init__(self):
         self.of, self.seen = {}, set()

@@ -11,8 +11,8 @@ class CloneArgs(ctypes.Structure):
 
 
 def number_of_thread(cleared):
-    """Returns where the C library keeps this thread's tid: at the address that the kernel clears when the
-    thread ends, or since glibc 2.43 where the description for libthread_db says."""
+    """Returns where the C library keeps this thread's tid: at the address that the kernel clears
+    when the thread ends, or since glibc 2.43 where the description for libthread_db says."""
     places = [cleared]
     try:
         libc.pthread_self.restype = ctypes.c_void_p
@@ -54,8 +54,8 @@ class Kernel:
         return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
 
     def clone(self, cgroup, go, args, env):
-        """Forks. Returns 0 in the child, whose /proc/PID/cmdline and environ have the given words, each of
-        which ends in NUL."""
+        """Forks. Returns 0 in the child, whose /proc/PID/cmdline and environ have the given words,
+        each of which ends in NUL."""
         size = len(args) + len(env)
         page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, anonymous
         if page in (None, ctypes.c_void_p(-1).value):
@@ -93,7 +93,8 @@ class Kernel:
         return pid
 
     def announce(self, go):
-        """Answers in the child as early as golaunch may know of it: the rest of a fork in Python takes longer."""
+        """Answers in the child as early as golaunch may know of it: the rest of a fork in Python
+        takes longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         self.answer("pid", libc.getpid())
         byte = ctypes.create_string_buffer(1)

@@ -1,6 +1,7 @@
 def entropy():
-    """Returns the generators and seeds of NumPy and torch that were seeded at random, which every fork
-    would repeat, and why they cannot be seeded anew, or "". It does not see frozen objects (gc.freeze)."""
+    """Returns the generators and seeds of NumPy and torch that were seeded at random, which every
+    fork would repeat, and why they cannot be seeded anew, or "". It does not see frozen objects
+    (gc.freeze)."""
     kinds = set()
     for name, of in ("numpy.random", "BitGenerator"), ("numpy.random", "SeedSequence"), ("torch", "Generator"):
         new = [getattr(sys.modules.get(name), of, None)]
@@ -34,8 +35,8 @@ REFERS_TO_NONE = {type(str.join), type(object.__init__), type(type.__dict__["__d
 
 
 def is_random(o):
-    """Reports whether a seed is random: it then has 128 bits in NumPy, and 53 or 64 in torch, and is never
-    as small as a constant in a program."""
+    """Reports whether a seed is random: it then has 128 bits in NumPy, and 53 or 64 in torch, and
+    is never as small as a constant in a program."""
     if hasattr(o, "initial_seed"):
         return o.initial_seed() >> 32 and o.initial_seed() != TORCH_SEED
     seeds = o if hasattr(o, "spawn_key") else getattr(o, "seed_seq", getattr(o, "_seed_seq", None))  # _seed_seq before NumPy 1.25
@@ -77,7 +78,8 @@ def reseed(generators):
 
 
 def fresh(o):
-    """Returns a fresh state for one of NumPy's generators or seeds; None for an object that seeds itself."""
+    """Returns a fresh state for one of NumPy's generators or seeds; None for an object that seeds
+    itself."""
     if hasattr(o, "seed"):
         return None
     return type(o)().__reduce__()[2] if hasattr(o, "spawn_key") else type(o)().__getstate__()

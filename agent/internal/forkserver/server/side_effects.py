@@ -34,8 +34,8 @@ class Watched:
 
 
 class SideEffects:
-    """Knows what imports have done that each rank would do for itself: files, exit handlers, and what
-    depends on the process id."""
+    """Knows what imports have done that each rank would do for itself: files, exit handlers, and
+    what depends on the process id."""
 
     def __init__(self):
         self.dir, self.why, self.cpus, self.files, self.name = os.readlink(HERE), "", "", [], ""
@@ -52,8 +52,8 @@ class SideEffects:
         return self
 
     def __exit__(self, *_):
-        """Restores the plain functions in all modules that have imported a watched one. Watched functions
-        that are kept elsewhere have no hook any more."""
+        """Restores the plain functions in all modules that have imported a watched one. Watched
+        functions that are kept elsewhere have no hook any more."""
         for module, name, watched in self.watched:
             setattr(module, name, watched.plain)
             watched.tell = nothing
@@ -75,7 +75,8 @@ class SideEffects:
         return self.why
 
     def maker(self):
-        """Returns the module whose import has made the call, or "" if its side effects are harmless."""
+        """Returns the module whose import has made the call, or "" if its side effects are
+        harmless."""
         frame = sys._getframe(3)
         while not of_module(frame.f_code) and frame.f_back:
             frame = frame.f_back

@@ -16,8 +16,8 @@ def descriptors():
 
 
 def shared(fd, st, before):
-    """Reports whether forked processes would share what each should have for itself: an offset, locks
-    or a connection. Ranks that are not forked share what was open before the imports, too."""
+    """Reports whether forked processes would share what each should have for itself: an offset,
+    locks or a connection. Ranks that are not forked share what was open before the imports, too."""
     was = before.get(fd)
     if was is not None and (was.st_dev, was.st_ino, was.st_rdev) == (st.st_dev, st.st_ino, st.st_rdev):
         return False
@@ -32,8 +32,8 @@ def shared(fd, st, before):
 
 
 def unsafe(before, but=(), memory=True):
-    """Returns why this process cannot be forked, or "". But are descriptors that came with an order. The
-    look at its memory takes a millisecond."""
+    """Returns why this process cannot be forked, or "". But are descriptors that came with an
+    order. The look at its memory takes a millisecond."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         return "%d threads run in it" % len(threads)
@@ -58,8 +58,9 @@ def unsafe(before, but=(), memory=True):
 
 
 def calm():
-    """Ends threads that libraries end before a fork (pthread_atfork) and start again when needed, as
-    OpenBLAS does. It forks a process that exits at once. A thread is gone a moment after it has ended."""
+    """Ends threads that libraries end before a fork (pthread_atfork) and start again when needed,
+    as OpenBLAS does. It forks a process that exits at once. A thread is gone a moment after it has
+    ended."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -85,7 +86,8 @@ def cuda_is_initialized():
 
 
 def shadowed(folder):
-    """Returns why a module in the program's folder shadows one that was imported from elsewhere, or ""."""
+    """Returns why a module in the program's folder shadows one that was imported from elsewhere, or
+    ""."""
     try:
         entries = os.listdir(folder or ".")
     except OSError:

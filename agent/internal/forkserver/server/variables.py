@@ -7,8 +7,9 @@ READ_BY_LIBRARIES = (
 
 
 class Variables:
-    """Knows which variables Python code has read during imports, and where, and which it has changed. A
-    loop over all items looks for names of its own, as tqdm and numba do, and does not count."""
+    """Knows which variables Python code has read during imports, and where, and which it has
+    changed. A loop over all items that looks for particular names, as in tqdm and numba, does not
+    count."""
 
     def __init__(self):
         self.at_start = dict(os.environb)
@@ -36,7 +37,8 @@ class Variables:
         self.changes = {name: now.get(name) for name in now.keys() | self.at_start.keys() if now.get(name) != self.at_start.get(name)}
 
     def copied(self):
-        """Returns which module keeps a copy of all variables, or "": the copy lacks those of a rank."""
+        """Returns which module keeps a copy of all variables, or "": the copy lacks the rank's own
+        variables."""
         for module, names in self.listed.items():
             if names and names <= self.of_module.get(module, set()) and copy_of(names):
                 return "%s has a copy of all variables, without those of a rank" % module

@@ -1,4 +1,4 @@
-"""Forks as many processes as it is told to, this one included, which wait as ranks do. Closing the standard input ends them all."""
+"""Forks a number of processes, which wait like ranks until the standard input ends."""
 import os
 import sys
 import threading
