@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // ownerFile is in each directory that a run has for itself and says which run that is. Every
@@ -66,13 +66,11 @@ func boot() string {
 
 // startTicks is when a process started, or empty if there is none.
 func startTicks(pid int) string {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	_, after, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
-	const start = 22 - 3 // what follows the name is field 3
-	if fields := strings.Fields(after); len(fields) > start {
-		return fields[start]
+	st, ok := procfs.ReadStat(pid)
+	if !ok {
+		return ""
 	}
-	return ""
+	return strconv.FormatUint(st.Start, 10)
 }
 
 // TakenError means that another run has a directory.

@@ -3,7 +3,7 @@ package proc
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // Scope is a set of processes that end together, with all their descendants.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // forkByServer has the command's Forker make the process. Only signals and stops of this scope wait

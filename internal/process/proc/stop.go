@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // Signal sends a signal to those processes of each process group that catch it, or to the whole

@@ -34,9 +34,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // Epoch is a moment of this machine that divides older processes from younger ones.

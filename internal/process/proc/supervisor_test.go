@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // patience bounds every wait of a test; working code stays far below it.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 const (
@@ -28,38 +29,13 @@ var (
 	errNotPermitted = errors.New("the process does not belong to the rank's user and group, or that user may not trace it (ptrace(2))")
 )
 
-// status is what /proc/PID/stat says.
-type status struct {
-	name, state string
-	parent      int
-	// started tells the process from a later one with the same number.
-	started string
-}
-
-func statusOf(pid int) (status, error) {
-	st, err := parseStatus(readSmall("/proc/" + strconv.Itoa(pid) + "/stat"))
-	if err == nil && (st.state == "Z" || st.state == "X") {
-		err = errGone
+// statOf is what the kernel says of a process that has not ended.
+func statOf(pid int) (procfs.Stat, error) {
+	st, ok := procfs.ReadStat(pid)
+	if !ok || st.Dead() {
+		return st, errGone
 	}
-	return st, err
-}
-
-// parseStatus reads "PID (NAME) STATE PPID ...". NAME may have any character; field 22 is the start
-// time.
-func parseStatus(line string) (status, error) {
-	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
-	if from < 0 || to < from {
-		return status{}, errGone
-	}
-	fields := strings.Fields(line[to+1:])
-	if len(fields) < 20 {
-		return status{}, errGone
-	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return status{}, errGone
-	}
-	return status{name: clean(line[from+1 : to]), state: fields[0], parent: parent, started: fields[19]}, nil
+	return st, nil
 }
 
 // permit refuses a process that the rank's user may not trace (ptrace(2)): one with a different
@@ -75,7 +51,7 @@ func permit(pid int, r *safefile.Rights) error {
 		return errGone
 	}
 	text := readSmall(dir + "/status")
-	if mem.Uid != r.UID || mem.Gid != r.GID || !allEqual(field(text, "Uid"), r.UID) || !allEqual(field(text, "Gid"), r.GID) {
+	if mem.Uid != r.UID || mem.Gid != r.GID || !allEqual(procfs.Field(text, "Uid"), r.UID) || !allEqual(procfs.Field(text, "Gid"), r.GID) {
 		return errNotPermitted
 	}
 	return nil
@@ -86,16 +62,6 @@ func allEqual(text string, number uint32) bool {
 	numbers := strings.Fields(text)
 	other := func(n string) bool { return n != strconv.FormatUint(uint64(number), 10) }
 	return len(numbers) > 0 && !slices.ContainsFunc(numbers, other)
-}
-
-// field is a line of /proc/PID/status without its name.
-func field(text, name string) string {
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // readSmall reads a small file of /proc; it is empty if it may not be read.
@@ -158,12 +124,12 @@ func children(pid int) (pids []int) {
 func task(pid, tid int) Thread {
 	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	t := Thread{TID: tid, Main: tid == pid}
-	st, err := parseStatus(readSmall(dir + "stat"))
-	if err != nil {
+	st, ok := procfs.ReadThread(pid, tid)
+	if !ok {
 		return t
 	}
-	t.Name, t.State = st.name, st.state
-	if st.state == "R" {
+	t.Name, t.State = clean(st.Comm), string(st.State)
+	if st.State == 'R' {
 		return t
 	}
 	t.Call = callName(readSmall(dir + "syscall"))
@@ -198,12 +164,12 @@ var systemCalls = map[int]string{
 // numbers translates the kernel's thread numbers in the process's PID namespace to those in this
 // one. It is nil if they are the same.
 func numbers(pid int, tids []int) map[int]int {
-	if len(strings.Fields(field(readSmall(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
+	if len(strings.Fields(procfs.Field(readSmall(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
 		return nil
 	}
 	inner := make(map[int]int, len(tids))
 	for _, tid := range tids {
-		known := strings.Fields(field(readSmall(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)), "NSpid"))
+		known := strings.Fields(procfs.Field(readSmall(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)), "NSpid"))
 		if len(known) == 0 {
 			continue
 		}

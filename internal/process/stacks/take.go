@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // maxProcesses bounds the processes of one Take.
@@ -106,7 +107,7 @@ func readOne(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 // may block that read.
 func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	s := Sample{PID: p.PID, Rank: p.Rank, Role: p.Role}
-	st, err := statusOf(p.PID)
+	st, err := statOf(p.PID)
 	if err == nil {
 		err = permit(p.PID, p.Rights)
 	}
@@ -115,10 +116,10 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 		tell(s, 0)
 		return
 	}
-	s.Name = st.name
+	s.Name = clean(st.Comm)
 	s.Threads = []Thread{task(p.PID, p.PID)}
 	s.Missing = errLate.Error()
-	tell(s, st.parent)
+	tell(s, st.PPID)
 	threads, version, cut, err := python(ctx, p)
 	if s.Python = version; err != nil && !errors.Is(err, errNoPython) && !gone(err) && ctx.Err() == nil {
 		threads, cut, err = spied(ctx, p, err)
@@ -132,12 +133,12 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	} else if !errors.Is(err, errNoPython) {
 		s.Missing = missing(err, p.Rights)
 	}
-	tell(s, st.parent)
+	tell(s, st.PPID)
 }
 
 // same refuses a process that has another program's number or is no longer permitted.
-func same(p Process, st status) error {
-	if now, err := statusOf(p.PID); err != nil || now.started != st.started {
+func same(p Process, st procfs.Stat) error {
+	if now, err := statOf(p.PID); err != nil || now.Start != st.Start {
 		return errGone
 	}
 	return permit(p.PID, p.Rights)

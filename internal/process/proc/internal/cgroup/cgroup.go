@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // homePrefix begins the name of every supervisor's cgroup, golaunch-PID-RANDOM.

@@ -21,8 +21,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 const (

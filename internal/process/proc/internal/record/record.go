@@ -19,8 +19,8 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
-	"github.com/golaunch/golaunch/internal/process/proc/internal/procfs"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // File is a record. With it the next supervisor on this machine finds what this one leaves if it is

@@ -35,9 +35,16 @@ func (st Stat) Dead() bool { return st.State == 'Z' || st.State == 'X' }
 func (st Stat) String() string { return fmt.Sprintf("%d (%s, state %c)", st.PID, st.Comm, st.State) }
 
 // ReadStat returns false if there is no such process.
-func ReadStat(pid int) (Stat, bool) {
+func ReadStat(pid int) (Stat, bool) { return readStat(pid, "/proc/"+strconv.Itoa(pid)+"/stat") }
+
+// ReadThread is ReadStat of a thread, whose number is then the PID.
+func ReadThread(pid, tid int) (Stat, bool) {
+	return readStat(tid, "/proc/"+strconv.Itoa(pid)+"/task/"+strconv.Itoa(tid)+"/stat")
+}
+
+func readStat(pid int, path string) (Stat, bool) {
 	var buf [512]byte
-	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Stat{}, false
 	}
@@ -100,7 +107,12 @@ func Status(pid int, name string) string {
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(text)) {
+	return Field(string(text), name)
+}
+
+// Field returns a line of the text of a status file without its name; "" if there is none.
+func Field(text, name string) string {
+	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)
 		}
