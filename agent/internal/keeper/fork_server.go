@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -70,14 +69,10 @@ func (s *Server) heard(m message) {
 
 // share adds a server of the agent.
 func (k *keeper) share(m message, fds []int) error {
-	if len(fds) != 1 {
-		return errors.New("a fork server without its connection")
-	}
-	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 3)
+	file, err := only(fds, "the connection of a fork server")
 	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), "fork server")
 	defer file.Close()
 	conn, err := net.FileConn(file)
 	if err != nil {

@@ -207,16 +207,27 @@ const maxNames = 64
 // changedEvery is how often an agent may hear that a store has changed.
 const changedEvery = time.Second
 
-// serveStore serves a store at the agent's listener.
-func (k *keeper) serveStore(m message, fds []int) error {
-	if k.stores[m.Job] != nil || len(fds) != 1 {
-		return fmt.Errorf("job %s has a store, or no listener for one", m.Job)
+// only returns a copy of the one descriptor that came with a message.
+func only(fds []int, what string) (*os.File, error) {
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors instead of %s", len(fds), what)
 	}
 	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), what), nil
+}
+
+// serveStore serves a store at the agent's listener.
+func (k *keeper) serveStore(m message, fds []int) error {
+	if k.stores[m.Job] != nil {
+		return fmt.Errorf("job %s has a store", m.Job)
+	}
+	file, err := only(fds, "the listener of a store")
+	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), "store")
 	defer file.Close()
 	l, err := net.FileListener(file)
 	if err != nil {
