@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -23,6 +24,10 @@ const (
 	// sendLimit is how long a message may wait for a guardian that does not read. That one is
 	// replaced.
 	sendLimit = 5 * time.Second
+	// sendBuffer bounds what a guardian has not read, in bytes. Linux doubles it and counts some 768
+	// for a short message: the guardian may be some 20 behind. A start on eight GPUs has 13 without
+	// a cgroup, and does not wait for the guardian to run.
+	sendBuffer = 8 << 10
 	// stoppedLimit is how long a guardian may be stopped while its owner runs.
 	stoppedLimit = time.Second
 	// respawnDelay is the pause after two guardians in a row that lived for less than this.
@@ -195,34 +200,46 @@ func (g *Guard) launch() (int, error) {
 
 // start starts a guardian. It has no death signal: it must outlive this process.
 func (g *Guard) start() (sock, pid int, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	sock, theirs, err := newSocket()
 	if err != nil {
 		return -1, 0, fmt.Errorf("make a socket for the guardian: %w", err)
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "guardian's socket")
 	defer theirs.Close()
-	limit := unix.NsecToTimeval(sendLimit.Nanoseconds())
-	err = unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)
-	if err == nil {
-		pid, err = g.opts.Start(func() (int, error) {
-			cmd, err := helper.Command(context.Background(), Name, theirs)
-			if err != nil {
-				return 0, err
-			}
-			cmd.Dir, cmd.Env, cmd.Stderr = "/", append(cmd.Env, "GOMAXPROCS=1"), os.Stderr
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-			if err := cmd.Start(); err != nil {
-				return 0, err
-			}
-			pid := cmd.Process.Pid
-			return pid, cmd.Process.Release() // Wait and Reap do without it
-		})
-	}
+	pid, err = g.opts.Start(func() (int, error) {
+		cmd, err := helper.Command(context.Background(), Name, theirs)
+		if err != nil {
+			return 0, err
+		}
+		cmd.Dir, cmd.Env, cmd.Stderr = "/", append(cmd.Env, "GOMAXPROCS=1"), os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		pid := cmd.Process.Pid
+		return pid, cmd.Process.Release() // Wait and Reap do without it
+	})
 	if err != nil {
-		_ = unix.Close(pair[0])
+		_ = unix.Close(sock)
 		return -1, 0, fmt.Errorf("start the guardian: %w", err)
 	}
-	return pair[0], pid, nil
+	return sock, pid, nil
+}
+
+// newSocket returns both ends of a guard's socket.
+func newSocket() (sock int, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	limit := unix.NsecToTimeval(sendLimit.Nanoseconds())
+	if err := errors.Join(
+		unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
+		unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer),
+	); err != nil {
+		frame.Close(pair[:])
+		return -1, nil, err
+	}
+	return pair[0], os.NewFile(uintptr(pair[1]), "guardian's socket"), nil
 }
 
 // Close ends the guardian, which has nothing left to guard, and ends the held sockets with the

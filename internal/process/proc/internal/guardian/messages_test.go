@@ -1,6 +1,7 @@
 package guardian
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -44,5 +45,28 @@ func TestWhatANewGuardianHears(t *testing.T) {
 		if !slices.EqualFunc(heard, want, func(a, b []string) bool { return slices.Equal(a[:min(len(a), len(b))], b) }) {
 			t.Errorf("subreaper %v: it gets %q, want %q", subreaper, heard, want)
 		}
+	}
+}
+
+// TestAGuardianThatDoesNotRead holds how far a guardian may be behind: not so little that a start
+// waits for it, nor so much that nothing notices when it hangs.
+func TestAGuardianThatDoesNotRead(t *testing.T) {
+	sock, theirs, err := newSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	defer unix.Close(sock)
+	if err := unix.SetNonblock(sock, true); err != nil {
+		t.Fatal(err)
+	}
+	message, unread := frame.Words([]string{"lease", "1234567890123456789"}), 0
+	for err == nil {
+		if err = frame.Send(frame.FD(sock), message); err == nil {
+			unread++
+		}
+	}
+	if !errors.Is(err, unix.EAGAIN) || unread < 13 || unread > 40 {
+		t.Errorf("it may be %d messages behind (%v)", unread, err)
 	}
 }
