@@ -96,9 +96,12 @@ func (l *localRun) role() *role.Process {
 
 // agentWork is what the ranks of the job do on this node, at an address.
 func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
+	if err := l.files.GiveUp(id); err != nil { // a task that fails must not keep the directory
+		return agent.Work{}, err
+	}
 	task, err := l.job.task(at, os.Environ())
 	if err == nil {
-		err = l.files.Enter(id)
+		err = l.files.Open(id)
 	}
 	if err != nil {
 		return agent.Work{}, err

@@ -54,16 +54,8 @@ func (r *Run) Open(job string) (err error) {
 	return err
 }
 
-// Enter is Open for the agent. It removes the directory of a job that this node gave up for this
-// one before it began.
-func (r *Run) Enter(job string) error {
-	if err := r.forget(job); err != nil {
-		return err
-	}
-	return r.Open(job)
-}
-
-func (r *Run) forget(job string) error {
+// GiveUp removes the directory of another job, which this node gave up for this one before it began.
+func (r *Run) GiveUp(job string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dir == nil || r.job == job {
