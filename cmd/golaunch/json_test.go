@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -77,7 +78,7 @@ var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[netip.Addr]():      true,
 	reflect.TypeFor[report.Failure]():  true,
 	reflect.TypeFor[launcher.Stacks](): true,
-	reflect.TypeFor[stacks.Set]():      true,
+	reflect.TypeFor[fold.Ranks]():      true,
 }
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)

@@ -64,7 +64,7 @@ func (s *set) ranks() (r Ranks) {
 	if s.n <= maxFew {
 		slices.Sort(s.few)
 		for _, rank := range s.few {
-			r = r.with(int(rank))
+			r = r.With(int(rank))
 		}
 		return r
 	}

@@ -29,15 +29,15 @@ func Of(ranks ...int) Ranks {
 	slices.Sort(sorted)
 	var r Ranks
 	for _, rank := range sorted {
-		r = r.with(rank)
+		r = r.With(rank)
 	}
 	return r
 }
 
-// with adds a rank that is not below the others.
-func (r Ranks) with(rank int) Ranks {
+// With adds a rank that is not below the others.
+func (r Ranks) With(rank int) Ranks {
 	if last := len(r) - 1; last >= 0 && rank <= r[last].Last+1 {
-		r[last].Last = rank
+		r[last].Last = max(rank, r[last].Last)
 		return r
 	}
 	return append(r, Range{rank, rank})
@@ -79,8 +79,8 @@ func (r Ranks) All() iter.Seq[int] {
 	}
 }
 
-// gaps is the ranks between the first and the last that are not in the set.
-func (r Ranks) gaps() (missing Ranks) {
+// Gaps is the ranks between the first and the last that are not in the set.
+func (r Ranks) Gaps() (missing Ranks) {
 	for i := 1; i < len(r); i++ {
 		missing = append(missing, Range{r[i-1].Last + 1, r[i].First - 1})
 	}
@@ -101,15 +101,17 @@ func (r Ranks) String() string {
 		return plain
 	}
 	whole := Ranks{{r[0].First, r[len(r)-1].Last}}
-	if less := whole.list() + " -" + r.gaps().list(); len(less) <= len(plain) || len(r) > maxRanges {
+	if less := whole.list() + " -" + r.Gaps().list(); len(less) <= len(plain) || len(r) > maxRanges {
 		return less
 	}
 	return plain
 }
 
-func (r Ranks) list() string {
-	text := []byte{'r'}
-	for i, of := range r[:min(len(r), maxRanges)] {
+// MarshalText names all ranks of the set: 0-36,38-511.
+func (r Ranks) MarshalText() ([]byte, error) { return r.appendTo(nil), nil }
+
+func (r Ranks) appendTo(text []byte) []byte {
+	for i, of := range r {
 		if i > 0 {
 			text = append(text, ',')
 		}
@@ -118,6 +120,11 @@ func (r Ranks) list() string {
 			text = strconv.AppendInt(append(text, '-'), int64(of.Last), 10)
 		}
 	}
+	return text
+}
+
+func (r Ranks) list() string {
+	text := r[:min(len(r), maxRanges)].appendTo([]byte{'r'})
 	if len(r) > maxRanges {
 		text = append(text, " +"...)
 		text = strconv.AppendInt(text, int64(r[maxRanges:].Len()), 10)

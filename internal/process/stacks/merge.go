@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
 // MergeOptions are the options of [Merge].
@@ -19,8 +21,8 @@ type MergeOptions struct {
 // Tree is the merged stacks of all ranks.
 type Tree struct {
 	// Ranks are the ranks in the tree, and Processes their number of processes.
-	Ranks     Set `json:"ranks"`
-	Processes int `json:"processes"`
+	Ranks     fold.Ranks `json:"ranks"`
+	Processes int        `json:"processes"`
 	// Groups are threads with the same job in different processes: main threads first, then those
 	// of the fewest ranks.
 	Groups []Group `json:"groups"`
@@ -33,24 +35,24 @@ type Group struct {
 	// Role is what the processes do; empty for the ranks themselves.
 	Role string `json:"role,omitempty"`
 	// Thread is MainThread, or the outermost function.
-	Thread  string  `json:"thread"`
-	Ranks   Set     `json:"ranks"`
-	Threads int     `json:"threads"`
-	Nodes   []*Node `json:"nodes"`
+	Thread  string     `json:"thread"`
+	Ranks   fold.Ranks `json:"ranks"`
+	Threads int        `json:"threads"`
+	Nodes   []*Node    `json:"nodes"`
 }
 
 // Node is a call that some ranks share, with all calls that led to it.
 type Node struct {
 	Frame
 	// Threads may exceed the number of ranks: a rank may have several.
-	Ranks   Set `json:"ranks"`
-	Threads int `json:"threads"`
+	Ranks   fold.Ranks `json:"ranks"`
+	Threads int        `json:"threads"`
 	// Wait is where the threads wait in the kernel. Such a node has no Frame and no Nodes.
 	Wait string `json:"wait,omitempty"`
 	// GIL are the ranks whose thread is in this innermost call and holds the interpreter lock.
 	// Moves are those whose inner calls changed too fast to be read.
-	GIL   Set `json:"gil,omitempty"`
-	Moves Set `json:"moves,omitempty"`
+	GIL   fold.Ranks `json:"gil,omitempty"`
+	Moves fold.Ranks `json:"moves,omitempty"`
 	// Nodes are the calls made from here, sorted by how few ranks made them.
 	Nodes []*Node `json:"nodes"`
 
@@ -59,8 +61,8 @@ type Node struct {
 
 // Missing is a reason why the stacks of some ranks are incomplete.
 type Missing struct {
-	Why   string `json:"why"`
-	Ranks Set    `json:"ranks"`
+	Why   string     `json:"why"`
+	Ranks fold.Ranks `json:"ranks"`
 }
 
 // Merge makes a tree of samples.
@@ -69,14 +71,14 @@ func Merge(samples []Sample, o MergeOptions) Tree {
 	slices.SortStableFunc(samples, func(a, b Sample) int { return cmp.Compare(a.Rank, b.Rank) })
 	t := Tree{Processes: len(samples)}
 	groups := make(map[[2]string]*Node)
-	reasons := make(map[string]Set)
+	reasons := make(map[string]fold.Ranks)
 	for _, s := range samples {
-		t.Ranks = t.Ranks.add(s.Rank)
+		t.Ranks = t.Ranks.With(s.Rank)
 		if s.Missing != "" {
-			reasons[s.Missing] = reasons[s.Missing].add(s.Rank)
+			reasons[s.Missing] = reasons[s.Missing].With(s.Rank)
 		}
 		if s.Cut {
-			reasons[cutReason] = reasons[cutReason].add(s.Rank)
+			reasons[cutReason] = reasons[cutReason].With(s.Rank)
 		}
 		for _, thread := range s.Threads {
 			key := [2]string{s.Role, thread.entry()}
@@ -132,10 +134,10 @@ func (n *Node) insert(s Sample, t Thread, o MergeOptions) {
 		n.count(s.Rank)
 	}
 	if t.GIL {
-		n.GIL = n.GIL.add(s.Rank)
+		n.GIL = n.GIL.With(s.Rank)
 	}
 	if t.Moves {
-		n.Moves = n.Moves.add(s.Rank)
+		n.Moves = n.Moves.With(s.Rank)
 	}
 	if wait := t.waits(); wait != "" && (o.Waits || len(t.Frames) == 0) {
 		n = n.child(Frame{Function: wait}, Frame{})
@@ -144,7 +146,7 @@ func (n *Node) insert(s Sample, t Thread, o MergeOptions) {
 	}
 }
 
-func (n *Node) count(rank int) { n.Ranks, n.Threads = n.Ranks.add(rank), n.Threads+1 }
+func (n *Node) count(rank int) { n.Ranks, n.Threads = n.Ranks.With(rank), n.Threads+1 }
 
 func (n *Node) child(key, frame Frame) *Node {
 	c := n.below[key]
@@ -171,7 +173,7 @@ func (n *Node) sort() {
 }
 
 // compareSets puts fewer ranks before more, and lower ones before higher ones.
-func compareSets(a, b Set) int {
+func compareSets(a, b fold.Ranks) int {
 	if c := cmp.Compare(a.Len(), b.Len()); c != 0 || a.Len() == 0 {
 		return c
 	}

@@ -11,9 +11,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/golaunch/golaunch/internal/wire/jsonout"
-
 	"pgregory.net/rapid"
+
+	"github.com/golaunch/golaunch/internal/process/fold"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 const site = "/nfs/env/lib/python3.12/site-packages/"
@@ -107,8 +108,8 @@ func TestAnyMerge(t *testing.T) {
 				frames += len(th.Frames)
 			}
 		}
-		var visit func(n *Node, ranks Set)
-		visit = func(n *Node, ranks Set) {
+		var visit func(n *Node, ranks fold.Ranks)
+		visit = func(n *Node, ranks fold.Ranks) {
 			if n.Threads < n.Ranks.Len() || n.Ranks.Len() == 0 || !within(n.Ranks, ranks) {
 				t.Fatalf("a node of ranks %v, below %v, has %d threads", n.Ranks, ranks, n.Threads)
 			}
@@ -153,7 +154,7 @@ func render(t *rapid.T, tree Tree, width int) string {
 	return out.String()
 }
 
-func within(a, b Set) bool {
+func within(a, b fold.Ranks) bool {
 	in := make(map[int]bool)
 	for _, r := range b {
 		for n := r.First; n <= r.Last; n++ {
@@ -171,27 +172,32 @@ func within(a, b Set) bool {
 }
 
 func TestLabel(t *testing.T) {
-	set := func(ranks ...Range) Set { return ranks }
-	var scattered Set
+	set := func(spans ...[2]int) (s fold.Ranks) {
+		for _, span := range spans {
+			s = append(s, fold.Range{First: span[0], Last: span[1]})
+		}
+		return s
+	}
+	var scattered fold.Ranks
 	for rank := range 100 {
-		scattered = scattered.add(3 * rank)
+		scattered = scattered.With(3 * rank)
 	}
 	for _, c := range []struct {
-		set  Set
+		set  fold.Ranks
 		most int
 		want string
 	}{
 		{nil, 40, "no rank"},
-		{set(Range{4, 4}), 40, "r4"},
-		{set(Range{0, 511}), 40, "r0-511"},
-		{set(Range{0, 36}, Range{38, 511}), 40, "r0-511 -r37"},
-		{set(Range{0, 1}, Range{3, 4}), 40, "r0-1,3-4"},
-		{set(Range{0, 1}, Range{500, 511}), 40, "r0-1,500-511"},
-		{set(Range{0, 99}, Range{101, 149}, Range{151, 511}), 40, "r0-511 -r100,150"},
+		{set([2]int{4, 4}), 40, "r4"},
+		{set([2]int{0, 511}), 40, "r0-511"},
+		{set([2]int{0, 36}, [2]int{38, 511}), 40, "r0-511 -r37"},
+		{set([2]int{0, 1}, [2]int{3, 4}), 40, "r0-1,3-4"},
+		{set([2]int{0, 1}, [2]int{500, 511}), 40, "r0-1,500-511"},
+		{set([2]int{0, 99}, [2]int{101, 149}, [2]int{151, 511}), 40, "r0-511 -r100,150"},
 		{scattered, 40, "r0,3,6,9,12,15,18,21,24,27 and 90 more"},
 		{scattered, 3, "100 ranks"},
 	} {
-		if got := c.set.Label(c.most); got != c.want {
+		if got := label(c.set, c.most); got != c.want {
 			t.Errorf("%v in %d is %q, not %q", c.set, c.most, got, c.want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
 const (
@@ -30,7 +32,7 @@ type printer struct {
 func (t Tree) Text(w io.Writer, width int) error {
 	p := &printer{w: w, width: max(width, narrowest)}
 	for _, m := range t.Missing {
-		p.line(0, fmt.Sprintf("%s: %s", m.Ranks.Label(p.width/2), m.Why))
+		p.line(0, fmt.Sprintf("%s: %s", label(m.Ranks, p.width/2), m.Why))
 	}
 	if len(t.Missing) > 0 && len(t.Groups) > 0 {
 		p.line(0, "")
@@ -43,7 +45,7 @@ func (t Tree) Text(w io.Writer, width int) error {
 		if g.Role != "" {
 			title = g.Role + ", " + title
 		}
-		p.line(0, title+", "+g.Ranks.Label(p.width/2)+threadCount(g.Ranks, g.Threads))
+		p.line(0, title+", "+label(g.Ranks, p.width/2)+threadCount(g.Ranks, g.Threads))
 		p.nodes(g.Nodes, g.Ranks, 1)
 	}
 	if p.lines > maxLines {
@@ -55,14 +57,14 @@ func (t Tree) Text(w io.Writer, width int) error {
 
 // nodes writes the calls made from a node of some ranks. If they differ, or some ranks stay behind,
 // each branch begins with its ranks.
-func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
+func (p *printer) nodes(nodes []*Node, ranks fold.Ranks, indent int) {
 	for _, n := range nodes {
 		if p.err != nil || p.lines > maxLines {
 			return
 		}
 		in := indent
 		if len(nodes) > 1 || !slices.Equal(n.Ranks, ranks) {
-			p.line(in, n.Ranks.Label(p.width/2)+threadCount(n.Ranks, n.Threads))
+			p.line(in, label(n.Ranks, p.width/2)+threadCount(n.Ranks, n.Threads))
 			in++
 		}
 		p.line(in, n.describe())
@@ -73,7 +75,7 @@ func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
 }
 
 // threadCount says how many threads there are if a rank has several.
-func threadCount(ranks Set, threads int) string {
+func threadCount(ranks fold.Ranks, threads int) string {
 	if threads == ranks.Len() {
 		return ""
 	}
@@ -96,13 +98,13 @@ func (n *Node) describe() string {
 }
 
 // mark writes what holds for all ranks of a node, or for some.
-func (p *printer) mark(indent int, some, all Set, what string) {
+func (p *printer) mark(indent int, some, all fold.Ranks, what string) {
 	switch {
 	case len(some) == 0:
 	case slices.Equal(some, all):
 		p.line(indent, "["+what+"]")
 	default:
-		p.line(indent, "["+some.Label(p.width/2)+" "+what+"]")
+		p.line(indent, "["+label(some, p.width/2)+" "+what+"]")
 	}
 }
 
