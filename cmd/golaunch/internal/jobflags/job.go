@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -222,15 +223,15 @@ func ParseRanks(text string) ([]launcher.Span, error) {
 	var spans []launcher.Span
 	for part := range strings.SplitSeq(text, ",") {
 		first, second, ranged := strings.Cut(part, "-")
-		from, err := strconv.Atoi(first)
-		to := from
-		if err == nil && ranged {
-			to, err = strconv.Atoi(second)
+		if !ranged {
+			second = first
 		}
-		if err != nil || from < 0 || to < from {
+		from, err := strconv.ParseUint(first, 10, 31)
+		to, err2 := strconv.ParseUint(second, 10, 31)
+		if err != nil || err2 != nil || to < from || to == math.MaxInt32 {
 			return nil, fmt.Errorf("%q: ranks such as 0,8-15", part)
 		}
-		spans = append(spans, launcher.Span{From: from, To: to})
+		spans = append(spans, launcher.Span{From: int(from), To: int(to)})
 	}
 	return spans, nil
 }

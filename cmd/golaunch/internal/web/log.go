@@ -4,16 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -259,21 +258,10 @@ func (t *tail) take() batch {
 const maxSpans = 64
 
 // parseRanks parses ranks such as 0,8-15; an empty text means all.
-func parseRanks(s string) (all []launcher.Span, err error) {
-	if s = strings.ReplaceAll(s, " ", ""); s == "" {
-		return nil, nil
+func parseRanks(s string) ([]launcher.Span, error) {
+	spans, err := jobflags.ParseRanks(strings.ReplaceAll(s, " ", ""))
+	if err != nil || len(spans) > maxSpans {
+		return nil, fmt.Errorf("ranks %q: at most %d ranks or ranges such as 0,8-15", clip(s, 100), maxSpans)
 	}
-	for part := range strings.SplitSeq(s, ",") {
-		first, last, _ := strings.Cut(part, "-")
-		if !strings.Contains(part, "-") {
-			last = first
-		}
-		from, err := strconv.ParseUint(first, 10, 31)
-		to, wrong := strconv.ParseUint(last, 10, 31)
-		if err = errors.Join(err, wrong); err != nil || to < from || to == math.MaxInt32 || len(all) == maxSpans {
-			return nil, fmt.Errorf("ranks %q: at most %d ranks or ranges such as 0,8-15", clip(s, 100), maxSpans)
-		}
-		all = append(all, launcher.Span{From: int(from), To: int(to)})
-	}
-	return all, nil
+	return spans, nil
 }
