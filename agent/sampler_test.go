@@ -2,18 +2,27 @@ package agent
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/sampling"
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
+// subject is what a series is about: a rank of a job, or the node itself.
+type subject struct {
+	job  string
+	rank int
+}
+
+var nodeItself = subject{rank: -1}
+
 // table is what a client knows of the ranks of a job and of its nodes, the newest.
-type table map[samples.Subject]samples.Series
+type table map[subject]report.Series
 
 // watch asks for samples until they are as the test expects.
 func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) table {
@@ -26,7 +35,7 @@ func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bo
 			t.Fatalf("%v; seen %+v", err, seen)
 		}
 		for _, s := range a.Samples.Series {
-			seen[s.Subject] = s
+			seen[subject{s.Job, s.Rank}] = s
 		}
 		if enough(seen) {
 			return seen
@@ -49,30 +58,30 @@ func TestSamples(t *testing.T) {
 		beat "20 500" "2026-01-01 00:00:05"
 		while :; do :; done`)
 	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour, Every: time.Second}}
-	rank0, rank1 := samples.Subject{Job: "a", Rank: 0}, samples.Subject{Job: "a", Rank: 1}
+	rank0, rank1 := subject{"a", 0}, subject{"a", 1}
 	seen := w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
 		zero := s[rank0] // which at first runs touch and mv as well
-		return zero.Value(samples.Step) == 10 && zero.Value(samples.CPU) > 0 && zero.Value(samples.Processes) == 1 && s[rank1].Ended != ""
+		return zero.Last().Step == 10 && zero.Last().CPUs > 0 && zero.Last().Processes == 1 && s[rank1].Exit != nil
 	})
 	one := seen[rank1]
-	if one.Ended != "exited with code 0" || one.Value(samples.Lines) != 2 || one.Value(samples.LogBytes) != 8 {
+	if one.Exit == nil || !one.Exit.OK() || one.Last().Lines != 2 || one.Last().LogBytes != 8 {
 		t.Errorf("rank 1: %+v", one)
 	}
 	zero := seen[rank0]
-	if zero.PID == 0 || zero.Ended != "" || zero.Value(samples.Total) != 500 || zero.Value(samples.Memory) < 1<<16 ||
-		samples.Known(zero.Value(samples.StepTime)) || samples.Known(zero.Value(samples.GPUPower)) || zero.Value(samples.BeatAge) < 3600 {
+	if zero.PID == 0 || zero.Exit != nil || zero.Last().Total != 500 || zero.Last().Memory < 1<<16 ||
+		!math.IsNaN(zero.Last().StepTime) || !math.IsNaN(zero.Last().GPUPower) || zero.Last().BeatAge < 3600 {
 		t.Errorf("rank 0: %+v", zero)
 	}
 	if err := os.WriteFile(filepath.Join(w.work, "gate"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	seen = w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool { return s[rank0].Value(samples.Step) == 20 })
-	if got := seen[rank0].Value(samples.StepTime); got != 0.5 {
+	seen = w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool { return s[rank0].Last().Step == 20 })
+	if got := seen[rank0].Last().StepTime; got != 0.5 {
 		t.Errorf("10 steps in 5 s are %v s each", got)
 	}
 	once := wire.Question{About: wire.AboutSamples}
-	seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[samples.Node]; return ok })
-	if node := seen[samples.Node]; node.Value(samples.Ranks) != 1 || node.Value(samples.MemoryTotal) < node.Value(samples.Memory) || node.Value(samples.Memory) <= 0 {
+	seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[nodeItself]; return ok })
+	if node := seen[nodeItself]; node.Last().Ranks != 1 || node.Last().MemoryTotal < node.Last().Memory || node.Last().Memory <= 0 {
 		t.Errorf("the node: %+v", node)
 	}
 	if _, err := w.client.Stop(t.Context(), "a", 143, "enough"); err != nil {
@@ -80,7 +89,7 @@ func TestSamples(t *testing.T) {
 	}
 	over(t, a)
 	for began := time.Now(); len(seen) != 1; {
-		seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[samples.Node]; return ok })
+		seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[nodeItself]; return ok })
 		if time.Since(began) > patience {
 			t.Fatalf("after the end of the job there are %d series", len(seen))
 		}
@@ -98,7 +107,7 @@ func TestLooksAreApart(t *testing.T) {
 	}
 	most := 2 + int(time.Since(began)/sampling.BusyEvery)
 	past := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour}}
-	all := w.watch(t, wire.Inquiry{Question: past}, func(table) bool { return true })[samples.Node].Samples
+	all := w.watch(t, wire.Inquiry{Question: past}, func(table) bool { return true })[nodeItself].Samples
 	if len(all) > most {
 		t.Errorf("the node was looked at %d times in %v", len(all), time.Since(began))
 	}
@@ -111,7 +120,7 @@ func BenchmarkLook(b *testing.B) {
 	w.submit(b, "a", `while :; do sleep 1000; done`)
 	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
 	w.watch(b, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
-		return samples.Known(s[samples.Subject{Job: "a", Rank: 1}].Value(samples.Memory))
+		return !math.IsNaN(s[subject{"a", 1}].Last().Memory)
 	})
 	for b.Loop() {
 		w.sampler.Look(b.Context(), time.Now())

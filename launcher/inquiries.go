@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Endpoints are the addresses, HOST:PORT by node, at which a controller reaches the ranks of a job
@@ -62,21 +62,21 @@ func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) ite
 	}
 }
 
-func gpuSeries(g wire.GPU, now time.Time) []Series {
-	of := func(s Series, bytes, total int64) Series {
-		v := samples.None()
+func gpuSeries(g wire.GPU, now time.Time) []report.Series {
+	of := func(s report.Series, bytes, total int64) report.Series {
+		v := report.Unmeasured()
 		if bytes >= 0 {
-			v[samples.GPUMemory] = float64(bytes)
+			v.GPUMemory = float64(bytes)
 		}
 		if total > 0 {
-			v[samples.GPUMemoryTotal] = float64(total)
+			v.GPUMemoryTotal = float64(total)
 		}
-		s.GPU, s.Samples = g.UUID, []Sample{{At: now, Usage: usageOf(v)}}
+		s.GPU, s.Samples = g.UUID, []report.Sample{{At: now, Usage: v}}
 		return s
 	}
-	all := []Series{of(Series{Rank: -1}, g.Used, g.Total)}
+	all := []report.Series{of(report.Series{Rank: -1}, g.Used, g.Total)}
 	for _, h := range g.Holders {
-		all = append(all, of(Series{Job: h.Job, Rank: h.Rank, PID: h.PID}, h.Bytes, 0))
+		all = append(all, of(report.Series{Job: h.Job, Rank: h.Rank, PID: h.PID}, h.Bytes, 0))
 	}
 	return all
 }

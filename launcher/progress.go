@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/launcher/internal/reporter"
 	"github.com/golaunch/golaunch/launcher/internal/trainjob"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -31,7 +30,7 @@ type Progress struct {
 const maxETA = 10 * 365 * 24 * time.Hour
 
 // ProgressOf is the progress that running ranks tell.
-func ProgressOf(ranks []Usage, now time.Time) Progress {
+func ProgressOf(ranks []report.Usage, now time.Time) Progress {
 	p := Progress{Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN()}
 	var times []float64
 	newest := math.Inf(1)
@@ -48,7 +47,7 @@ func ProgressOf(ranks []Usage, now time.Time) Progress {
 		slices.Sort(times)
 		p.StepTime = times[len(times)/2]
 	}
-	if !math.IsInf(newest, 1) && newest >= samples.Late(p.StepTime) {
+	if !math.IsInf(newest, 1) && newest >= report.Late(p.StepTime) {
 		p.Still = newest
 		return p
 	}
@@ -159,7 +158,7 @@ func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressRe
 
 // rankSeen is what a rank's node last reported of it, and when.
 type rankSeen struct {
-	Series
+	report.Series
 	at time.Time
 }
 
@@ -189,13 +188,13 @@ func (p *progressReporter) take(ctx context.Context, n NodeSamples, now time.Tim
 		return
 	}
 	p.told = now
-	var running []Usage
+	var running []report.Usage
 	for rank, s := range p.ranks {
 		if now.Sub(s.at) > seenFor { // its node was lost, or the job has fewer ranks now
 			delete(p.ranks, rank)
 			continue
 		}
-		if s.Ended == "" && len(s.Samples) > 0 {
+		if s.Exit == nil && len(s.Samples) > 0 {
 			running = append(running, s.Samples[len(s.Samples)-1].Usage)
 		}
 	}

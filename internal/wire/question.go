@@ -2,14 +2,15 @@ package wire
 
 import (
 	"iter"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/golaunch/golaunch/internal/host/samples"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // About is the subject of a question to nodes.
@@ -88,7 +89,7 @@ type Answer struct {
 // Samples are a part of a node's samples. Now is a time of its clock.
 type Samples struct {
 	Now    time.Time
-	Series []samples.Series
+	Series []report.Series
 }
 
 func fromQuestion(q Question) *pb.Question {
@@ -147,7 +148,7 @@ func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
 			yield(m)
 			return
 		}
-		series := func(s samples.Series) iter.Seq[*pb.Series] { return fromSeries(a.Samples.Now, s) }
+		series := func(s report.Series) iter.Seq[*pb.Series] { return fromSeries(a.Samples.Now, s) }
 		for part := range pieces(flat(a.Samples.Series, series), sizeOf) {
 			if !yield(&pb.Answer{Node: a.Node, Samples: &pb.Samples{Now: timestamppb.New(a.Samples.Now), Series: part}}) {
 				return
@@ -164,7 +165,7 @@ func ToAnswer(m *pb.Answer) Answer {
 	}
 	if s := m.GetSamples(); s != nil {
 		now := s.GetNow().AsTime()
-		a.Samples = &Samples{Now: now, Series: Convert(s.GetSeries(), func(s *pb.Series) samples.Series { return toSeries(now, s) })}
+		a.Samples = &Samples{Now: now, Series: Convert(s.GetSeries(), func(s *pb.Series) report.Series { return toSeries(now, s) })}
 	}
 	return a
 }
@@ -174,7 +175,7 @@ func ToAnswer(m *pb.Answer) Answer {
 const maxTimes = 200
 
 // fromSeries converts a series, in pieces of maxTimes.
-func fromSeries(now time.Time, s samples.Series) iter.Seq[*pb.Series] {
+func fromSeries(now time.Time, s report.Series) iter.Seq[*pb.Series] {
 	return func(yield func(*pb.Series) bool) {
 		for from := 0; from == 0 || from < len(s.Samples); from += maxTimes {
 			part := s
@@ -186,55 +187,61 @@ func fromSeries(now time.Time, s samples.Series) iter.Seq[*pb.Series] {
 	}
 }
 
-func fromPart(now time.Time, s samples.Series) *pb.Series {
+func fromPart(now time.Time, s report.Series) *pb.Series {
 	m := &pb.Series{
 		Job: s.Job, Rank: int32(s.Rank), LocalRank: int32(s.LocalRank), Pid: int32(s.PID), Gpu: s.GPU,
-		Ended: line(s.Ended, MaxLine), Does: line(s.Does, MaxLine),
+		Does: line(s.Does, MaxLine),
 	}
-	tracks := map[samples.Column]*pb.Track{}
+	if s.Exit != nil {
+		m.Exit = fromExit(*s.Exit)
+		m.Exit.Spawn = line(m.Exit.Spawn, MaxLine)
+	}
+	var tracks [numColumns]*pb.Track
 	for i, at := range s.Samples {
 		m.At = append(m.At, now.Sub(at.At).Milliseconds())
 		m.Attempt = append(m.Attempt, int32(at.Attempt))
-		for c, v := range at.Values {
-			t := tracks[samples.Column(c)]
-			if t == nil && samples.Known(v) {
+		for c, v := range columns(&at.Usage) {
+			t := tracks[c]
+			if t == nil && !math.IsNaN(*v) {
 				t = &pb.Track{Column: int32(c)}
 				for range i {
-					t.Values = append(t.Values, samples.Unknown)
+					t.Values = append(t.Values, math.NaN())
 				}
-				tracks[samples.Column(c)] = t
+				tracks[c] = t
 			}
 			if t != nil {
-				t.Values = append(t.Values, v)
+				t.Values = append(t.Values, *v)
 			}
 		}
 	}
-	for c := range samples.Columns {
-		if t := tracks[c]; t != nil {
+	for _, t := range tracks {
+		if t != nil {
 			m.Tracks = append(m.Tracks, t)
 		}
 	}
 	return m
 }
 
-func toSeries(now time.Time, m *pb.Series) samples.Series {
-	s := samples.Series{
-		Subject: samples.Subject{Job: m.GetJob(), Rank: int(m.GetRank())},
-		State:   samples.State{PID: int(m.GetPid()), LocalRank: int(m.GetLocalRank()), GPU: m.GetGpu(), Ended: m.GetEnded(), Does: m.GetDoes()},
+func toSeries(now time.Time, m *pb.Series) report.Series {
+	s := report.Series{
+		Job: m.GetJob(), Rank: int(m.GetRank()), LocalRank: int(m.GetLocalRank()), PID: int(m.GetPid()), GPU: m.GetGpu(), Does: m.GetDoes(),
+	}
+	if m.GetExit() != nil {
+		s.Exit = new(toExit(m.GetExit()))
 	}
 	for i, before := range m.GetAt() {
-		at := samples.Sample{At: now.Add(-time.Duration(before) * time.Millisecond), Values: samples.None()}
+		at := report.Sample{At: now.Add(-time.Duration(before) * time.Millisecond), Usage: report.Unmeasured()}
 		if i < len(m.GetAttempt()) {
 			at.Attempt = int(m.GetAttempt()[i])
 		}
 		s.Samples = append(s.Samples, at)
 	}
-	for _, t := range m.GetTracks() {
-		if t.GetColumn() < 0 || t.GetColumn() >= int32(samples.Columns) {
-			continue // of a newer golaunch
-		}
-		for i, v := range t.GetValues()[:min(len(t.GetValues()), len(s.Samples))] {
-			s.Samples[i].Values[t.GetColumn()] = v
+	for i := range s.Samples {
+		known := columns(&s.Samples[i].Usage)
+		for _, t := range m.GetTracks() {
+			if c := t.GetColumn(); c >= 0 && c < numColumns && i < len(t.GetValues()) { // a newer golaunch has more
+				*known[c] = t.GetValues()[i]
+			}
 		}
 	}
 	return s

@@ -6,33 +6,34 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestWhatIsInTheWay of a group's turn on its GPUs.
 func TestWhatIsInTheWay(t *testing.T) {
 	const gib = 1 << 30
-	of := func(gpu, job string, rank, pid int, memory float64) launcher.Series {
-		usage := launcher.Usage{GPUMemory: memory * gib}
-		return launcher.Series{GPU: gpu, Job: job, Rank: rank, PID: pid, Samples: []launcher.Sample{{Usage: usage}}}
+	of := func(gpu, job string, rank, pid int, memory float64) report.Series {
+		usage := report.Usage{GPUMemory: memory * gib}
+		return report.Series{GPU: gpu, Job: job, Rank: rank, PID: pid, Samples: []report.Sample{{Usage: usage}}}
 	}
 	mine, rank := of("g", "me", 3, 1, 50), of("g", "you", 4, 2, 3)
 	stranger, untold := of("g", "", -1, 3, 5), of("g", "", -1, 4, math.NaN())
 	for name, test := range map[string]struct {
 		used      float64
-		processes []launcher.Series
+		processes []report.Series
 		whole     int64
 		want      []GPUMemory
 	}{
-		"its own":                {51, []launcher.Series{mine}, 6 * gib, nil},
-		"another rank":           {54, []launcher.Series{mine, rank}, 0, []GPUMemory{{"n0", "g", 3 * gib, 2, "you", 4}}},
-		"a stranger":             {5, []launcher.Series{stranger}, 0, []GPUMemory{{"n0", "g", 5 * gib, 3, "", -1}}},
-		"of an unknown holder":   {7, []launcher.Series{untold}, 6 * gib, []GPUMemory{{"n0", "g", 7 * gib, 0, "", -1}}},
+		"its own":                {51, []report.Series{mine}, 6 * gib, nil},
+		"another rank":           {54, []report.Series{mine, rank}, 0, []GPUMemory{{"n0", "g", 3 * gib, 2, "you", 4}}},
+		"a stranger":             {5, []report.Series{stranger}, 0, []GPUMemory{{"n0", "g", 5 * gib, 3, "", -1}}},
+		"of an unknown holder":   {7, []report.Series{untold}, 6 * gib, []GPUMemory{{"n0", "g", 7 * gib, 0, "", -1}}},
 		"no process is known":    {7, nil, 6 * gib, []GPUMemory{{"n0", "g", 7 * gib, 0, "", -1}}},
 		"not much":               {6, nil, 6 * gib, nil},
-		"perhaps its own":        {70, []launcher.Series{untold}, 0, nil},
-		"told of one, not of it": {70, []launcher.Series{mine, untold}, 6 * gib, nil},
+		"perhaps its own":        {70, []report.Series{untold}, 0, nil},
+		"told of one, not of it": {70, []report.Series{mine, untold}, 6 * gib, nil},
 	} {
-		series := append([]launcher.Series{of("g", "", -1, 0, test.used)}, test.processes...)
+		series := append([]report.Series{of("g", "", -1, 0, test.used)}, test.processes...)
 		series = append(series, of("other", "", -1, 0, 70), of("other", "", -1, 9, 70))
 		q := MemoryQuery{Job: "me", GPUs: map[string][]string{"n0": {"g"}}, Keep: 2 * gib, Whole: test.whole}
 		checked, held := q.judge(launcher.NodeSamples{Node: "n0", Series: series})

@@ -1,5 +1,5 @@
 // Package report declares what golaunch says about a job: how a process ended, why an attempt
-// failed and what that means, how the job ended, and where it stands.
+// failed and what that means, how the job ended, where it stands, and what its ranks use.
 //
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report

@@ -4,13 +4,13 @@ package gpulog
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/health"
-	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
 // XidCounter counts the driver's errors (Xids) of each GPU since it was opened. A nil XidCounter
@@ -58,7 +58,7 @@ func NewXids(fd int) *XidCounter {
 // unknown without an address.
 func (x *XidCounter) Of(pci string) float64 {
 	if x == nil || pci == "" {
-		return samples.Unknown
+		return math.NaN()
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -52,7 +51,7 @@ func (s *Sampler) gpuMemory(ctx context.Context) ([]wire.GPU, error) {
 			h := wire.GPUHolder{PID: p.PID, Bytes: p.Bytes, Rank: -1}
 			switch of, known := owners[p.PID]; {
 			case known:
-				h.Job, h.Rank = of.Job, of.Rank
+				h.Job, h.Rank = of.job, of.rank
 			case !hostPIDs():
 				h.Bytes = -1
 			}
@@ -72,8 +71,8 @@ func hostPIDs() bool {
 }
 
 // owners maps each process of a rank to the rank.
-func (s *Sampler) owners(gangs map[*gang]bool) map[int]samples.Subject {
-	owners := map[int]samples.Subject{}
+func (s *Sampler) owners(gangs map[*gang]bool) map[int]subject {
+	owners := map[int]subject{}
 	for g := range gangs {
 		members, err := g.Scope.Members()
 		if err != nil {
@@ -86,7 +85,7 @@ func (s *Sampler) owners(gangs map[*gang]bool) map[int]samples.Subject {
 		}
 		for _, m := range members {
 			if rank, ok := leaders[m.Leader]; ok {
-				owners[m.PID] = samples.Subject{Job: g.Job, Rank: rank}
+				owners[m.PID] = subject{g.Job, rank}
 			}
 		}
 	}

@@ -2,13 +2,14 @@ package sampling
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // hostMeter measures this machine as this process's namespaces show it.
@@ -51,21 +52,21 @@ func portCounters(standard, efa string) (all []portCounter) {
 }
 
 // read measures the time since the last read. Values that cannot be read are unknown.
-func (h *hostMeter) read(now time.Time) samples.Values {
-	v := samples.None()
+func (h *hostMeter) read(now time.Time) report.Usage {
+	v := report.Unmeasured()
 	busy, okBusy := cpuSeconds(h.readFile("stat"))
 	in, out, okNet := netBytes(h.readFile("net/dev"))
 	in, out = in+sumOf(h.received), out+sumOf(h.sent)
 	if span := now.Sub(h.at).Seconds(); !h.at.IsZero() && span > 0 {
 		if okBusy {
-			v[samples.CPU] = max(0, (busy-h.busy)/span)
+			v.CPUs = max(0, (busy-h.busy)/span)
 		}
 		if okNet {
-			v[samples.Received], v[samples.Sent] = max(0, (in-h.in)/span), max(0, (out-h.out)/span)
+			v.Received, v.Sent = max(0, (in-h.in)/span), max(0, (out-h.out)/span)
 		}
 	}
 	h.at, h.busy, h.in, h.out = now, busy, in, out
-	v[samples.Memory], v[samples.MemoryTotal] = memoryUse(h.readFile("meminfo"))
+	v.Memory, v.MemoryTotal = memoryUse(h.readFile("meminfo"))
 	return v
 }
 
@@ -140,7 +141,7 @@ func memoryUse(meminfo []byte) (used, total float64) {
 	all, ok1 := kilobytes["MemTotal"]
 	free, ok2 := kilobytes["MemAvailable"]
 	if !ok1 || !ok2 {
-		return samples.Unknown, samples.Unknown
+		return math.NaN(), math.NaN()
 	}
 	return (all - free) * 1024, all * 1024
 }

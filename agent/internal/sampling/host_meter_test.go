@@ -3,8 +3,6 @@ package sampling
 import (
 	"math"
 	"testing"
-
-	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
 func TestHostMeter(t *testing.T) {
@@ -30,7 +28,7 @@ func TestHostMeter(t *testing.T) {
 	if used != 600*1024 || total != 1000*1024 {
 		t.Errorf("%v of %v", used, total)
 	}
-	if used, total := memoryUse([]byte("MemTotal:  1000 kB\n")); samples.Known(used) || samples.Known(total) {
+	if used, total := memoryUse([]byte("MemTotal:  1000 kB\n")); !math.IsNaN(used) || !math.IsNaN(total) {
 		t.Errorf("%v of %v of a kernel that does not tell", used, total)
 	}
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/gpu"
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // gang is a Gang with what the sampler remembers of its ranks.
@@ -72,19 +72,20 @@ func (s *Sampler) lookLast(g *gang, r *rank, now time.Time) {
 	}
 	r.ended = true
 	state := r.state()
-	state.Ended = r.Process.Exit().String()
-	v := samples.None()
+	state.Exit = new(r.Process.Exit())
+	v := report.Unmeasured()
 	r.told(now, &v)
 	s.add(g, r, state, now, v)
 }
 
-func (s *Sampler) add(g *gang, r *rank, state samples.State, now time.Time, v samples.Values) {
-	v[samples.Xids] = s.xids.Of(r.pci)
-	s.table.Add(samples.Subject{Job: g.Job, Rank: r.Bundle.Rank}, state, samples.Sample{At: now, Attempt: g.Attempt, Values: v})
+func (s *Sampler) add(g *gang, r *rank, state report.Series, now time.Time, v report.Usage) {
+	v.Xids = s.xids.Of(r.pci)
+	state.Job, state.Rank = g.Job, r.Bundle.Rank
+	s.table.add(state, report.Sample{At: now, Attempt: g.Attempt, Usage: v})
 }
 
-func (r *rank) state() samples.State {
-	state := samples.State{PID: r.Process.Pid(), LocalRank: r.Bundle.LocalRank}
+func (r *rank) state() report.Series {
+	state := report.Series{PID: r.Process.Pid(), LocalRank: r.Bundle.LocalRank}
 	if r.Bundle.GPU != nil {
 		state.GPU = r.Bundle.GPU.UUID
 	}
@@ -92,8 +93,8 @@ func (r *rank) state() samples.State {
 }
 
 // used returns what the processes of the rank use now, with rates since the last look.
-func (r *rank) used(members []proc.Member, now time.Time) samples.Values {
-	v := samples.None()
+func (r *rank) used(members []proc.Member, now time.Time) report.Usage {
+	v := report.Unmeasured()
 	next := usage{at: now}
 	memory := uint64(0)
 	for _, p := range members {
@@ -102,25 +103,25 @@ func (r *rank) used(members []proc.Member, now time.Time) samples.Values {
 		next.io += p.IO
 		memory += p.Memory
 	}
-	v[samples.Processes], v[samples.Memory] = float64(len(members)), float64(memory)
+	v.Processes, v.Memory = float64(len(members)), float64(memory)
 	if span := next.at.Sub(r.last.at).Seconds(); span > 0 && !r.last.at.IsZero() {
 		// A process that has ended may have taken its usage along.
-		v[samples.CPU] = max(0, (next.cpu-r.last.cpu).Seconds()/span)
-		v[samples.Faults] = max(0, float64(int64(next.faults-r.last.faults))/span)
-		v[samples.IO] = max(0, float64(int64(next.io-r.last.io))/span)
+		v.CPUs = max(0, (next.cpu-r.last.cpu).Seconds()/span)
+		v.Faults = max(0, float64(int64(next.faults-r.last.faults))/span)
+		v.IO = max(0, float64(int64(next.io-r.last.io))/span)
 	}
 	r.last = next
 	return v
 }
 
 // told adds what the program itself says, in its heartbeat and its output.
-func (r *rank) told(now time.Time, v *samples.Values) {
+func (r *rank) told(now time.Time, v *report.Usage) {
 	beat := ranks.LastHeartbeat(r.Output)
 	if beat != (ranks.Heartbeat{}) {
-		v[samples.BeatAge] = max(0, now.Sub(beat.At).Seconds())
+		v.BeatAge = max(0, now.Sub(beat.At).Seconds())
 	}
 	if step, ok := beat.Step(); ok {
-		v[samples.Step] = float64(step)
+		v.Step = float64(step)
 		before, known := r.beat.Step()
 		if known && step > before {
 			r.stepTime = beat.At.Sub(r.beat.At).Seconds() / float64(step-before)
@@ -128,34 +129,32 @@ func (r *rank) told(now time.Time, v *samples.Values) {
 		if !known || step != before {
 			r.beat = beat
 		}
-		v[samples.StepTime] = r.stepTime
+		v.StepTime = r.stepTime
 	}
 	if total, ok := beat.Total(); ok {
-		v[samples.Total] = float64(total)
+		v.Total = float64(total)
 	}
 	written, lines, last := r.Output.Wrote()
-	v[samples.LogBytes] = float64(written)
-	v[samples.Lines] = float64(lines)
+	v.LogBytes = float64(written)
+	v.Lines = float64(lines)
 	if last.IsZero() {
 		last = r.Since
 	}
-	v[samples.SilenceAge] = max(0, now.Sub(last).Seconds())
+	v.SilenceAge = max(0, now.Sub(last).Seconds())
 }
 
-func gpuValues(r gpu.Reading, v *samples.Values) {
-	known := func(c samples.Column, n uint64) {
+func gpuValues(r gpu.Reading, v *report.Usage) {
+	known := func(of *float64, n uint64, unit float64) {
 		if n > 0 {
-			v[c] = float64(n)
+			*of = float64(n) / unit
 		}
 	}
-	v[samples.GPUUse] = r.Use
-	known(samples.GPUMemoryTotal, uint64(r.MemoryTotal))
+	v.GPUUse = r.Use
+	known(&v.GPUMemoryTotal, uint64(r.MemoryTotal), 1)
 	if r.MemoryTotal > 0 {
-		v[samples.GPUMemory] = float64(r.Memory)
+		v.GPUMemory = float64(r.Memory)
 	}
-	known(samples.GPUPower, r.Power)
-	known(samples.GPUPowerLimit, r.PowerLimit)
-	v[samples.GPUPower] /= 1000
-	v[samples.GPUPowerLimit] /= 1000
-	known(samples.GPUTemperature, uint64(max(0, r.Temperature)))
+	known(&v.GPUPower, r.Power, 1000)
+	known(&v.GPUPowerLimit, r.PowerLimit, 1000)
+	known(&v.GPUTemperature, uint64(max(0, r.Temperature)), 1)
 }

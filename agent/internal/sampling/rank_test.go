@@ -3,14 +3,15 @@ package sampling
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/agent/internal/gpulog"
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -18,11 +19,11 @@ import (
 func TestFirstLook(t *testing.T) {
 	m, now := &rank{}, time.Now()
 	first := m.used([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)
-	if samples.Known(first[samples.CPU]) || samples.Known(first[samples.IO]) {
-		t.Errorf("%v CPUs, %v bytes a second", first[samples.CPU], first[samples.IO])
+	if !math.IsNaN(first.CPUs) || !math.IsNaN(first.IO) {
+		t.Errorf("%v CPUs, %v bytes a second", first.CPUs, first.IO)
 	}
-	if next := m.used([]proc.Member{{CPU: 80*time.Hour + time.Second, IO: 1 << 40}}, now.Add(2*time.Second)); next[samples.CPU] != 0.5 || next[samples.IO] != 0 {
-		t.Errorf("%v CPUs, %v bytes a second", next[samples.CPU], next[samples.IO])
+	if next := m.used([]proc.Member{{CPU: 80*time.Hour + time.Second, IO: 1 << 40}}, now.Add(2*time.Second)); next.CPUs != 0.5 || next.IO != 0 {
+		t.Errorf("%v CPUs, %v bytes a second", next.CPUs, next.IO)
 	}
 }
 
@@ -48,11 +49,11 @@ func TestXidsOfRanks(t *testing.T) {
 		if _, err := unix.Write(ends[1], fmt.Appendf(nil, "4,%d,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n", number)); err != nil {
 			t.Fatal(err)
 		}
-		s.add(g, r, samples.State{}, time.Unix(1e9, 0), samples.None())
+		s.add(g, r, report.Series{}, time.Unix(1e9, 0), report.Unmeasured())
 	}
-	for _, series := range s.table.Read(samples.Query{}) {
-		switch got := series.Value(samples.Xids); {
-		case series.Rank == 0 && got != 1, series.Rank > 0 && samples.Known(got):
+	for _, series := range s.table.read("", time.Time{}) {
+		switch got := series.Last().Xids; {
+		case series.Rank == 0 && got != 1, series.Rank > 0 && !math.IsNaN(got):
 			t.Errorf("rank %d has %v", series.Rank, got)
 		}
 	}

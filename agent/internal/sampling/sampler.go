@@ -6,14 +6,15 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/gpulog"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/gpu"
-	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -27,7 +28,7 @@ const (
 // Sampler measures what the ranks of a node do, and the node itself. Its goroutine owns all but the
 // table and the fields that mu guards.
 type Sampler struct {
-	table samples.Table
+	table table
 	host  hostMeter
 	// gpus keeps the driver open while ranks run; nil otherwise.
 	gpus *gpu.Meter
@@ -112,7 +113,7 @@ func (s *Sampler) wakeUp() {
 }
 
 // Forget drops the samples of a job whose ranks have all ended.
-func (s *Sampler) Forget(job string) { s.later(func(time.Time) { s.table.Forget(job) }) }
+func (s *Sampler) Forget(job string) { s.later(func(time.Time) { s.table.forget(job) }) }
 
 // Gang is a set of a job's ranks that are measured together.
 type Gang struct {
@@ -127,7 +128,7 @@ type Gang struct {
 func (s *Sampler) Measure(g Gang, gpus []placement.GPU) (stop func()) {
 	measured := &gang{Gang: g}
 	for _, r := range g.Ranks {
-		measured.ranks = append(measured.ranks, &rank{Rank: r, pci: pciOf(r.Bundle.GPU, gpus), stepTime: samples.Unknown})
+		measured.ranks = append(measured.ranks, &rank{Rank: r, pci: pciOf(r.Bundle.GPU, gpus), stepTime: math.NaN()})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +170,8 @@ func (s *Sampler) Look(ctx context.Context, now time.Time) {
 		running += s.lookAt(g, now, readings)
 	}
 	node := s.host.read(now)
-	node[samples.Ranks] = float64(running)
-	s.table.Add(samples.Node, samples.State{}, samples.Sample{At: now, Values: node})
+	node.Ranks = float64(running)
+	s.table.add(report.Series{Rank: nodeItself.rank}, report.Sample{At: now, Usage: node})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.looked)
@@ -220,7 +221,7 @@ func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(contex
 		s.mu.Lock()
 		fresh, last = s.looked, time.Now()
 		s.mu.Unlock()
-		found := s.table.Read(samples.Query{Job: job, After: after})
+		found := s.table.read(job, after)
 		after = last
 		return wire.Answer{Samples: &wire.Samples{Now: last, Series: found}}, nil
 	}, done

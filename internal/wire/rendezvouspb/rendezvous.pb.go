@@ -4217,8 +4217,9 @@ type Series struct {
 	LocalRank int32                  `protobuf:"varint,3,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"`
 	Pid       int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	Gpu       string                 `protobuf:"bytes,5,opt,name=gpu,proto3" json:"gpu,omitempty"`
-	Ended     string                 `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
 	Does      string                 `protobuf:"bytes,7,opt,name=does,proto3" json:"does,omitempty"`
+	// exit is how the rank ended; none while it runs.
+	Exit *Exit `protobuf:"bytes,11,opt,name=exit,proto3" json:"exit,omitempty"`
 	// at are times, in milliseconds before now.
 	At            []int64  `protobuf:"varint,8,rep,packed,name=at,proto3" json:"at,omitempty"`
 	Attempt       []int32  `protobuf:"varint,9,rep,packed,name=attempt,proto3" json:"attempt,omitempty"`
@@ -4292,18 +4293,18 @@ func (x *Series) GetGpu() string {
 	return ""
 }
 
-func (x *Series) GetEnded() string {
-	if x != nil {
-		return x.Ended
-	}
-	return ""
-}
-
 func (x *Series) GetDoes() string {
 	if x != nil {
 		return x.Does
 	}
 	return ""
+}
+
+func (x *Series) GetExit() *Exit {
+	if x != nil {
+		return x.Exit
+	}
+	return nil
 }
 
 func (x *Series) GetAt() []int64 {
@@ -7416,20 +7417,20 @@ const file_rendezvous_proto_rawDesc = "" +
 	"world_size\x18\x03 \x01(\x05R\tworldSize\"o\n" +
 	"\aSamples\x12,\n" +
 	"\x03now\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x126\n" +
-	"\x06series\x18\x02 \x03(\v2\x1e.golaunch.rendezvous.v1.SeriesR\x06series\"\xfc\x01\n" +
+	"\x06series\x18\x02 \x03(\v2\x1e.golaunch.rendezvous.v1.SeriesR\x06series\"\x9e\x02\n" +
 	"\x06Series\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
 	"local_rank\x18\x03 \x01(\x05R\tlocalRank\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x10\n" +
-	"\x03gpu\x18\x05 \x01(\tR\x03gpu\x12\x14\n" +
-	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x12\n" +
-	"\x04does\x18\a \x01(\tR\x04does\x12\x0e\n" +
+	"\x03gpu\x18\x05 \x01(\tR\x03gpu\x12\x12\n" +
+	"\x04does\x18\a \x01(\tR\x04does\x120\n" +
+	"\x04exit\x18\v \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x04exit\x12\x0e\n" +
 	"\x02at\x18\b \x03(\x03R\x02at\x12\x18\n" +
 	"\aattempt\x18\t \x03(\x05R\aattempt\x125\n" +
 	"\x06tracks\x18\n" +
-	" \x03(\v2\x1d.golaunch.rendezvous.v1.TrackR\x06tracks\"7\n" +
+	" \x03(\v2\x1d.golaunch.rendezvous.v1.TrackR\x06tracksJ\x04\b\x06\x10\a\"7\n" +
 	"\x05Track\x12\x16\n" +
 	"\x06column\x18\x01 \x01(\x05R\x06column\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x01R\x06values\"\xbf\x01\n" +
@@ -7884,89 +7885,90 @@ var file_rendezvous_proto_depIdxs = []int32{
 	52,  // 81: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
 	96,  // 82: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
 	55,  // 83: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	56,  // 84: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	53,  // 85: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	54,  // 86: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	57,  // 87: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	61,  // 88: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	64,  // 89: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	62,  // 90: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	63,  // 91: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 92: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	28,  // 93: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	96,  // 94: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	95,  // 95: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	89,  // 96: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	66,  // 97: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	95,  // 98: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	95,  // 99: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	95,  // 100: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	95,  // 101: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	67,  // 102: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	95,  // 103: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	95,  // 104: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	95,  // 105: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	94,  // 106: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	95,  // 107: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	95,  // 108: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	70,  // 109: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	71,  // 110: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	61,  // 111: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	72,  // 112: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	95,  // 113: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	96,  // 114: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	64,  // 115: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	73,  // 116: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 117: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	35,  // 118: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 119: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	75,  // 120: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	95,  // 121: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	52,  // 122: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	95,  // 123: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	96,  // 124: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	84,  // 125: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	87,  // 126: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 127: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	95,  // 128: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	86,  // 129: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	85,  // 130: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	96,  // 131: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	96,  // 132: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	96,  // 133: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	61,  // 134: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	62,  // 135: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	88,  // 136: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	96,  // 137: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	5,   // 138: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	58,  // 139: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	65,  // 140: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	68,  // 141: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	74,  // 142: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	76,  // 143: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	78,  // 144: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	80,  // 145: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	82,  // 146: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 147: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 148: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 149: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 150: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	59,  // 151: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	69,  // 152: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 153: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 154: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	77,  // 155: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	79,  // 156: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	81,  // 157: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	83,  // 158: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 159: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 160: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 161: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	150, // [150:162] is the sub-list for method output_type
-	138, // [138:150] is the sub-list for method input_type
-	138, // [138:138] is the sub-list for extension type_name
-	138, // [138:138] is the sub-list for extension extendee
-	0,   // [0:138] is the sub-list for field type_name
+	28,  // 84: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	56,  // 85: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	53,  // 86: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	54,  // 87: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	57,  // 88: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	61,  // 89: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	64,  // 90: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	62,  // 91: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	63,  // 92: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 93: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	28,  // 94: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	96,  // 95: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	95,  // 96: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	89,  // 97: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	66,  // 98: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	95,  // 99: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	95,  // 100: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	95,  // 101: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	95,  // 102: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	67,  // 103: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	95,  // 104: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	95,  // 105: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	95,  // 106: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	94,  // 107: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	95,  // 108: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	95,  // 109: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	70,  // 110: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	71,  // 111: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	61,  // 112: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	72,  // 113: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	95,  // 114: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	96,  // 115: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	64,  // 116: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	73,  // 117: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 118: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	35,  // 119: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	43,  // 120: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	75,  // 121: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	95,  // 122: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	52,  // 123: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	95,  // 124: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	96,  // 125: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	84,  // 126: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	87,  // 127: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 128: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	95,  // 129: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	86,  // 130: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	85,  // 131: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	96,  // 132: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	96,  // 133: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	96,  // 134: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	61,  // 135: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	62,  // 136: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	88,  // 137: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	96,  // 138: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	5,   // 139: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	58,  // 140: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	65,  // 141: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	68,  // 142: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	74,  // 143: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	76,  // 144: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	78,  // 145: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	80,  // 146: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	82,  // 147: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 148: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 149: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 150: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 151: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	59,  // 152: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	69,  // 153: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 154: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	57,  // 155: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	77,  // 156: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	79,  // 157: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	81,  // 158: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	83,  // 159: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 160: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 161: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 162: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	151, // [151:163] is the sub-list for method output_type
+	139, // [139:151] is the sub-list for method input_type
+	139, // [139:139] is the sub-list for extension type_name
+	139, // [139:139] is the sub-list for extension extendee
+	0,   // [0:139] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }

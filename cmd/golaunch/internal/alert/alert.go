@@ -85,7 +85,7 @@ const (
 // judge is the one place that says what is wrong with a rank, and how badly. Of several alerts it
 // is the worst.
 func rankAlert(r *view.Rank, n *view.Node, of Norms, now time.Time) Alert {
-	if r.Ended != "" {
+	if r.Exit != nil {
 		return endAlert(r)
 	}
 	var worst Alert
@@ -100,10 +100,10 @@ func rankAlert(r *view.Rank, n *view.Node, of Norms, now time.Time) Alert {
 }
 
 func endAlert(r *view.Rank) Alert {
-	if r.Ended == "exited with code 0" {
+	if r.Exit.OK() {
 		return Alert{}
 	}
-	return newAlert(Bad, byEnd, 0, "ended: %s", strings.Replace(r.Ended, "exited with code", "exit", 1))
+	return newAlert(Bad, byEnd, 0, "ended: %s", strings.Replace(r.Exit.String(), "exited with code", "exit", 1))
 }
 
 // nodeAlert is the alert of a node.

@@ -3,13 +3,11 @@ package alert
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/straggler"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -24,9 +22,9 @@ func TestRankAlert(t *testing.T) {
 		why    string
 	}{
 		{"all well", func(*view.Rank, *view.Node) {}, Fine, ""},
-		{"ended well", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 0" }, Fine, ""},
-		{"ended badly", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 1" }, Bad, "ended: exit 1"},
-		{"killed", func(r *view.Rank, n *view.Node) { r.Ended, n.Silent = "died of SIGKILL", time.Minute }, Bad, "ended: died of SIGKILL"},
+		{"ended well", func(r *view.Rank, _ *view.Node) { r.Exit = &report.Exit{} }, Fine, ""},
+		{"ended badly", func(r *view.Rank, _ *view.Node) { r.Exit = &report.Exit{Code: 1} }, Bad, "ended: exit 1"},
+		{"killed", func(r *view.Rank, n *view.Node) { r.Exit, n.Silent = &report.Exit{Code: 137, Signal: 9}, time.Minute }, Bad, "ended: died of SIGKILL"},
 		{"silent node", func(_ *view.Rank, n *view.Node) { n.Silent = 7 * time.Second }, Bad, "node silent for 7s"},
 		{"missing node", func(_ *view.Rank, n *view.Node) { n.Missing = "it is busy" }, Warn, "not measured: it is busy"},
 		{"late", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 45 }, Warn, "no heartbeat for 45s"},
@@ -41,17 +39,17 @@ func TestRankAlert(t *testing.T) {
 		{"idle", func(r *view.Rank, _ *view.Node) { r.Now.GPUUse = 0.3 }, Note, "GPU 30% busy, others 97%"},
 		{"works alone", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 600 }, Note, "draws 600W, others 500W: maybe they wait for it"},
 		{"waits", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 300 }, Fine, ""},
-		{"nothing known", func(r *view.Rank, _ *view.Node) { r.Now, r.Samples = unmeasured(), nil }, Fine, ""},
+		{"nothing known", func(r *view.Rank, _ *view.Node) { r.Now, r.Samples = report.Unmeasured(), nil }, Fine, ""},
 	} {
-		r, n := &view.Rank{Heard: now, Now: unmeasured()}, &view.Node{}
+		r, n := &view.Rank{Heard: now, Now: report.Unmeasured()}, &view.Node{}
 		r.Now.Step, r.Now.StepTime, r.Now.BeatAge, r.Now.GPUUse, r.Now.GPUPower, r.Now.Xids = 100, 1, 0.5, 0.97, 505, 0
-		r.Samples = []launcher.Sample{{At: now, Usage: r.Now}}
+		r.Samples = []report.Sample{{At: now, Usage: r.Now}}
 		c.change(r, n)
 		if got := rankAlert(r, n, of, now); got.Level != c.level || got.Why != c.why {
 			t.Errorf("%s: %v, %q", c.name, got.Level, got.Why)
 		}
 	}
-	if got := rankAlert(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
+	if got := rankAlert(&view.Rank{Now: report.Unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
 		t.Errorf("for unknown values: %+v", got)
 	}
 }
@@ -73,7 +71,7 @@ func TestWorst(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
 	for rank := range 8 {
-		r := &view.Rank{Job: "a", Rank: rank, Node: fmt.Sprint("n", rank/4), Heard: now, Now: unmeasured()}
+		r := &view.Rank{Job: "a", Rank: rank, Node: fmt.Sprint("n", rank/4), Heard: now, Now: report.Unmeasured()}
 		r.Now.Step, r.Now.StepTime, r.Now.BeatAge = 10, 1, 60
 		if rank == 5 {
 			r.Now.Step = 9
@@ -101,14 +99,14 @@ func TestWrong(t *testing.T) {
 		return j
 	}
 	hung := job("hung", "running", "")
-	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
+	hung.Ranks = []*view.Rank{{Job: "hung", Now: report.Unmeasured()}}
 	hung.Ranks[0].Now.BeatAge = 1000
 	stalled := job("stalled", "running", "")
 	stalled.History = []report.Moment{{To: "training"}}
-	stalled.Ranks = []*view.Rank{{Job: "stalled", Now: unmeasured()}}
+	stalled.Ranks = []*view.Rank{{Job: "stalled", Now: report.Unmeasured()}}
 	stalled.Ranks[0].Now.BeatAge = 36
 	failed := job("failed", "stopping", "")
-	failed.Ranks = []*view.Rank{{Job: "failed", Now: unmeasured(), Ended: "exited with code 3"}}
+	failed.Ranks = []*view.Rank{{Job: "failed", Now: report.Unmeasured(), Exit: &report.Exit{Code: 3}}}
 	silent := &view.Node{NodeStatus: report.NodeStatus{Silent: time.Second}}
 	for _, c := range []struct {
 		name  string
@@ -165,14 +163,4 @@ func TestSaid(t *testing.T) {
 			t.Errorf("%s is %v, %s: %q; want %v, %s: %q", c.job.Phase, j.Level, j.State(), j.Why, c.level, c.state, c.why)
 		}
 	}
-}
-
-// unmeasured is a usage without any known value.
-func unmeasured() launcher.Usage {
-	var u launcher.Usage
-	v := reflect.ValueOf(&u).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetFloat(math.NaN())
-	}
-	return u
 }

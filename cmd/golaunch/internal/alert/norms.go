@@ -7,7 +7,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Norms are the medians of the running ranks of a job; NaN where unknown.
@@ -27,7 +27,7 @@ func normsOf(ranks []*view.Rank) Norms {
 	n := Norms{step: math.NaN(), BeatAge: math.NaN(), SilenceAge: math.NaN(), PowerLimit: math.NaN(), CPUs: math.NaN(), Memory: math.NaN()}
 	var times, uses, powers []float64
 	for _, r := range ranks {
-		if r.Ended != "" {
+		if r.Exit != nil {
 			continue
 		}
 		n.ranks++
@@ -81,7 +81,7 @@ func lowest(a, b float64) float64 {
 }
 
 // Late and stuck are the ages of a heartbeat, in seconds, from which it is late, or its rank stuck.
-func (n *Norms) Late() float64  { return samples.Late(n.StepTime) }
+func (n *Norms) Late() float64  { return report.Late(n.StepTime) }
 func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
 
 // Steps is the time of a number of steps in seconds; 0 if unknown.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // inspectRequest asks about the ranks of a group.
@@ -64,8 +65,11 @@ func (c *controller) usage(ctx context.Context, l inspectRequest) (usageReply, e
 	return u, nil
 }
 
-func usedOf(node string, s launcher.Series) workerUsage {
-	u := workerUsage{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Ended: s.Ended, Does: s.Does}
+func usedOf(node string, s report.Series) workerUsage {
+	u := workerUsage{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Does: s.Does}
+	if s.Exit != nil {
+		u.Ended = s.Exit.String()
+	}
 	if len(s.Samples) > 0 {
 		last := s.Samples[len(s.Samples)-1]
 		u.Attempt = last.Attempt

@@ -63,7 +63,7 @@ type Process struct {
 func newProcess(r *view.Rank) Process {
 	u := r.Now
 	return Process{
-		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended, Does: r.Does,
+		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended(), Does: r.Does,
 		CPUs: known(u.CPUs), Memory: known(u.Memory), IO: known(u.IO), Processes: known(u.Processes), Step: known(u.Step), Total: known(u.Total),
 		StepTime: seconds(u.StepTime), BeatAge: seconds(u.BeatAge), SilenceAge: seconds(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
 		GPUUse: known(u.GPUUse), GPUMemory: known(u.GPUMemory), GPUMemoryTotal: known(u.GPUMemoryTotal), GPUPower: known(u.GPUPower),

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // seen merges all sources that answer.
@@ -107,7 +107,7 @@ func newJob(j *view.Job, at time.Time) *job {
 			continue // of a node that was lost, which cannot say that it ended
 		}
 		next.mine = append(next.mine, r)
-		if r.Ended == "" && age(r.Samples, at) <= Stale {
+		if r.Exit == nil && age(r.Samples, at) <= Stale {
 			next.fresh = append(next.fresh, r)
 		}
 	}
@@ -115,7 +115,7 @@ func newJob(j *view.Job, at time.Time) *job {
 }
 
 // age is how old the newest sample is.
-func age(all []launcher.Sample, now time.Time) time.Duration {
+func age(all []report.Sample, now time.Time) time.Duration {
 	if len(all) == 0 {
 		return math.MaxInt64
 	}

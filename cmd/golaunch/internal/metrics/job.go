@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -41,7 +40,7 @@ func (s sheet) job(j *job) {
 func rankStates(j *job) map[string]int {
 	states := map[string]int{"running": len(j.fresh)}
 	for _, r := range j.mine {
-		if r.Ended != "" {
+		if r.Exit != nil {
 			states["ended"]++
 		}
 	}
@@ -105,21 +104,21 @@ func (s sheet) live(j *job) {
 		return
 	}
 	s.progress(j)
-	of := func(value func(launcher.Usage) float64) []float64 {
+	of := func(value func(report.Usage) float64) []float64 {
 		return known(j.fresh, func(r *view.Rank) float64 { return value(r.Now) })
 	}
-	s.set(cpus, sum(of(func(u launcher.Usage) float64 { return u.CPUs })), j.id)
-	s.set(memory, sum(of(func(u launcher.Usage) float64 { return u.Memory })), j.id)
-	use, power := of(func(u launcher.Usage) float64 { return u.GPUUse }), of(func(u launcher.Usage) float64 { return u.GPUPower })
+	s.set(cpus, sum(of(func(u report.Usage) float64 { return u.CPUs })), j.id)
+	s.set(memory, sum(of(func(u report.Usage) float64 { return u.Memory })), j.id)
+	use, power := of(func(u report.Usage) float64 { return u.GPUUse }), of(func(u report.Usage) float64 { return u.GPUPower })
 	s.set(gpuUseMean, mean(use), j.id)
 	s.set(gpuUseMin, least(use), j.id)
-	s.set(gpuMemory, sum(of(func(u launcher.Usage) float64 { return u.GPUMemory })), j.id)
-	s.set(gpuMemoryAll, sum(of(func(u launcher.Usage) float64 { return u.GPUMemoryTotal })), j.id)
-	s.set(gpuMemoryMax, most(of(func(u launcher.Usage) float64 { return u.GPUMemory / u.GPUMemoryTotal })), j.id)
+	s.set(gpuMemory, sum(of(func(u report.Usage) float64 { return u.GPUMemory })), j.id)
+	s.set(gpuMemoryAll, sum(of(func(u report.Usage) float64 { return u.GPUMemoryTotal })), j.id)
+	s.set(gpuMemoryMax, most(of(func(u report.Usage) float64 { return u.GPUMemory / u.GPUMemoryTotal })), j.id)
 	s.set(gpuPower, sum(power), j.id)
 	s.set(gpuPowerMin, least(power), j.id)
-	s.set(gpuPowerLimit, sum(of(func(u launcher.Usage) float64 { return u.GPUPowerLimit })), j.id)
-	s.set(gpuTemperature, most(of(func(u launcher.Usage) float64 { return u.GPUTemperature })), j.id)
+	s.set(gpuPowerLimit, sum(of(func(u report.Usage) float64 { return u.GPUPowerLimit })), j.id)
+	s.set(gpuTemperature, most(of(func(u report.Usage) float64 { return u.GPUTemperature })), j.id)
 }
 
 // progress shows how far a job has come, and how long it has been silent. Silence grows even when
@@ -138,7 +137,7 @@ func (s sheet) progress(j *job) {
 	}
 	beats, writes := math.NaN(), math.NaN()
 	for _, r := range j.mine {
-		if r.Ended != "" || len(r.Samples) == 0 {
+		if r.Exit != nil || len(r.Samples) == 0 {
 			continue
 		}
 		since := age(r.Samples, j.at).Seconds()

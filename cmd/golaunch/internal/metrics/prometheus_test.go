@@ -24,7 +24,6 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -97,13 +96,13 @@ func copied(s *view.State) *view.State {
 }
 
 // at has the newest sample measured now.
-func at(all []launcher.Sample, now time.Time) []launcher.Sample {
+func at(all []report.Sample, now time.Time) []report.Sample {
 	if len(all) == 0 {
 		return nil
 	}
 	newest := all[len(all)-1]
 	newest.At = now
-	return []launcher.Sample{newest}
+	return []report.Sample{newest}
 }
 
 func (c *target) serve(t *testing.T, others ...Model) (addr string) {

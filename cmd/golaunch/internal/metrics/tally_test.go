@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -32,11 +31,11 @@ func (w *world) rank(rank, attempt int) *view.Rank {
 	u.Lines = w.lines[rank]
 	return &view.Rank{
 		Job: "x", Node: "n1", Rank: rank, Attempt: attempt, PID: attempt*100 + rank + 1, Now: u,
-		Samples: []launcher.Sample{{At: w.now, Attempt: attempt, Usage: u}},
+		Samples: []report.Sample{{At: w.now, Attempt: attempt, Usage: u}},
 	}
 }
 
-var unknown = launcher.Usage{
+var unknown = report.Usage{
 	Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN(), BeatAge: math.NaN(), SilenceAge: math.NaN(), Lines: math.NaN(), LogBytes: math.NaN(),
 	GPUUse: math.NaN(), Xids: math.NaN(),
 }

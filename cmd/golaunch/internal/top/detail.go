@@ -33,7 +33,7 @@ func factsOf(r *Rank) [][2]string {
 		step += " of " + units.Whole(u.Total)
 	}
 	return [][2]string{
-		{"is", cmp.Or(r.Ended, r.Does, "running")},
+		{"is", cmp.Or(r.Ended(), r.Does, "running")},
 		{"runs on", fmt.Sprintf("%s, local rank %d, PID %s, attempt %d", r.Node, r.LocalRank, pid(r.PID), r.Attempt)},
 		{"step", fmt.Sprintf("%s, %s each, the last %s ago", step, units.StepSeconds(u.StepTime), units.Age(u.BeatAge))},
 		{"output", outputOf(r)},

@@ -6,10 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -199,16 +197,6 @@ func (s *source) Samples(ctx context.Context, _ launcher.SampleQuery) iter.Seq2[
 	}
 }
 
-// unmeasured is a usage without any known value.
-func unmeasured() launcher.Usage {
-	var u launcher.Usage
-	v := reflect.ValueOf(&u).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetFloat(math.NaN())
-	}
-	return u
-}
-
 // alone is a job of four ranks on this machine, without GPUs; one of them is stuck.
 func alone(now time.Time) *source {
 	s := &source{status: report.Status{
@@ -220,16 +208,16 @@ func alone(now time.Time) *source {
 			},
 		}},
 	}}
-	node := launcher.NodeSamples{Node: "laptop", Now: now, Series: []launcher.Series{{Rank: -1}}}
+	node := launcher.NodeSamples{Node: "laptop", Now: now, Series: []report.Series{{Rank: -1}}}
 	for rank := range 4 {
-		of := launcher.Series{Job: "5f3a", Rank: rank, LocalRank: rank, PID: 100 + rank, Does: "asleep (futex_wait_queue)"}
+		of := report.Series{Job: "5f3a", Rank: rank, LocalRank: rank, PID: 100 + rank, Does: "asleep (futex_wait_queue)"}
 		for at := 85; at >= 0; at -= 5 {
-			u := unmeasured()
+			u := report.Unmeasured()
 			u.CPUs, u.Memory, u.Processes, u.Step, u.Total, u.StepTime, u.BeatAge = 0.9, 3e8, 1, float64((90-at)/2), 1000, 2, 0.5
 			if late := 45 - at; rank == 2 && late > 0 {
 				u.Step, u.BeatAge, u.CPUs = 22, float64(late), 0
 			}
-			of.Samples = append(of.Samples, launcher.Sample{At: now.Add(-time.Duration(at) * time.Second), Usage: u})
+			of.Samples = append(of.Samples, report.Sample{At: now.Add(-time.Duration(at) * time.Second), Usage: u})
 		}
 		node.Series = append(node.Series, of)
 	}

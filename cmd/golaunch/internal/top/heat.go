@@ -9,13 +9,13 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // measure is a quantity that the heat map can show.
 type measure struct {
 	name string
-	of   func(*launcher.Usage) float64
+	of   func(*report.Usage) float64
 	// scale is the range of the colours, by the job's norms.
 	scale func(alert.Norms) (low, high float64)
 	show  func(float64) string
@@ -173,9 +173,9 @@ func (l *look) strip(r *Rank, m measure, low, high float64, w timespan) string {
 }
 
 // value is the mean of the samples in a cell, or the last value before it if that is not too old.
-func (w timespan) value(samples []launcher.Sample, m measure, cell int) float64 {
+func (w timespan) value(samples []report.Sample, m measure, cell int) float64 {
 	from, to := w.at(cell), w.at(cell+1)
-	end, _ := slices.BinarySearchFunc(samples, to, func(s launcher.Sample, t time.Time) int { return btoi(s.At.After(t))*2 - 1 })
+	end, _ := slices.BinarySearchFunc(samples, to, func(s report.Sample, t time.Time) int { return btoi(s.At.After(t))*2 - 1 })
 	sum, n := 0.0, 0
 	for i := end - 1; i >= 0; i-- {
 		if before := samples[i].At.Before(from); before && (n > 0 || samples[i].At.Add(3*everySample).Before(to)) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -123,7 +122,7 @@ func nodeRow(n *Node) row {
 	if n.Node == nil {
 		why = "gone"
 	}
-	of := func(v func(*launcher.Usage) float64) float64 {
+	of := func(v func(*report.Usage) float64) float64 {
 		return mean(n.Ranks, func(r *Rank) float64 { return v(&r.Now) })
 	}
 	oldest, lowest := -1.0, -1.0
@@ -180,9 +179,9 @@ func nameOf(r *Rank, at place) string {
 
 func rankRow(at place, r *Rank) row {
 	u := &r.Now
-	return row{r.Level, r.Ended != "" && r.Level == Fine, []string{
+	return row{r.Level, r.Exit != nil && r.Level == Fine, []string{
 		nameOf(r, at), r.Node, units.Whole(u.Step), units.StepSeconds(u.StepTime), units.Age(u.BeatAge), units.Percent(u.GPUUse), units.Watts(u.GPUPower), units.Size(u.GPUMemory),
-		units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO), silence(u), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
+		units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO), silence(u), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended(), "exited with code", "exit", 1), r.Does),
 	}}
 }
 
@@ -257,7 +256,7 @@ func (a attempt) row(now time.Time) row {
 }
 
 // silence is the age of a rank's last line; unknown without output.
-func silence(u *launcher.Usage) string {
+func silence(u *report.Usage) string {
 	if u.LogBytes == 0 {
 		return units.Unknown
 	}

@@ -361,7 +361,7 @@ func TestLastAttempt(t *testing.T) {
 
 // TestOutput: a rank that has written nothing has no last line.
 func TestOutput(t *testing.T) {
-	r := &view.Rank{Job: "a", Now: unmeasured()}
+	r := &view.Rank{Job: "a", Now: report.Unmeasured()}
 	r.Now.Lines, r.Now.LogBytes, r.Now.SilenceAge = 0, 0, 13
 	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running"}, Ranks: []*view.Rank{r}}
 	s := pictured(NewPicture(&view.State{At: time.Unix(1e6, 0), Jobs: []*view.Job{j}}), "enter", "enter")

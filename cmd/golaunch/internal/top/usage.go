@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // mean is of what is known of several.
@@ -22,16 +22,16 @@ func mean[T any](all []T, of func(T) float64) float64 {
 }
 
 // paceOf is the time of a step, or since the last one if that is longer.
-func paceOf(u *launcher.Usage) float64 {
+func paceOf(u *report.Usage) float64 {
 	if u.BeatAge > u.StepTime {
 		return u.BeatAge
 	}
 	return u.StepTime
 }
 
-func stepTimeOf(u *launcher.Usage) float64 { return u.StepTime }
-func beatAgeOf(u *launcher.Usage) float64  { return u.BeatAge }
-func useOf(u *launcher.Usage) float64      { return u.GPUUse }
-func powerOf(u *launcher.Usage) float64    { return u.GPUPower }
-func cpusOf(u *launcher.Usage) float64     { return u.CPUs }
-func memoryOf(u *launcher.Usage) float64   { return u.Memory }
+func stepTimeOf(u *report.Usage) float64 { return u.StepTime }
+func beatAgeOf(u *report.Usage) float64  { return u.BeatAge }
+func useOf(u *report.Usage) float64      { return u.GPUUse }
+func powerOf(u *report.Usage) float64    { return u.GPUPower }
+func cpusOf(u *report.Usage) float64     { return u.CPUs }
+func memoryOf(u *report.Usage) float64   { return u.Memory }

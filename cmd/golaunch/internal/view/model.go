@@ -269,7 +269,7 @@ func (m *Model) change(at string, do func(*portion)) {
 // take adds the samples of a node. It replaces nodes and ranks, since readers may hold the old
 // ones.
 func (p *portion) take(n launcher.NodeSamples, history time.Duration) {
-	node := &Node{Now: unknown()}
+	node := &Node{Now: report.Unmeasured()}
 	if old := p.nodes[n.Node]; old != nil {
 		*node = *old
 	}
@@ -297,7 +297,7 @@ func (p *portion) take(n launcher.NodeSamples, history time.Duration) {
 	}
 }
 
-func (p *portion) takeRank(node string, s launcher.Series, behind time.Duration, now time.Time, history time.Duration) {
+func (p *portion) takeRank(node string, s report.Series, behind time.Duration, now time.Time, history time.Duration) {
 	id := subject{s.Job, s.Rank}
 	rank := &Rank{}
 	if old := p.ranks[id]; old != nil {
@@ -310,7 +310,7 @@ func (p *portion) takeRank(node string, s launcher.Series, behind time.Duration,
 		}
 	}
 	rank.Job, rank.Rank, rank.Node, rank.LocalRank, rank.PID, rank.GPU = s.Job, s.Rank, node, s.LocalRank, s.PID, s.GPU
-	rank.Ended, rank.Does, rank.Heard = s.Ended, s.Does, now
+	rank.Exit, rank.Does, rank.Heard = s.Exit, s.Does, now
 	rank.Samples = extend(rank.Samples, s.Samples, behind, now.Add(-history))
 	if n := len(rank.Samples); n > 0 {
 		rank.Now, rank.Attempt = rank.Samples[n-1].Usage, rank.Samples[n-1].Attempt
@@ -331,7 +331,7 @@ const sameSample = 200 * time.Millisecond
 
 // extend appends newer samples, converted to this machine's time, and drops those before from. It
 // does not change what readers may hold.
-func extend(old, samples []launcher.Sample, behind time.Duration, from time.Time) []launcher.Sample {
+func extend(old, samples []report.Sample, behind time.Duration, from time.Time) []report.Sample {
 	last := time.Time{}
 	if len(old) > 0 {
 		last = old[len(old)-1].At.Add(sameSample)
@@ -341,7 +341,7 @@ func extend(old, samples []launcher.Sample, behind time.Duration, from time.Time
 			old = append(old, s)
 		}
 	}
-	i, _ := slices.BinarySearchFunc(old, from, func(s launcher.Sample, t time.Time) int { return s.At.Compare(t) })
+	i, _ := slices.BinarySearchFunc(old, from, func(s report.Sample, t time.Time) int { return s.At.Compare(t) })
 	return old[min(i, max(0, len(old)-1)):]
 }
 
@@ -384,7 +384,7 @@ func (m *Model) State() *State {
 
 func (s *State) add(p *portion) {
 	for _, n := range p.status.Nodes {
-		node := &Node{Now: unknown()}
+		node := &Node{Now: report.Unmeasured()}
 		if measured := p.nodes[n.Name]; measured != nil {
 			*node = *measured
 		}
@@ -436,9 +436,9 @@ func (p *portion) judge(until, began time.Time) {
 
 // ProgressOf is the progress that the ranks of a job report.
 func ProgressOf(ranks []*Rank, now time.Time) Progress {
-	var running []launcher.Usage
+	var running []report.Usage
 	for _, r := range ranks {
-		if r.Ended == "" {
+		if r.Exit == nil {
 			running = append(running, r.Now)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // live is a model that runs until the test ends, and its cluster.
@@ -173,7 +174,7 @@ const batch = 15
 
 func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error] {
 	return func(yield func(launcher.NodeSamples, error) bool) {
-		waits := map[string][]launcher.Series{}
+		waits := map[string][]report.Series{}
 		heard := map[string]int{}
 		for n, err := range c.Cluster.Samples(ctx, q) {
 			if err != nil {
@@ -185,7 +186,7 @@ func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[la
 			n.Now = n.Now.Add(behind)
 			for i, s := range n.Series {
 				if len(waits[n.Node]) == i {
-					waits[n.Node] = append(waits[n.Node], launcher.Series{})
+					waits[n.Node] = append(waits[n.Node], report.Series{})
 				}
 				all := waits[n.Node][i].Samples
 				for _, one := range s.Samples {

@@ -8,7 +8,6 @@ package view
 import (
 	"context"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -50,8 +49,8 @@ type Node struct {
 	report.NodeStatus
 	// Now is the newest sample. Samples are all known ones, the oldest first, in this machine's
 	// time.
-	Now     launcher.Usage
-	Samples []launcher.Sample
+	Now     report.Usage
+	Samples []report.Sample
 	// Heard is when the node last reported; zero if never. Missing says why it does not.
 	Heard   time.Time
 	Missing string
@@ -75,13 +74,22 @@ type Rank struct {
 	LocalRank int
 	PID       int
 	GPU       string
-	// Ended says how the rank ended; empty while it runs. Does is what its busiest process was seen
+	// Exit is how the rank ended; nil while it runs. Does is what its busiest process was seen
 	// to do.
-	Ended, Does string
-	Attempt     int
-	Now         launcher.Usage
-	Samples     []launcher.Sample
-	Heard       time.Time
+	Exit    *report.Exit
+	Does    string
+	Attempt int
+	Now     report.Usage
+	Samples []report.Sample
+	Heard   time.Time
+}
+
+// Ended says how the rank ended; empty while it runs.
+func (r *Rank) Ended() string {
+	if r.Exit == nil {
+		return ""
+	}
+	return r.Exit.String()
 }
 
 // Progress is how far a job has come.
@@ -103,14 +111,4 @@ func (s *State) Job(id string) *Job {
 		return nil
 	}
 	return s.Jobs[i]
-}
-
-// unknown returns a usage without any known value.
-func unknown() launcher.Usage {
-	nan := math.NaN()
-	return launcher.Usage{
-		CPUs: nan, Memory: nan, MemoryTotal: nan, IO: nan, Faults: nan, Processes: nan, Step: nan, Total: nan, StepTime: nan, BeatAge: nan,
-		SilenceAge: nan, Lines: nan, LogBytes: nan, GPUUse: nan, GPUMemory: nan, GPUMemoryTotal: nan, GPUPower: nan, GPUPowerLimit: nan,
-		GPUTemperature: nan, Xids: nan, Received: nan, Sent: nan, Ranks: nan,
-	}
 }

@@ -98,7 +98,7 @@ func summaryOf(j *alert.Job, now time.Time) summary {
 func newestBeat(j *view.Job, now time.Time) float64 {
 	newest := math.NaN()
 	for _, r := range j.Ranks {
-		if age := r.Now.BeatAge + ago(now, r.Heard); r.Ended == "" && !(newest <= age) && !math.IsNaN(age) {
+		if age := r.Now.BeatAge + ago(now, r.Heard); r.Exit == nil && !(newest <= age) && !math.IsNaN(age) {
 			newest = age
 		}
 	}
@@ -189,7 +189,7 @@ func useByNode(s *view.State) map[string][]float64 {
 	use := map[string][]float64{}
 	for _, j := range s.Jobs {
 		for _, r := range j.Ranks {
-			if r.Ended == "" && !math.IsNaN(r.Now.GPUUse) {
+			if r.Exit == nil && !math.IsNaN(r.Now.GPUUse) {
 				use[r.Node] = append(use[r.Node], r.Now.GPUUse)
 			}
 		}

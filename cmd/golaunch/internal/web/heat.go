@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // meters are the quantities that a heat map can show.
-var meters = map[string]func(launcher.Usage) float64{
-	"step_time": func(u launcher.Usage) float64 { return u.StepTime },
-	"gpu_use":   func(u launcher.Usage) float64 { return u.GPUUse },
-	"power":     func(u launcher.Usage) float64 { return u.GPUPower },
-	"cpus":      func(u launcher.Usage) float64 { return u.CPUs },
+var meters = map[string]func(report.Usage) float64{
+	"step_time": func(u report.Usage) float64 { return u.StepTime },
+	"gpu_use":   func(u report.Usage) float64 { return u.GPUUse },
+	"power":     func(u report.Usage) float64 { return u.GPUPower },
+	"cpus":      func(u report.Usage) float64 { return u.CPUs },
 }
 
 // heat is a map of ranks over time. It covers finished slots only, so that it changes once a slot.
@@ -76,7 +76,7 @@ func slots(ranks []*view.Rank) (first, last int64) {
 }
 
 // row returns the mean of a rank's values in each slot.
-func row(r *view.Rank, meter func(launcher.Usage) float64, first int64, slots int) []float64 {
+func row(r *view.Rank, meter func(report.Usage) float64, first int64, slots int) []float64 {
 	sums, counts := make([]float64, slots), make([]float64, slots)
 	for _, s := range r.Samples {
 		at := s.At.UnixNano()/int64(slot) - first

@@ -215,7 +215,7 @@ func (p parts) ranks(all []*view.Rank, now time.Time) {
 	num("attempt", whole, func(r *view.Rank) float64 { return float64(r.Attempt) })
 	p.texts("r.job", values(all, func(r *view.Rank) string { return r.Job }))
 	p.texts("r.node", values(all, func(r *view.Rank) string { return r.Node }))
-	p.texts("r.ended", values(all, func(r *view.Rank) string { return r.Ended }))
+	p.texts("r.ended", values(all, (*view.Rank).Ended))
 	p.texts("r.does", values(all, func(r *view.Rank) string { return r.Does }))
 	num("step", whole, func(r *view.Rank) float64 { return r.Now.Step })
 	num("step_time", 4, func(r *view.Rank) float64 { return r.Now.StepTime })

@@ -9,7 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // machine is the page of a node.
@@ -59,14 +59,14 @@ func (p parts) node(of *alert.Picture, name string) {
 	p.ranks(here, s.At)
 	p.alerts(here, of)
 	samples := n.Samples[max(0, len(n.Samples)-maxSamples):]
-	num := func(name string, digits int, value func(launcher.Sample) float64) {
+	num := func(name string, digits int, value func(report.Sample) float64) {
 		p.numbers("s."+name, digits, values(samples, value))
 	}
-	num("at", whole, func(s launcher.Sample) float64 { return float64(s.At.UnixMilli()) })
-	num("cpus", 3, func(s launcher.Sample) float64 { return s.CPUs })
-	num("memory", 3, func(s launcher.Sample) float64 { return s.Memory })
-	num("received", 3, func(s launcher.Sample) float64 { return s.Received })
-	num("sent", 3, func(s launcher.Sample) float64 { return s.Sent })
+	num("at", whole, func(s report.Sample) float64 { return float64(s.At.UnixMilli()) })
+	num("cpus", 3, func(s report.Sample) float64 { return s.CPUs })
+	num("memory", 3, func(s report.Sample) float64 { return s.Memory })
+	num("received", 3, func(s report.Sample) float64 { return s.Received })
+	num("sent", 3, func(s report.Sample) float64 { return s.Sent })
 }
 
 // maxSamples bounds the past of a node that its page shows.

@@ -147,7 +147,7 @@ func ranksOf(times [][]float64) []*view.Rank {
 			if math.IsNaN(v) {
 				continue
 			}
-			r.Samples = append(r.Samples, launcher.Sample{At: time.Unix(1000, 0).Add(time.Duration(at) * slot), Usage: launcher.Usage{StepTime: v}})
+			r.Samples = append(r.Samples, report.Sample{At: time.Unix(1000, 0).Add(time.Duration(at) * slot), Usage: report.Usage{StepTime: v}})
 		}
 		all = append(all, r)
 	}

@@ -174,12 +174,12 @@ func (c *Cluster) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2
 
 func (c *Cluster) samples(i int, now time.Time, since time.Duration, job string) launcher.NodeSamples {
 	n := launcher.NodeSamples{Node: c.node(i), Now: now}
-	node := launcher.Series{Rank: -1}
+	node := report.Series{Rank: -1}
 	for _, at := range times(now, since) {
 		u := none()
 		u.CPUs, u.Memory, u.MemoryTotal, u.Ranks = 38+wave(at, i, 0)*4, 7e11+wave(at, i, 1)*1e10, 2<<40, gpusPerNode
 		u.Received, u.Sent = 2.1e10+wave(at, i, 2)*1e9, 2.0e10+wave(at, i, 3)*1e9
-		node.Samples = append(node.Samples, launcher.Sample{At: at, Usage: u})
+		node.Samples = append(node.Samples, report.Sample{At: at, Usage: u})
 	}
 	n.Series = append(n.Series, node)
 	if i >= c.training() || job != "" && job != "llama-70b" {
@@ -191,13 +191,13 @@ func (c *Cluster) samples(i int, now time.Time, since time.Duration, job string)
 	return n
 }
 
-func (c *Cluster) rank(i, g int, now time.Time, since time.Duration) launcher.Series {
+func (c *Cluster) rank(i, g int, now time.Time, since time.Duration) report.Series {
 	rank := i*gpusPerNode + g
-	s := launcher.Series{
+	s := report.Series{
 		Job: "llama-70b", Rank: rank, LocalRank: g, PID: 4000 + 10*g, GPU: fmt.Sprintf("GPU-%04d-%d", i, g), Does: "running",
 	}
 	for _, at := range times(now, since) {
-		s.Samples = append(s.Samples, launcher.Sample{At: at, Attempt: 1, Usage: c.usage(rank, at)})
+		s.Samples = append(s.Samples, report.Sample{At: at, Attempt: 1, Usage: c.usage(rank, at)})
 	}
 	return s
 }
@@ -208,7 +208,7 @@ const stepTime = 0.43
 // slower is by how much the slow rank is.
 const slower = 1.2
 
-func (c *Cluster) usage(rank int, at time.Time) launcher.Usage {
+func (c *Cluster) usage(rank int, at time.Time) report.Usage {
 	u := none()
 	still := 0.0
 	if c.Still != nil && !c.Still(rank).IsZero() {
@@ -254,9 +254,9 @@ func noise(at time.Time, i int) float64 {
 	return float64(h>>40)/(1<<23) - 1
 }
 
-func none() launcher.Usage {
+func none() report.Usage {
 	nan := math.NaN()
-	return launcher.Usage{
+	return report.Usage{
 		CPUs: nan, Memory: nan, MemoryTotal: nan, IO: nan, Faults: nan, Processes: nan, Step: nan, Total: nan, StepTime: nan, BeatAge: nan,
 		SilenceAge: nan, Lines: nan, LogBytes: nan, GPUUse: nan, GPUMemory: nan, GPUMemoryTotal: nan, GPUPower: nan, GPUPowerLimit: nan,
 		GPUTemperature: nan, Xids: nan, Received: nan, Sent: nan, Ranks: nan,
