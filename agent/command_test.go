@@ -82,8 +82,8 @@ func TestUnknownOrdersAreReported(t *testing.T) {
 		t.Error("no warning about an invalid order")
 	}
 	told = nil
-	w.execute(wire.Order{Job: "nobody's", Do: job.Prepare{}})
-	if told == nil || !strings.Contains(told.Error(), "job unknown's") {
+	w.execute(wire.Order{Job: "unknown", Do: job.Prepare{}})
+	if told == nil || !strings.Contains(told.Error(), "job unknown") {
 		t.Errorf("told %v of an order for a job that is not here", told)
 	}
 }

@@ -32,9 +32,9 @@ type dashboardOptions struct {
 	metricsToken, level string
 }
 
-const dashboardLong = `It prints a link that works once, in one browser; when it was used it prints the next. The page shows what golaunch status and
-golaunch logs show, and changes nothing unless --allow-stop is given. For one on a login node, forward its port from your own machine:
-ssh -L 8265:127.0.0.1:8265 LOGIN-NODE. It ends with ^C.`
+const dashboardLong = `It prints a link that works once, in one browser, and a new link when that one was used. The page shows what golaunch status and
+golaunch logs show, and can change something only with --allow-stop. To see a dashboard on a login node, forward its port from your
+own machine: ssh -L 8265:127.0.0.1:8265 LOGIN-NODE. Stop it with ^C.`
 
 func newDashboard(s *cli.Console) *cobra.Command {
 	var o dashboardOptions

@@ -17,8 +17,8 @@ import (
 func newInstall(s *cli.Console) *cobra.Command {
 	torchrun, static := false, false
 	c := cli.NewVerb("install DIR [--torchrun]", "copy golaunch into a directory", cli.Args(1, 1))
-	c.Long = "The binary needs nothing else. This is for where there is no cp, as in the image for containers: an init container copies golaunch into a\n" +
-		"volume that the container with your program has too. What is copied from that image is the build for glibc, which finds GPUs."
+	c.Long = "Use it where there is no cp, as in golaunch's image: an init container copies golaunch into a volume that it shares with the container\n" +
+		"of your program. The binary needs nothing else. That image has a build for glibc, which finds GPUs; this is the build that is copied."
 	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there that runs golaunch as torchrun")
 	c.Flags().BoolVar(&static, "static", false, "copy this build even if the image has one for glibc; for musl, or no libc at all")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) {

@@ -24,8 +24,8 @@ type reportOptions struct {
 	out string
 }
 
-const reportLong = `The file is the job's page of golaunch dashboard as it is now. It needs nothing else, loads nothing, and can be mailed. It has the
-job's command, the names of nodes, and the last lines that rank 0 and a rank that failed have written: look at it before you send it.`
+const reportLong = `The file is the job's current page of golaunch dashboard. It loads nothing else, so you can mail it. It contains the job's command, the
+names of nodes, and the last output of rank 0 and of a failed rank: read it before you send it.`
 
 func newReport(s *cli.Console) *cobra.Command {
 	var o reportOptions

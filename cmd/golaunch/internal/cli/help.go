@@ -20,9 +20,9 @@ const Intro = `Golaunch starts, watches and restarts distributed training jobs.
 `
 
 const outro = `
-Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts, but GOLAUNCH_AGENT_GPUS for the
---num-gpus of an agent. What is asked of a coordinator once has none, but for --coordinator and --token-file. For a job, torchrun's
---nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
+Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts, but GOLAUNCH_AGENT_GPUS for an
+agent's --num-gpus. Of the flags of status, jobs, logs, stop and swap, only --coordinator and --token-file have one. A job also takes
+torchrun's --nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id, and its PET_ variables.
 `
 
 // common lists the flags that most jobs need, by topic.
