@@ -3,10 +3,6 @@ package dl
 import (
 	"cmp"
 	"fmt"
-	"path"
-	"strconv"
-
-	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Version is a release of NCCL.
@@ -32,21 +28,4 @@ func decode(code int32) (Version, error) {
 	default:
 		return Version{n / 10000, n / 100 % 100, n % 100}, nil
 	}
-}
-
-var versioned = lazyregexp.New(`^libnccl\.so\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})$`)
-
-// VersionOf reads the version from a library's file name, such as libnccl.so.2.30.7. The names in
-// Python's packages, libnccl.so.2, have none.
-func VersionOf(file string) (Version, bool) {
-	m := versioned.Get().FindStringSubmatch(path.Base(file))
-	if m == nil {
-		return Version{}, false
-	}
-	var n [3]int
-	for i := range n {
-		// Up to four digits are always a number.
-		n[i], _ = strconv.Atoi(m[i+1])
-	}
-	return Version{n[0], n[1], n[2]}, true
 }

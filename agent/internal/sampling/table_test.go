@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestTableIsBounded holds that many ranks do not take more memory than few, and that what is read
+// TestTableIsBounded checks that many ranks do not take more memory than few, and that what is read
 // was added, in order.
 func TestTableIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

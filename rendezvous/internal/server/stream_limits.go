@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// MaxJobs bounds what one connection may submit and watch, maxInquiries what it may ask. Each
+	// maxJobs bounds what one connection may submit and watch, maxInquiries what it may ask. Each
 	// costs goroutines and the buffers of a stream, some 50 KiB.
-	MaxJobs      = 1024
+	maxJobs      = 1024
 	maxInquiries = 1024
 	// MaxOutputs bounds the jobs whose output one agent delivers at a time, counting each reader. What
 	// a reader does not take waits here, up to streamWindow for each: 64 MiB. maxDeliveries leaves
@@ -24,7 +24,7 @@ const (
 	streamWindow = 256 << 10
 	// maxCalls is the room for all other calls, which are short and never wait for the streams.
 	maxCalls   = 64
-	maxStreams = MaxJobs + maxInquiries + maxDeliveries + maxCalls
+	maxStreams = maxJobs + maxInquiries + maxDeliveries + maxCalls
 )
 
 // streamLimit bounds the open streams of one kind on a connection.
@@ -36,7 +36,7 @@ type streamLimit struct {
 }
 
 var (
-	jobLimit = &streamLimit{MaxJobs, "jobs that one program submits or watches", func(c *Conn) *atomic.Int32 { return &c.jobs }}
+	jobLimit = &streamLimit{maxJobs, "jobs that one program submits or watches", func(c *Conn) *atomic.Int32 { return &c.jobs }}
 	// streamLimits has every kind of stream that may stay open.
 	streamLimits = map[string]*streamLimit{
 		pb.Cluster_Submit_FullMethodName:     jobLimit,
