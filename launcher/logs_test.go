@@ -91,7 +91,7 @@ func TestDefaultLogs(t *testing.T) {
 		{`echo hello`, func(j *launcher.Job) { j.Resources.Simulate = true }, false},
 		{`echo hello; exit 1`, func(j *launcher.Job) { j.Resources.Simulate = true }, true},
 		{`echo hello`, func(j *launcher.Job) { j.Network.Address = "0.0.0.0" }, false},
-		{`echo hello`, func(j *launcher.Job) { j.Output.Stdout = deaf{} }, true},
+		{`echo hello`, func(j *launcher.Job) { j.Output.Stdout = failingWriter{} }, true},
 	} {
 		tmp := t.TempDir()
 		t.Setenv("TMPDIR", tmp)
@@ -109,19 +109,19 @@ func TestDefaultLogs(t *testing.T) {
 	}
 }
 
-// deaf takes nothing.
-type deaf struct{}
+// failingWriter fails each write.
+type failingWriter struct{}
 
-var errDeaf = errors.New("it is deaf")
+var errWriter = errors.New("it takes nothing")
 
-func (deaf) Write([]byte) (int, error) { return 0, errDeaf }
+func (failingWriter) Write([]byte) (int, error) { return 0, errWriter }
 
 // TestOutputThatCannotBeShown is no failure of the job.
 func TestOutputThatCannotBeShown(t *testing.T) {
 	job, _, _ := marked(t, 1, `echo hello`)
-	job.Output.Stdout = deaf{}
+	job.Output.Stdout = failingWriter{}
 	result, err := launcher.Run(t.Context(), job)
-	if result.Code != 0 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), job.Output.LogDir) {
+	if result.Code != 0 || !errors.Is(err, errWriter) || !strings.Contains(err.Error(), job.Output.LogDir) {
 		t.Errorf("code %d, error %v; want 0 and why the output was not shown", result.Code, err)
 	}
 }

@@ -113,7 +113,7 @@ func TestDeathOfASignal(t *testing.T) {
 
 // TestCancelled: one rank ends in order when it is stopped, and one does not.
 func TestCancelled(t *testing.T) {
-	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo deaf' TERM
+	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo stays' TERM
 echo up $RANK; while :; do sleep 1000 & wait $!; done`)
 	job.Stopping.Grace = 300 * time.Millisecond
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -134,7 +134,7 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`)
 	if took := time.Since(told); took < job.Stopping.Grace {
 		t.Errorf("a rank that would not end was killed after %v, before the grace period of %v", took, job.Stopping.Grace)
 	}
-	for _, want := range []string{"[r0 n1] saved\n", "[r1 n1] deaf\n"} {
+	for _, want := range []string{"[r0 n1] saved\n", "[r1 n1] stays\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}

@@ -61,7 +61,7 @@ func gpuShortage(gpus []GPU, free, want int) string {
 	return b.String()
 }
 
-// count has a number and its noun: "1 node", "2 nodes".
+// count formats a number with its noun: "1 node", "2 nodes".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -364,10 +364,10 @@ for pid in $(cat $TMPDIR/orphans); do while [ -e /proc/$pid ]; do sleep 0.05; do
 [ $PPID = 1 ] && echo reaped && exit 7`
 	p.run("--max-restarts=0", "--", "sh", "-c", ": >$TMPDIR/orphans\n"+orphans).ends(7, "reaped")
 	p.message(`golaunch: failed code=7 node=alone rank=0 attempt=0 restarts=0/0 cause="rank 0 on alone exited with code 7"`)
-	deaf := p.run("--grace=1s", "--termination-log=none", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 1000; done")
-	deaf.line("up")
-	deaf.signal(syscall.SIGTERM)
-	deaf.ends(143, "got SIGTERM")
+	stubborn := p.run("--grace=1s", "--termination-log=none", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 1000; done")
+	stubborn.line("up")
+	stubborn.signal(syscall.SIGTERM)
+	stubborn.ends(143, "got SIGTERM")
 	p.message(`golaunch: failed code=7 node=alone rank=0 attempt=0 restarts=0/0 cause="rank 0 on alone exited with code 7"`)
 	p.with("GOLAUNCH_TERMINATION_LOG=").run("--", "true").ends(0)
 	if got := p.read("termination-log"); !strings.HasPrefix(got, "golaunch: failed ") {

@@ -52,8 +52,8 @@ func TestOneEventIsOneStop(t *testing.T) {
 // TestLaterStops has only a person's later ^C kill.
 func TestLaterStops(t *testing.T) {
 	t.Parallel()
-	const deaf = `trap "echo told" TERM INT; echo up; while :; do sleep 1000 & wait; done`
-	p := start(t, exec.Command(golaunch(t), "--grace", "1h", "-n", "1", "--", "sh", "-c", deaf))
+	const stubborn = `trap "echo told" TERM INT; echo up; while :; do sleep 1000 & wait; done`
+	p := start(t, exec.Command(golaunch(t), "--grace", "1h", "-n", "1", "--", "sh", "-c", stubborn))
 	p.line("^up$")
 	p.signal(syscall.SIGTERM)
 	p.line("^told$")

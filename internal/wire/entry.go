@@ -23,7 +23,7 @@ func WriteEntry(e replica.Entry) []byte {
 	m.At = timestamppb.New(e.At)
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // every text was made UTF-8 where it came in
+		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // texts become valid UTF-8 where they arrive
 	}
 	return b
 }

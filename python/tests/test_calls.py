@@ -166,9 +166,9 @@ class Calls(Case):
         """It is sent again: a signal does not wake a method that goes to wait right after Python
         has looked for signals."""
         g = self.group(1)
-        deaf, until = self.path("deaf"), self.path("until")
-        f = g.run_single_worker_single_data("sleep_deaf", 0, deaf, until)
-        self.made(deaf)
+        asleep, until = self.path("asleep"), self.path("until")
+        f = g.run_single_worker_single_data("sleep_uninterrupted", 0, asleep, until)
+        self.made(asleep)
         self.assertTrue(f.cancel())
         open(until, "w").close()
         self.assertEqual(g.run_single_worker_single_data("add", 0, 1).result(LIMIT), 1)

@@ -84,7 +84,7 @@ class Worker:
             time.sleep(seconds)
         return self.rank
 
-    def sleep_deaf(self, path, until):
+    def sleep_uninterrupted(self, path, until):
         """The first word that it should end is lost."""
         before = signal.signal(signal.SIGURG, signal.SIG_IGN)
         open(path, "w").close()

@@ -37,7 +37,7 @@ type job struct {
 func (r *run) orphans(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return rounds(func(int) error {
 		for work, signal := range map[string]syscall.Signal{"orphans-kill": syscall.SIGKILL, "orphans-term": syscall.SIGTERM} {
-			err := within(ctx, func(s *scope) error { return r.bereave(ctx, s, work, signal) })
+			err := within(ctx, func(s *scope) error { return r.killLaunchers(ctx, s, work, signal) })
 			if err != nil {
 				return err
 			}
@@ -46,8 +46,8 @@ func (r *run) orphans(ctx context.Context, rounds func(round func(n int) error) 
 	})
 }
 
-// bereave starts a job with each launcher, and then signals all launchers.
-func (r *run) bereave(ctx context.Context, s *scope, work string, signal syscall.Signal) error {
+// killLaunchers starts a job with each launcher, and then signals all launchers.
+func (r *run) killLaunchers(ctx context.Context, s *scope, work string, signal syscall.Signal) error {
 	all, err := r.jobs(ctx, s)
 	if err != nil {
 		return err

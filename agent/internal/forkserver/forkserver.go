@@ -182,7 +182,7 @@ func (s *Server) Conn() *net.UnixConn { return s.conn }
 // Program is a program that the server forks.
 func (s *Server) Program() Program { return s.program }
 
-// hello begins the conversation, and returns the server's last message of it.
+// hello exchanges the first messages, and returns the server's last one.
 func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
 	_, refused := io.WriteString(conn, text()) // a server that does not read it may still say why
 	words, err := receive(conn)

@@ -147,7 +147,7 @@ func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
 }
 
 // parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S
-// restart=P exclude=N grow backfill reserve sole".
+// restart=P exclude=N grow backfill reserve onlyjob".
 func parseSpec(t *testing.T, f []string) Spec {
 	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
 	r := &spec.Job.Request
@@ -185,7 +185,7 @@ func parseSpec(t *testing.T, f []string) Spec {
 			spec.Backfill = true
 		case "reserve":
 			spec.Reserve = true
-		case "sole":
+		case "onlyjob":
 			spec.OnlyJob = true
 		default:
 			t.Fatalf("unknown word %q", word)

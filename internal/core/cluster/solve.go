@@ -104,7 +104,7 @@ func (s *State) castShadow(q *queue) bool {
 	return true
 }
 
-// dropShadow has the shadow cast anew when a node of it is gone.
+// dropShadow makes the queue cast its shadow again once a node of it is gone.
 func (q *queue) dropShadow(node string) {
 	if q.shadow[node] {
 		q.first, q.shadow = nil, nil
@@ -120,8 +120,8 @@ func (s *State) dropShadows(n *clusterNode) {
 	}
 }
 
-// shadow has the nodes of a plan for a job as if no other job held anything, of the nodes with the
-// most free GPUs. It is nil if there is no such plan.
+// shadow returns the nodes of a plan for a job as if no other job held anything, taken from the
+// nodes with the most free GPUs. It is nil if there is no such plan.
 func (s *State) shadow(e *entry) map[string]bool {
 	if e.wait.nodes > s.usable {
 		return nil

@@ -41,7 +41,7 @@ func needs(e *entry) string {
 	return fmt.Sprintf("%s with %s %ss", nodes, strings.Trim(strings.ReplaceAll(fmt.Sprint(r.PerNode[:r.MinNodes]), " ", ","), "[]"), what)
 }
 
-// count has a number and its noun: "1 node", "2 nodes".
+// count formats a number with its noun: "1 node", "2 nodes".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

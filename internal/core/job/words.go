@@ -61,7 +61,7 @@ func (s *State) wanting() string {
 
 func named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
 
-// some has the first of some names, and how many more there are.
+// some lists the first names, and the number of the others.
 func some(names []string) string {
 	text := strings.Join(names[:min(len(names), shownNodes)], ", ")
 	if more := len(names) - shownNodes; more > 0 {
@@ -70,7 +70,7 @@ func some(names []string) string {
 	return text
 }
 
-// are has names and the verb that follows.
+// are joins names with the verb: "n1 is", "n1, n2 are".
 func are(names []string) string {
 	if len(names) == 1 {
 		return names[0] + " is"
@@ -131,7 +131,7 @@ func (s *State) success() string {
 	return text
 }
 
-// count has a number and its noun: "1 node", "2 nodes".
+// count formats a number with its noun: "1 node", "2 nodes".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

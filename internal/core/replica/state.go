@@ -37,7 +37,7 @@ type Submission struct {
 	Title string
 	// Detached says that the job continues without the client that submitted it.
 	Detached bool
-	// Key is random. It stays the same if a client that has heard no answer submits again.
+	// Key is random. It stays the same if a client that got no answer submits again.
 	Key string `json:",omitempty"`
 	// Submitter is the uid of the submitting user, according to the kernel or munge, never the
 	// client; nil if unknown.

@@ -14,7 +14,7 @@ var errDied = errors.New("GPU meter died")
 // ask asks one question. The error may be that of ctx. After an error the caller must kill the
 // child, unless it still opens the driver: its late answer would be taken for that to another
 // question.
-func (t *teller) ask(ctx context.Context) (answer, error) {
+func (t *meterChild) ask(ctx context.Context) (answer, error) {
 	if !t.opened {
 		if a, err := t.next(ctx); err != nil || a.Why != "" {
 			return a, err
@@ -25,7 +25,7 @@ func (t *teller) ask(ctx context.Context) (answer, error) {
 	return t.next(ctx)
 }
 
-func (t *teller) next(ctx context.Context) (answer, error) {
+func (t *meterChild) next(ctx context.Context) (answer, error) {
 	for lines := t.lines; ; {
 		select {
 		case text, more := <-lines:
@@ -46,6 +46,6 @@ func (t *teller) next(ctx context.Context) (answer, error) {
 
 // opening reports whether the driver is still being opened within its time limit, which is longer
 // than one question.
-func (t *teller) opening() bool {
+func (t *meterChild) opening() bool {
 	return !t.opened && !t.doomed && time.Since(t.started) < patience-farewell
 }

@@ -15,7 +15,7 @@ import (
 type Meter struct {
 	// turn is held by the owner of the fields that follow.
 	turn  chan struct{}
-	child *teller
+	child *meterChild
 	rest  rest
 	// now is a clock for the pauses.
 	now func() time.Time
@@ -107,7 +107,7 @@ func (m *Meter) ready(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	m.child, err = newTeller()
+	m.child, err = newMeterChild()
 	return err
 }
 

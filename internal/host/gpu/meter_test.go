@@ -218,7 +218,7 @@ func TestMeterWaitsForASlowDriver(t *testing.T) {
 	w.reader.Close()
 	w.writer.Close()
 	m := meter(t)
-	var child *teller
+	var child *meterChild
 	for reads := 0; reads < 2*tolerated || child == nil; reads++ {
 		// Some are over before they ask.
 		if got, err := m.Read(within(t, 5*time.Millisecond)); got != nil || !errors.Is(err, context.DeadlineExceeded) {
@@ -263,7 +263,7 @@ func TestMeterStartsNoOtherBesideAnUnkillableProcess(t *testing.T) {
 	install(t, "")
 	synctest.Test(t, func(t *testing.T) {
 		m, begin := NewMeter(), time.Now()
-		stuck := &teller{cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}, gone: make(chan struct{}), doomed: true}
+		stuck := &meterChild{cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}, gone: make(chan struct{}), doomed: true}
 		m.child = stuck
 		want := "GPU meter, pid 2147483647, cannot be killed: the NVIDIA driver hangs; hint: "
 		for range tolerated {

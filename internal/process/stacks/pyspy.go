@@ -29,7 +29,7 @@ const (
 
 var spyTurns = make(chan struct{}, maxSpies)
 
-// spied runs py-spy because of an error, which it returns if there is no py-spy.
+// spied runs py-spy after an error. Without py-spy it returns that error.
 func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error) {
 	path := spy(p)
 	if path == "" {
@@ -50,7 +50,7 @@ func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error
 	return parseSpy(out, p.PID)
 }
 
-// spy is the path of py-spy in golaunch's own PATH: one that a job installed elsewhere would run
+// spy is the path of py-spy in golaunch's own PATH, not one that a job installed, because it runs
 // outside of the job. Ranks of another user have none: as that user it would be a process outside
 // of the job, and as root it would trust their memory.
 func spy(p Process) string {

@@ -27,7 +27,8 @@ const (
 	// it waits. MaxHoldsPerLease is the part for a caller that does.
 	HoldsPerLease    = 8
 	MaxHoldsPerLease = 4
-	// spreadsPerLease is the part of a lease over which callers that heard of no leader return.
+	// spreadsPerLease is the part of a lease over which the return of callers without a leader is
+	// spread.
 	spreadsPerLease = 20
 	// Pace is the mean time between callers that go to a new leader.
 	Pace = 100 * time.Microsecond
@@ -55,7 +56,7 @@ func (p *Participant) Agent(h *pb.Hello) Caller {
 
 // AwaitCoordinator returns nil once the coordinator is in this process, or an error that says where
 // else it may be. It waits while no leader is known, or only the one that the caller has just lost.
-// If that leader leads after all, the caller is told once it is heard again.
+// If that leader still leads, the caller gets its address once it is heard again.
 func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
 	p.asking.Add(1)
 	defer p.asking.Add(-1)

@@ -216,7 +216,7 @@ func (l *leader) take(t pairtests.Test, values [][]byte) error {
 			}
 		}
 	}
-	// That a node was not reached adds nothing to the words of the one that did not reach it.
+	// The unreached node's error adds nothing to that of the node that did not reach it.
 	if r.Err = cmp.Or(strings.Join(blocked, "; "), strings.Join(said, "; "), echo); !silent {
 		l.contest.Done = append(l.contest.Done, r)
 	}

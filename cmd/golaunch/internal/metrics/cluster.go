@@ -26,7 +26,7 @@ func (n *node) state() string {
 		return missing
 	case n.Drained:
 		return drained
-	case n.shunned():
+	case n.quarantined():
 		return quarantined
 	case len(n.Holds) == 0:
 		return spare
@@ -34,8 +34,8 @@ func (n *node) state() string {
 	return ready
 }
 
-// shunned reports whether all jobs pass the node over.
-func (n *node) shunned() bool {
+// quarantined reports whether all jobs pass the node over.
+func (n *node) quarantined() bool {
 	for _, x := range n.Excluded {
 		if x.Job == "" {
 			return true

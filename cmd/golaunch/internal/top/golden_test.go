@@ -279,7 +279,7 @@ func TestLog(t *testing.T) {
 	}
 	of, _ = s.picture.subject(s.here())
 	f := newFollower(of, func() {})
-	f.follow(t.Context(), []view.Source{&deaf{}, &once{viewtest.Cluster{Nodes: 1}}})
+	f.follow(t.Context(), []view.Source{&silent{}, &once{viewtest.Cluster{Nodes: 1}}})
 	s.log = f.seen()
 	same(t, "log", s.sized(80, 24))
 	s.press("g")
@@ -288,10 +288,10 @@ func TestLog(t *testing.T) {
 	same(t, "log", s)
 }
 
-// deaf knows no job.
-type deaf struct{ viewtest.Cluster }
+// silent knows no job.
+type silent struct{ viewtest.Cluster }
 
-func (deaf) Logs(context.Context, string, launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
+func (silent) Logs(context.Context, string, launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
 	return func(yield func(launcher.LogChunk, error) bool) { yield(launcher.LogChunk{}, launcher.ErrNotThere) }
 }
 

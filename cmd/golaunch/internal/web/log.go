@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// line is a line of one rank, or of several with the same text. Who names them. Missing marks a
-// line about what could not be read.
+// line is a line of one rank, or of several with the same text. Who has their names. Missing marks
+// a line about what could not be read.
 type line struct {
 	Who     string `json:"w"`
 	Stream  int    `json:"s"`

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// teller is the child of a meter. It belongs to the holder of the meter's turn, apart from its two
+// meterChild is the child of a meter. It belongs to the holder of the meter's turn, apart from its two
 // goroutines.
-type teller struct {
+type meterChild struct {
 	cmd     *exec.Cmd
 	stdin   io.Writer
 	started time.Time
@@ -31,13 +31,13 @@ type teller struct {
 	gone chan struct{}
 }
 
-func newTeller() (*teller, error) {
+func newMeterChild() (*meterChild, error) {
 	// Its life is not bound to a context: it ends with its standard input.
 	cmd, err := command(context.Background(), meterName)
 	if err != nil {
 		return nil, err
 	}
-	t := &teller{
+	t := &meterChild{
 		cmd: cmd, started: time.Now(), lines: make(chan []byte), gone: make(chan struct{}),
 		complaints: &bounded{max: maxComplaint, full: func() {}},
 	}
@@ -62,7 +62,7 @@ func newTeller() (*teller, error) {
 
 // hear ends with the child: Wait closes stdout, even while a daemon that the driver has started
 // holds the other end.
-func (t *teller) hear(stdout io.Reader) {
+func (t *meterChild) hear(stdout io.Reader) {
 	defer close(t.lines)
 	in := bufio.NewScanner(stdout)
 	in.Buffer(nil, maxReport)
@@ -78,7 +78,7 @@ func (t *teller) hear(stdout io.Reader) {
 
 // watch buries the child. Its process group is killed before it is reaped: until then the number is
 // its own.
-func (t *teller) watch() {
+func (t *meterChild) watch() {
 	pid := t.cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -88,7 +88,7 @@ func (t *teller) watch() {
 }
 
 // able says that the child can be asked.
-func (t *teller) able() bool {
+func (t *meterChild) able() bool {
 	select {
 	case <-t.gone:
 		return false
@@ -97,14 +97,14 @@ func (t *teller) able() bool {
 	}
 }
 
-func (t *teller) kill() {
+func (t *meterChild) kill() {
 	t.doomed = true
 	_ = t.cmd.Process.Kill()
 }
 
 // end waits until a child that was killed is gone, which one in an uninterruptible sleep may never
 // be.
-func (t *teller) end(ctx context.Context) error {
+func (t *meterChild) end(ctx context.Context) error {
 	t.kill()
 	select {
 	case <-t.gone:
