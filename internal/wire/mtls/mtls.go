@@ -5,9 +5,8 @@
 // coordinator (server authentication) or for an agent (client authentication), never for both. It
 // names its node and job, but does not prove them: the token can make any leaf.
 //
-// A peer of one coordinator can resume its TLS session at any coordinator with the same token (RFC
-// 8446 section 2.2). That spares both ends the signatures, half of a handshake, when all agents of
-// a cluster reconnect at once.
+// A peer of one coordinator can resume its TLS session at any coordinator with the same token. That
+// spares both ends half of a handshake or more, when all agents of a cluster reconnect at once.
 package mtls
 
 import (
@@ -55,14 +54,15 @@ func Server(t Token, id Identity) *tls.Config {
 		ClientCAs:      known,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
 	}
-	config.SetSessionTicketKeys([][32]byte{t.ticketKey()})
+	serveTickets(config, t)
 	return config
 }
 
 // Client is the agent's or client's side. It refuses a peer that has another token or no
 // coordinator's leaf.
 func Client(t Token, id Identity) *tls.Config {
-	ca := machines(t)
+	coordinators := machines(t)
+	ca := coordinators
 	if t.onlySubmits() {
 		ca = submitters(t)
 	}
@@ -70,10 +70,10 @@ func Client(t Token, id Identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		NextProtos:           []string{"h2"},
-		RootCAs:              machines(t).pool(),
+		RootCAs:              coordinators.pool(),
 		ServerName:           role,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() },
-		ClientSessionCache:   tls.NewLRUClientSessionCache(1), // all coordinators have one name
+		ClientSessionCache:   &tickets{token: t},
 	}
 }
 

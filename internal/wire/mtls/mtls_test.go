@@ -275,12 +275,19 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// BenchmarkHandshake is the cost of both ends of a handshake, the first and any other of an agent.
+// BenchmarkHandshake is the cost of both ends of a handshake: the first of an agent, a resumed one,
+// and a resumed one with the key exchange of [Handshake].
 func BenchmarkHandshake(b *testing.B) {
-	for name, sessions := range map[string]tls.ClientSessionCache{"first": nil, "resumed": tls.NewLRUClientSessionCache(1)} {
-		b.Run(name, func(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		resumes bool
+		curves  []tls.CurveID
+	}{{"first", false, nil}, {"resumed", true, nil}, {"resumed-classical", true, classical}} {
+		b.Run(c.name, func(b *testing.B) {
 			server, client := Server(alice, boss), Client(alice, node)
-			client.ClientSessionCache = sessions
+			if client.CurvePreferences = c.curves; !c.resumes {
+				client.ClientSessionCache = nil
+			}
 			for b.Loop() {
 				if _, serr, cerr := shake(server, client); serr != nil || cerr != nil {
 					b.Fatal(serr, cerr)

@@ -101,13 +101,6 @@ func (t Token) key() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
 }
 
-// ticketKey encrypts the session tickets of all coordinators. Its holder cannot read a resumed
-// connection, which has a key exchange of its own.
-func (t Token) ticketKey() (key [32]byte) {
-	copy(key[:], t.derive("golaunch mtls tickets v1", len(key)))
-	return key
-}
-
 // LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else
 // in ~/.golaunch/token, which it creates at first use. It refuses a file that others can read, and
 // a submit token ([ErrSubmitToken]).

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
@@ -124,8 +123,8 @@ func (d dialer) secure(ctx context.Context, l *agentStream) error {
 		l.secured = l.conn
 		return nil
 	}
-	secure := tls.Client(l.conn, d.TLS)
-	if err := secure.HandshakeContext(ctx); err != nil {
+	secure, err := mtls.Handshake(ctx, l.conn, d.TLS)
+	if err != nil {
 		return mtls.ExplainClient(err, d.Target, d.TLS)
 	}
 	l.secured = secure
