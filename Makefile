@@ -50,6 +50,9 @@ record:          ## what make test compares with: torchrun's answers, with the t
 	go test -count=1 ./cmd/golaunch -run '^TestTorchCases$$' -record
 	go test -count=1 $(MUTANTS) -run '^TestMutants$$' -record
 
+record-ray:      ## what Ray (RAY, a bin directory with its python) prints for the programs of python/tests/ray_programs
+	$(RAY)/python python/tests/record_ray.py
+
 lint:            ## golangci-lint, which has go vet's checks; then the packages that differ without cgo
 	$(LINT) run --allow-parallel-runners ./...
 	CGO_ENABLED=0 go vet ./internal/host/gpu ./cmd/golaunch/internal/memlimit
@@ -91,4 +94,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./internal/wire/rendezvouspb
 
-.PHONY: help build test test-all record lint bench bench-peers bench-scale soak gpu dist release man generate
+.PHONY: help build test test-all record record-ray lint bench bench-peers bench-scale soak gpu dist release man generate

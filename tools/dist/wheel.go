@@ -55,6 +55,9 @@ func (r *release) wheels() error {
 			}
 		}
 	}
+	if err := r.rayWheel(version); err != nil {
+		return err
+	}
 	instead, err := os.ReadFile(filepath.Join(r.root, "python/golaunch_torchrun.py"))
 	if err != nil {
 		return err
@@ -64,6 +67,29 @@ func (r *release) wheels() error {
 		description: "While this package is installed, `torchrun` and `python -m torch.distributed.run` of its environment run golaunch.\n",
 		requires:    []string{"golaunch==" + version},
 		files:       []file{{"golaunch_torchrun.py", 0o644, instead}, {"golaunch_torchrun.pth", 0o644, []byte("import golaunch_torchrun\n")}},
+	})
+}
+
+// rayWheel is the module ray, in Python alone.
+func (r *release) rayWheel(version string) error {
+	var modules []file
+	for _, dir := range []string{"", "util/"} {
+		sources, err := filepath.Glob(filepath.Join(r.root, "python/ray", dir, "*.py"))
+		if err != nil {
+			return err
+		}
+		for _, source := range sources {
+			body, err := os.ReadFile(source)
+			if err != nil {
+				return err
+			}
+			modules = append(modules, file{"ray/" + dir + filepath.Base(source), 0o644, body})
+		}
+	}
+	return r.wheel(wheel{
+		name: "golaunch_ray", version: version, platform: "any", summary: "Ray's names on golaunch: programs written for a Ray cluster run on golaunch's",
+		description: "The module `ray` on golaunch. It cannot be installed beside Ray itself. docs/from-ray.md of golaunch lists what it serves.\n",
+		requires:    []string{"golaunch==" + version, "cloudpickle"}, files: modules,
 	})
 }
 

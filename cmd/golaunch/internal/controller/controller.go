@@ -79,7 +79,7 @@ type controller struct {
 var verbs = map[string]func(*controller, context.Context, json.RawMessage) (any, error){
 	"open": does((*controller).open), "reserve": does((*controller).reserve), "release": does((*controller).release),
 	"start": does((*controller).start), "stop": does((*controller).stop), "usage": does((*controller).usage),
-	"stacks": does((*controller).stacks), "freed": does((*controller).freed),
+	"stacks": does((*controller).stacks), "freed": does((*controller).freed), "certificate": does((*controller).certificate),
 }
 
 // does decodes the arguments of a verb.

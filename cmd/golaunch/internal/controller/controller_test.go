@@ -62,7 +62,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_gpus.py", "test_torch.py", "test_verl.py":
+			case "test_far.py", "test_gpus.py", "test_ray.py", "test_torch.py", "test_verl.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -93,6 +93,29 @@ func TestPythonOfTorch(t *testing.T) {
 		if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", name)); strings.Contains(out, "skipped") {
 			t.Errorf("a test of NumPy or torch was skipped:\n%s", out)
 		}
+	}
+}
+
+// TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, and for arrays NumPy.
+func TestPythonOfRay(t *testing.T) {
+	t.Parallel()
+	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "python3"} {
+		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
+			runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"))
+			return
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("no Python has cloudpickle")
+	}
+	t.Skip("no Python has cloudpickle")
+}
+
+// TestCertificate makes a certificate for the workers of a program: it is its own authority.
+func TestCertificate(t *testing.T) {
+	said, err := ask(t, `{"id":1,"do":"certificate"}`, "END PRIVATE KEY")
+	if err != nil || !strings.Contains(said, "BEGIN CERTIFICATE") || !strings.Contains(said, "END PRIVATE KEY") {
+		t.Errorf("got %q (%v), want a certificate and its key", said, err)
 	}
 }
 

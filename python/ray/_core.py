@@ -1,0 +1,1345 @@
+"""What each process of a session has: its connections, the objects that it owns, and its calls.
+
+The process that calls a task owns the results, and sends the call to the worker itself; the head
+only says which process may run it. One thread receives; callers send from their own. Nothing of the
+user's is unpickled in the receiving thread, where it would keep others waiting.
+"""
+
+import _thread
+import itertools
+import os
+import socket
+import threading
+import time
+import traceback
+from collections import OrderedDict, deque
+
+from . import _objects, _wire
+from . import exceptions as errors
+from ._objects import ObjectRef
+
+_IDLE = 0.02  # seconds that a process stays leased without a task
+_DROP = 0.05  # seconds until references that are gone are told
+_ASKED = 10  # requests for processes on the way, for each kind of task
+_DEPTH = 32  # tasks that a process may have, if they are short
+_SHORT = 0.001  # seconds
+_TIDY = 10.0
+
+
+class Object:
+    """An object that this process owns."""
+
+    __slots__ = ("desc", "borrows", "waiting", "nested", "task", "copies")
+
+    def __init__(self, desc=None, task=None):
+        self.desc, self.task = desc, task
+        self.borrows, self.waiting, self.nested, self.copies = None, None, None, None
+
+
+class Local:
+    """References of this process to an object."""
+
+    __slots__ = ("count", "owner", "view")
+
+    def __init__(self, owner):
+        self.count, self.owner, self.view = 1, owner, None
+
+
+class Task:
+    __slots__ = ("id", "fid", "function", "body", "deps", "want_deps", "count", "pool", "actor", "retries", "retry_exceptions", "name", "pins", "link", "lease",
+                 "cancelled", "stream", "method", "ready", "parent")
+
+    def __init__(self):
+        self.lease = self.link = self.actor = self.pool = self.stream = self.fid = self.function = self.method = None
+        self.deps = self.pins = ()
+        self.cancelled, self.ready, self.want_deps, self.parent, self.id = False, True, 0, None, None
+        self.count, self.retries, self.retry_exceptions = 1, 0, False
+
+
+class Lease:
+    __slots__ = ("number", "address", "gpus", "link", "tasks", "idle", "stalled", "pool")
+
+    def __init__(self, number, address, gpus, link, pool):
+        self.number, self.address, self.gpus, self.link, self.pool = number, address, gpus, link, pool
+        self.tasks, self.idle, self.stalled = OrderedDict(), 0.0, False
+
+
+class Pool:
+    """Tasks that may run in the same processes."""
+
+    def __init__(self, key, want, strategy, env):
+        self.key, self.want, self.strategy, self.env = key, want, strategy, env
+        self.queue, self.leases, self.asked, self.depth = deque(), {}, 0, 1
+        self.idle = 0.0 if set(want) - {"CPU"} else _IDLE  # others may wait for what is scarce
+
+
+class ActorLink:
+    """An actor, as this process sees it."""
+
+    def __init__(self, actor, meta):
+        self.id, self.meta = actor, meta
+        self.state, self.queue, self.tasks = "unknown", deque(), OrderedDict()
+        self.link, self.address, self.restarts, self.error = None, None, -1, None
+        self.handles, self.closing, self.pins = 0, False, ()
+
+
+class Core:
+    def __init__(self, session, address, head_address, host_address, certificate, job):
+        self.session, self.address, self.proc, self.node_id = session, address, address[0], address[1]
+        self.head_address, self.host_address, self.certificate, self.job = head_address, host_address, certificate, job
+        self.lock = threading.RLock()
+        self.loop = _wire.Loop()
+        self.links, self.connecting = {}, {}
+        self.host = self._head = None
+        self.objects, self.local, self.gone = {}, {}, deque()
+        self.dropping = False
+        self.tasks, self.pools, self.actors, self.sent = {}, {}, {}, {}
+        self.reaping = False
+        self.numbers = itertools.count(1)
+        self.base = os.urandom(12)
+        self.closed, self.why_closed = False, ""
+        self.executor = None  # what a worker runs tasks with
+        self.on_wait = None  # of a worker: its task waits for others
+        self.streams = {}
+        self.held_results = {}
+        self.thread = None
+        self.printed = None
+
+    # Life cycle
+
+    def start(self):
+        self.thread = threading.Thread(target=self._run, name="ray-io", daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            self.loop.run()
+        except BaseException:
+            if not self.closed:
+                traceback.print_exc()
+                os._exit(1)
+
+    def alive(self):
+        if self.closed:
+            raise errors.RaySystemError(self.why_closed or "ray.shutdown() has been called: references and handles of that cluster are of no use any more")
+
+    def close(self, why=""):
+        with self.lock:
+            if self.closed:
+                return
+            self.closed, self.why_closed = True, why
+        for link in list(self.links.values()) + [self.host, self._head]:
+            if link is not None:
+                self.loop.soon(link.close)
+        self.loop.soon(self.loop.stop)
+        if self.thread is not threading.current_thread():
+            self.thread.join(5)
+
+    def listen(self, server):
+        def accept(_):
+            while True:
+                try:
+                    sock, _ = server.accept()
+                except OSError:
+                    return
+                if _wire.same_user(sock):
+                    _wire.Connection(self.loop, sock, self._message, self._lost)
+                else:
+                    sock.close()
+
+        self.server = server
+        self.loop.register(server.fileno(), accept)
+
+    def apart(self, do, *args):
+        threading.Thread(target=do, args=args, daemon=True).start()
+
+    # Connections
+
+    def link_to(self, address, then):
+        """Calls then(link) with a connection to a process, or None if there is no such process any
+        more; at once if there is one, or the process is on this node.
+        """
+        proc = address[0]
+        with self.lock:
+            link = self.links.get(proc)
+            if link is None:
+                waiting = self.connecting.get(proc)
+                if waiting is not None:
+                    waiting.append(then)
+                    return
+                self.connecting[proc] = [then]
+        if link is not None:
+            then(link)
+        elif address[1] == self.node_id:
+            self._connect(address)
+        else:
+            self.apart(self._connect, address)
+
+    def _connect(self, address):
+        proc, node, host, port = address
+        try:
+            if node == self.node_id:
+                link = _wire.Connection(self.loop, _wire.connect(proc), self._message, self._lost)
+            else:
+                link = _wire.Connection(
+                    self.loop, _wire.connect_far(host, port, proc), self._message, self._lost, tls=_wire.certificates(self.certificate, False))
+            link.peer = proc
+            link.send("hello", self.proc)
+        except (OSError, ValueError):
+            link = None
+        with self.lock:
+            if link is not None and not link.closed:
+                self.links[proc] = link
+            waiting = self.connecting.pop(proc, ())
+        for then in waiting:
+            then(link)
+
+    def _accept_far(self, sock):
+        _wire.Connection(self.loop, sock, self._message, self._lost, tls=_wire.certificates(self.certificate, True), server=True)
+
+    def _lost(self, link):
+        with self.lock:
+            if self.links.get(link.peer) is link:
+                del self.links[link.peer]
+            for oid, obj in list(self.objects.items()):
+                if obj.borrows and link in obj.borrows:
+                    del obj.borrows[link]
+                    self._maybe_free(oid, obj)
+            for key in [k for k in self.held_results if k[0] is link]:
+                del self.held_results[key]
+            for key in [k for k in self.sent if k[0] is link]:
+                del self.sent[key]
+            leases = [x for p in self.pools.values() for x in p.leases.values() if x.link is link]
+            actors = [a for a in self.actors.values() if a.link is link]
+        if link is self.host or link is self._head:
+            self._cut_off("the node's host has ended" if link is self.host else "the head of the cluster has ended, or its connection")
+            return
+        for lease in leases:
+            self._lease_lost(lease)
+        for actor in actors:
+            self._actor_lost(actor)
+        if self.executor is not None:
+            self.executor.lost(link)
+
+    def _cut_off(self, why):
+        if self.executor is not None:
+            os._exit(1)
+        if not self.closed:
+            self.closed, self.why_closed = True, why
+            for task in list(self.tasks.values()):
+                self._fail(task, errors.RaySystemError(why))
+
+    @property
+    def head(self):
+        """The connection to the head."""
+        if self._head is None:
+            got, there = [], _thread.allocate_lock()
+            there.acquire()
+
+            def then(link):
+                got.append(link)
+                there.release()
+
+            self.link_to(self.head_address, then)
+            there.acquire()
+            if got[0] is None:
+                raise errors.RaySystemError("the head of the cluster cannot be reached")
+            self._head = got[0]
+        return self._head
+
+    def ask(self, link, op, *args, fds=(), timeout=None):
+        """Asks another process, and waits for the answer: its value, and descriptors."""
+        if self.closed:
+            self.alive()
+        if threading.current_thread() is self.thread:
+            raise RuntimeError(f"{op} is asked in the thread that receives answers")
+        there = _thread.allocate_lock()
+        there.acquire()
+        got = []
+
+        def then(value, error, fds):
+            got.append((value, error, fds))
+            there.release()
+
+        link.ask(then, op, *args, fds=fds)
+        if not there.acquire(True, -1 if timeout is None else timeout):
+            raise errors.GetTimeoutError(f"no answer to {op} within {timeout} s")
+        value, error, fds = got[0]
+        if error is not None:
+            if isinstance(error, ConnectionError):
+                raise errors.RaySystemError(self.why_closed or str(error))
+            raise error if isinstance(error, BaseException) else _HostError(error)
+        return value, fds
+
+    def _message(self, link, message, fds):
+        op = message[0]
+        if op == "R":
+            self._result(link, *message[1:])
+        elif op == "T" or op == "M":
+            self.executor.arrived(link, message)
+        elif op == "?":
+            number = message[1]
+            getattr(self, "on_" + message[2])(link, lambda value=None, error=None: link.answer(number, value, error), *message[3:])
+        else:
+            getattr(self, "said_" + op)(link, fds, *message[1:])
+
+    def said_hello(self, link, fds, proc):
+        link.peer = proc
+        with self.lock:
+            if self.links.get(proc) is None:
+                self.links[proc] = link
+
+    def said_accept(self, link, fds):
+        self._accept_far(socket.socket(fileno=fds[0]))
+
+    def said_log(self, link, fds, out, text):
+        if self.printed is not None:
+            self.printed(out, text)
+
+    # References
+
+    def ref(self, oid, owner):
+        """A reference to an object that this process owns, or has borrowed already."""
+        local = self.local.get(oid)
+        if local is None:
+            self.local[oid] = Local(owner)
+        else:
+            local.count += 1
+        return ObjectRef(oid, owner, self)
+
+    def adopt(self, oid, owner):
+        """A reference that has come from another process."""
+        with self.lock:
+            self.alive()
+            if owner[0] == self.proc or oid in self.local:
+                return self.ref(oid, owner)
+        link = self._owner(owner)
+        known = link is not None and self.ask(link, "borrow", oid)[0]
+        with self.lock:
+            if oid in self.local and known:
+                link.send("unborrow", oid)
+            return self.ref(oid, owner)  # of one whose owner has died, a get says so
+
+    def _owner(self, owner):
+        got, there = [], _thread.allocate_lock()
+        there.acquire()
+
+        def then(link):
+            got.append(link)
+            there.release()
+
+        self.link_to(owner, then)
+        there.acquire()
+        return got[0]
+
+    def on_borrow(self, link, then, oid):
+        with self.lock:
+            obj = self.objects.get(oid)
+            if obj is not None:
+                if obj.borrows is None:
+                    obj.borrows = {}
+                obj.borrows[link] = obj.borrows.get(link, 0) + 1
+        then(obj is not None)
+
+    def said_unborrow(self, link, fds, oid):
+        with self.lock:
+            obj = self.objects.get(oid)
+            if obj is not None and obj.borrows and link in obj.borrows:
+                obj.borrows[link] -= 1
+                if not obj.borrows[link]:
+                    del obj.borrows[link]
+                    self._maybe_free(oid, obj)
+
+    def dropped(self, oid):
+        """A reference is gone. It may be any thread, at any of its steps."""
+        self.gone.append(oid)
+        if not self.dropping and not self.closed:
+            self.dropping = True
+            try:
+                self.loop.later(_DROP, self._drop)
+            except BaseException:  # the interpreter ends
+                pass
+
+    def _drop(self):
+        self.dropping = False
+        with self.lock:
+            while self.gone:
+                what = self.gone.popleft()
+                if type(what) is not bytes:
+                    self._unhandle(what[0])
+                    continue
+                local = self.local.get(what)
+                if local is None:
+                    continue
+                local.count -= 1
+                if local.count:
+                    continue
+                del self.local[what]
+                obj = self.objects.get(what)
+                if obj is not None:
+                    self._maybe_free(what, obj)
+                elif local.owner[0] != self.proc:
+                    link = self.links.get(local.owner[0])
+                    if link is not None:
+                        link.send("unborrow", what)
+
+    def _maybe_free(self, oid, obj):
+        if obj.borrows or oid in self.local:
+            return
+        if obj.desc is None:
+            return  # its task will bring it, and then it is freed
+        self.objects.pop(oid, None)
+        obj.nested = obj.task = None
+        if obj.desc[0] == "s" and self.host is not None:
+            self._free_copies(oid, list(obj.desc[2]) + list(obj.copies or ()))
+
+    def _free_copies(self, oid, hosts):
+        where = {}
+        for host in hosts:
+            where.setdefault(host[0], []).append(oid)
+        self.host.send("free_at", where)
+
+    # Objects
+
+    def put(self, value):
+        self.alive()
+        if isinstance(value, ObjectRef):
+            raise TypeError("Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the ray.ObjectRef in a list and call 'put' on it.")
+        oid = self.new_id() + b"\1\0\0\0"
+        body, buffers, nested = _objects.dumps(value)
+        desc = self.store(oid, body, buffers)
+        with self.lock:
+            obj = self.objects[oid] = Object(desc)
+            obj.nested = nested or None
+            return self.ref(oid, self.address)
+
+    def promise(self, link, made, op, *args):
+        """A reference to what a process answers, once it does."""
+        self.alive()
+        oid = self.new_id() + b"\1\0\0\0"
+        with self.lock:
+            self.objects[oid] = Object()
+            ref = self.ref(oid, self.address)
+
+        def then(value, error, _):
+            try:
+                if error is not None:
+                    raise errors.RaySystemError(str(error))
+                body, buffers, _ = _objects.dumps(made(value))
+                desc = "v", body, ()
+            except Exception as failed:
+                desc = "e", errors.dump(failed)
+            with self.lock:
+                calls = self._settle(oid, desc)
+            for do, desc in calls:
+                do(desc)
+
+        link.ask(then, op, *args)
+        return ref
+
+    def new_id(self):
+        return self.base + next(self.numbers).to_bytes(12, "little")
+
+    def store(self, oid, body, buffers):
+        """The descriptor of a value: small ones are in it, larger ones in the node's memory."""
+        if _objects.size_of(body, buffers) <= _objects.SMALL or self.host is None:
+            return "v", body, [bytes(b) for b in buffers] if buffers else ()
+        from golaunch.memory import POOL
+
+        made, size = _objects.parts(body, buffers)
+        try:
+            self.ask(self.host, "room", size)
+        except _HostError as error:
+            _, used, limit = error.what
+            raise errors.ObjectStoreFullError(
+                f"an object of {size} bytes does not fit into the memory for objects of node {self.node_id} ({self.host_address[2]}): {used} of {limit} bytes are "
+                "in use; drop references, or start the cluster with a larger object_store_memory") from None
+        segment = POOL.share(made, _objects._ALIGN)
+        self.host.send("sealed", oid, size, fds=[segment.fd])
+        self._tidy()
+        return "s", size, [self.host_address]
+
+    _tidying = False
+
+    def _tidy(self):
+        from golaunch.memory import POOL
+
+        if POOL.files and not self._tidying:
+            self._tidying = True
+
+            def tidy():
+                self._tidying = False
+                POOL.tidy()
+                self._tidy()
+
+            self.loop.later(_TIDY, tidy)
+
+    def when_ready(self, ref, then):
+        """Calls then(descriptor) once an object is there; it may be at once, and in any thread."""
+        oid = ref._id
+        with self.lock:
+            if self.closed:
+                desc = "e", errors.dump(errors.RaySystemError(self.why_closed or "the cluster is shut down"))
+            elif ref._owner[0] == self.proc:
+                obj = self.objects.get(oid)
+                if obj is None:
+                    desc = "e", errors.dump(errors.ReferenceCountingAssertionError(ref.hex()))
+                else:
+                    desc = obj.desc
+                    if desc is None:
+                        if obj.waiting is None:
+                            obj.waiting = [then]
+                        else:
+                            obj.waiting.append(then)
+                        return
+            else:
+                desc = None
+        if desc is not None:
+            then(desc)
+            return
+
+        def linked(link):
+            if link is None:
+                then(("e", errors.dump(errors.OwnerDiedError(ref.hex()))))
+                return
+
+            def told(value, error, _):
+                then(value if error is None else ("e", errors.dump(errors.OwnerDiedError(ref.hex()))))
+
+            link.ask(told, "value", oid)
+
+        self.link_to(ref._owner, linked)
+
+    def on_value(self, link, then, oid):
+        with self.lock:
+            obj = self.objects.get(oid)
+            if obj is not None and obj.desc is None:
+                if obj.waiting is None:
+                    obj.waiting = []
+                obj.waiting.append(then)
+                return
+        then(obj.desc if obj is not None else ("e", errors.dump(errors.ObjectFreedError(oid.hex()))))
+
+    def descs(self, refs, timeout):
+        """The descriptors of objects, once all are there."""
+        got, left, there = [None] * len(refs), len(refs), None
+        with self.lock:
+            for i, ref in enumerate(refs):
+                if ref._owner[0] == self.proc:
+                    obj = self.objects.get(ref._id)
+                    if obj is not None and obj.desc is not None and not self.closed:
+                        got[i] = obj.desc
+                        left -= 1
+        if not left:
+            return got
+        there = _thread.allocate_lock()
+        there.acquire()
+        done = [left]
+
+        def ready(i):
+            def then(desc):
+                with self.lock:
+                    got[i] = desc
+                    done[0] -= 1
+                    if done[0]:
+                        return
+                there.release()
+
+            return then
+
+        for i, ref in enumerate(refs):
+            if got[i] is None:
+                self.when_ready(ref, ready(i))
+        if not self._await(there, timeout):
+            raise errors.GetTimeoutError("Get timed out: some object(s) not ready.")
+        return got
+
+    def _await(self, there, timeout):
+        if there.acquire(False):
+            return True
+        if timeout is not None and timeout <= 0:
+            return False
+        waits = self.on_wait
+        if waits is not None:
+            waits(True)
+        try:
+            return there.acquire(True, -1 if timeout is None else min(timeout, _thread.TIMEOUT_MAX))
+        finally:
+            if waits is not None:
+                waits(False)
+
+    def get(self, refs, timeout=None):
+        self.alive()
+        if threading.current_thread() is self.thread:
+            raise RuntimeError("ray.get in the thread that receives")
+        return [self.load(ref, desc) for ref, desc in zip(refs, self.descs(refs, timeout))]
+
+    def load(self, ref, desc):
+        """The value of a descriptor; an exception is raised."""
+        kind = desc[0]
+        if kind == "v":
+            return _objects.loads(desc[1], [memoryview(b) for b in desc[2]] if desc[2] else ())
+        if kind == "e":
+            error = _objects.loads(desc[1])
+            raise error.as_instanceof_cause() if isinstance(error, errors.RayTaskError) else error
+        text, buffers = self.fetch(ref._id, ref._owner, desc)
+        return _objects.loads(text, buffers)
+
+    def fetch(self, oid, owner, desc):
+        """Maps an object of the node's memory, which gets it from another node if need be."""
+        local = self.local.get(oid)
+        if local is not None and local.view is not None:
+            return local.view
+        for again in (True, False):
+            _, size, hosts = desc
+            try:
+                copy, fds = self.ask(self.host, "object", oid, size, hosts)
+                break
+            except _HostError as error:
+                if error.what[0] == "full":
+                    raise errors.ObjectStoreFullError(
+                        f"an object of {size} bytes does not fit into the memory for objects of node {self.node_id}: {error.what[1]} of {error.what[2]} bytes are in use"
+                    ) from None
+                if not again:
+                    raise errors.ObjectLostError(oid.hex(), why=error.what[1]) from None
+                desc = self._made_again(oid, owner, hosts, error.what[1])
+                if desc[0] != "s":
+                    return desc[1], desc[2] if len(desc) > 2 else ()
+        try:
+            view = _objects.mapped(fds[0], size)
+        finally:
+            _objects.close_all(fds)
+        if copy is not None:
+            self.copied(oid, owner, copy)
+        with self.lock:
+            local = self.local.get(oid)
+            if local is not None:
+                local.view = view
+        return view
+
+    def copied(self, oid, owner, host):
+        """Tells the owner of a copy on another node, for which it also answers."""
+        with self.lock:
+            if owner[0] == self.proc:
+                self.said_copied(None, (), oid, host)
+                return
+            link = self.links.get(owner[0])
+        if link is not None:
+            link.send("copied", oid, host)
+
+    def said_copied(self, link, fds, oid, host):
+        with self.lock:
+            obj = self.objects.get(oid)
+            if obj is None:
+                self._free_copies(oid, [host])
+            elif obj.copies is None:
+                obj.copies = [host]
+            elif host not in obj.copies:
+                obj.copies.append(host)
+            if obj is not None and obj.desc is not None and obj.desc[0] == "s" and host not in obj.desc[2]:
+                obj.desc = "s", obj.desc[1], list(obj.desc[2]) + [host]
+
+    def _made_again(self, oid, owner, hosts, why):
+        """An object whose nodes do not have it any more is made again by its task, or is lost."""
+        there = _thread.allocate_lock()
+        there.acquire()
+        got = []
+
+        def then(value, error=None, _=()):
+            got.append(value if error is None else ("e", errors.dump(errors.OwnerDiedError(oid.hex()))))
+            there.release()
+
+        if owner[0] == self.proc:
+            self.on_lost(None, then, oid, hosts, why)
+        else:
+            link = self._owner(owner)
+            if link is None:
+                raise errors.OwnerDiedError(oid.hex())
+            link.ask(then, "lost", oid, hosts, why)
+        self._await(there, None)
+        if got[0][0] == "e":
+            self.load(None, got[0])
+        return got[0]
+
+    def on_lost(self, link, then, oid, hosts, why):
+        with self.lock:
+            obj = self.objects.get(oid)
+            lost = {h[0] for h in hosts}
+            if obj is None:
+                then(("e", errors.dump(errors.ObjectFreedError(oid.hex()))))
+                return
+            if obj.desc is not None and obj.desc[0] == "s" and {h[0] for h in obj.desc[2]} <= lost:
+                task = obj.task
+                if task is None or task.retries == 0 or task.stream is not None:
+                    then(("e", errors.dump(errors.ObjectLostError(oid.hex(), why=why))))
+                    return
+                if task.retries > 0:
+                    task.retries -= 1
+                for i in range(task.count):
+                    other = self.objects.get(_result_id(task.id, i))
+                    if other is not None:
+                        other.desc = None
+                obj.waiting = (obj.waiting or []) + [then]
+                task.cancelled, task.ready = False, True
+                self.submit_again(task)
+                return
+            if obj.desc is None:
+                obj.waiting = (obj.waiting or []) + [then]
+                return
+        then(obj.desc)
+
+    def wait(self, refs, count, timeout):
+        self.alive()
+        end = None if timeout is None else time.monotonic() + timeout
+        there = _thread.allocate_lock()
+        there.acquire()
+        ready, told, lock = set(), [False], threading.Lock()
+
+        def then(i):
+            def do(_):
+                with lock:
+                    ready.add(i)
+                    if len(ready) < count or told[0]:
+                        return
+                    told[0] = True
+                there.release()
+
+            return do
+
+        for i, ref in enumerate(refs):
+            self.when_ready(ref, then(i))
+        self._await(there, None if end is None else max(0, end - time.monotonic()))
+        with lock:
+            told[0] = True
+            done = sorted(ready)[:count]
+        chosen = set(done)
+        return [refs[i] for i in done], [r for i, r in enumerate(refs) if i not in chosen]
+
+    def _settle(self, oid, desc, nested=None):
+        """An object is there; the lock is held."""
+        obj = self.objects.get(oid)
+        if obj is None:
+            if desc[0] == "s":
+                self._free_copies(oid, desc[2])
+            return ()
+        obj.desc, obj.nested = desc, nested
+        if desc[0] != "s":
+            obj.task = None
+        waiting, obj.waiting = obj.waiting, None
+        self._maybe_free(oid, obj)
+        return [(then, desc) for then in waiting] if waiting else ()
+
+    # Tasks
+
+    def arguments(self, args, kwargs):
+        """What travels of a call's arguments, the references among them, and those inside of
+        others, which must live as long as the call.
+        """
+        deps = []
+        if not kwargs and not args:
+            return None, deps, ()
+        slots = []
+        for i, value in enumerate(args):
+            if type(value) is ObjectRef:
+                slots.append((i, len(deps)))
+                deps.append(value)
+        for name, value in kwargs.items():
+            if type(value) is ObjectRef:
+                slots.append((name, len(deps)))
+                deps.append(value)
+        if deps:
+            args, kwargs = list(args), dict(kwargs)
+            for where, _ in slots:
+                if type(where) is int:
+                    args[where] = None
+                else:
+                    kwargs[where] = None
+            args = tuple(args)
+        if not kwargs and _objects.plain(args):
+            return ("v", _objects._pickle.dumps((args, kwargs), 5), (), slots), deps, ()
+        body, buffers, nested = _objects.dumps((args, kwargs))
+        pins = list(nested)
+        if _objects.size_of(body, buffers) > _objects.SMALL and self.host is not None:
+            oid = self.new_id() + b"\1\0\0\0"
+            desc = self.store(oid, body, buffers)
+            with self.lock:
+                self.objects[oid] = Object(desc)
+                pins.append(self.ref(oid, self.address))
+            return ("s", oid, desc, slots), deps, pins
+        return ("v", body, [bytes(b) for b in buffers] if buffers else (), slots), deps, pins
+
+    def pool(self, key, want, strategy, env):
+        pool = self.pools.get(key)
+        if pool is None:
+            with self.lock:
+                pool = self.pools.setdefault(key, Pool(key, want, strategy, env))
+        return pool
+
+    def submit(self, task, args, kwargs):
+        """Sends a task off, and returns references to its results."""
+        if self.closed:
+            self.alive()
+        if self._head is None:
+            self.head  # which may have to be connected, and not under the lock
+        task.body, task.deps, task.pins = self.arguments(args, kwargs)
+        if task.id is None:
+            task.id = self.new_id()
+        with self.lock:
+            self.tasks[task.id] = task
+            refs = []
+            if task.stream is None:
+                for i in range(task.count):
+                    oid = _result_id(task.id, i)
+                    self.objects[oid] = Object(None, task)
+                    refs.append(self.ref(oid, self.address))
+            if task.actor is not None:  # calls keep their order, whenever their arguments come
+                task.ready = not task.deps
+                task.actor.queue.append(task)
+        if task.deps:
+            self._resolve(task)
+        else:
+            with self.lock:
+                self._pump(task)
+        return refs
+
+    def submit_again(self, task):
+        """The lock is held."""
+        self.tasks[task.id] = task
+        if task.actor is not None:
+            task.actor.queue.append(task)
+            self._pump_actor(task.actor)
+        else:
+            task.pool.queue.appendleft(task)
+            self._pump_pool(task.pool)
+
+    def _resolve(self, task):
+        """Waits for the objects that are arguments."""
+        task.ready, task.want_deps = False, len(task.deps)
+        refs, descs = task.deps, [None] * len(task.deps)
+
+        def ready(i):
+            def then(desc):
+                with self.lock:
+                    descs[i] = desc
+                    task.want_deps -= 1
+                    if task.want_deps or task.cancelled:
+                        return
+                    failed = next((d for d in descs if d[0] == "e"), None)
+                    task.pins = list(task.pins) + list(refs)
+                    task.deps, task.ready = [(r._id, r._owner, d) for r, d in zip(refs, descs)], True
+                    if failed is None:
+                        self._pump(task)
+                        return
+                    if task.actor is not None and task in task.actor.queue:
+                        task.actor.queue.remove(task)
+                self._finish(task, failed)
+
+            return then
+
+        task.deps = ()
+        for i, ref in enumerate(refs):
+            self.when_ready(ref, ready(i))
+
+    def _pump(self, task):
+        if task.actor is not None:
+            self._pump_actor(task.actor)
+        else:
+            task.pool.queue.append(task)
+            self._pump_pool(task.pool)
+
+    def _pump_pool(self, pool):
+        """Sends tasks to processes that may take one, and asks for more of these; the lock is
+        held.
+        """
+        queue = pool.queue
+        leases = [x for x in pool.leases.values() if not x.stalled]
+        while queue and leases:
+            lease = min(leases, key=_busy) if len(leases) > 1 else leases[0]
+            if len(lease.tasks) >= pool.depth:
+                break
+            self._send(queue.popleft(), lease)
+        wanted = min(len(queue), _ASKED) - pool.asked
+        if wanted > 0:
+            what = queue[0].name
+            for _ in range(wanted):
+                pool.asked += 1
+                self.head.ask(lambda value, error, _: self._leased(pool, value, error), "lease", pool.want, pool.strategy, self.job["id"], pool.env, what)
+
+    def _leased(self, pool, value, error):
+        if error is not None:
+            with self.lock:
+                pool.asked -= 1
+                failed, pool.queue = list(pool.queue), deque()
+            if isinstance(error, ConnectionError):
+                error = errors.RaySystemError(self.why_closed or "the head of the cluster has ended")
+            for task in failed:
+                self._fail(task, error)
+            return
+        number, address, gpus = value
+        with self.lock:
+            if not pool.queue:
+                pool.asked -= 1
+                self.head.send("release", number)
+                return
+
+        def linked(link):
+            with self.lock:
+                pool.asked -= 1
+                if link is None:  # it has just died
+                    self.head.send("release", number)
+                    self._pump_pool(pool)
+                    return
+                lease = pool.leases[number] = Lease(number, address, gpus, link, pool)
+                lease.idle = time.monotonic()
+                self._pump_pool(pool)
+                if not lease.tasks:
+                    self._reap_later()
+
+        self.link_to(address, linked)
+
+    def _send(self, task, lease):
+        task.lease, task.link = lease, lease.link
+        lease.tasks[task.id] = task
+        key = lease.link, task.fid
+        function = None
+        if key not in self.sent:
+            self.sent[key] = True
+            function = task.function
+        lease.link.send("T", task.id, task.fid, function, task.body, task.deps, task.count, task.name, lease.gpus, self.address, task.stream is not None,
+                        task.pool.strategy if task.pool.strategy[0] == "group" else None)
+
+    def _result(self, link, task_id, outs, seconds):
+        """A task is done: outs are descriptors with what is in them."""
+        calls = ()
+        with self.lock:
+            task = self.tasks.get(task_id)
+            if task is None:
+                return
+            lease, actor = task.lease, task.actor
+            if lease is not None:
+                lease.tasks.pop(task_id, None)
+                lease.stalled = False
+                pool = lease.pool
+                if seconds < _SHORT:
+                    pool.depth = min(_DEPTH, pool.depth * 2)
+                else:
+                    pool.depth = 1
+            elif actor is not None:
+                actor.tasks.pop(task_id, None)
+            if len(outs) == 1 and outs[0][0][0] == "e" and not task.cancelled and task.stream is None and self._retried(task, outs[0][0]):
+                if lease is not None:
+                    self._pump_pool(lease.pool)
+                return
+            if not task.stream:
+                calls = self._done(task, outs, link)
+            if lease is not None:
+                if lease.pool.queue:
+                    self._pump_pool(lease.pool)
+                if not lease.tasks:
+                    if pool.idle:
+                        lease.idle = time.monotonic()
+                        self._reap_later()
+                    elif pool.leases.pop(lease.number, None) is not None:
+                        self.head.send("release", lease.number)
+            elif actor is not None:
+                self._maybe_unhold(actor)
+        if task.stream:
+            self._stream_over(task, outs)
+        for then, desc in calls:
+            then(desc)
+
+    def _done(self, task, outs, link):
+        """The lock is held."""
+        self.tasks.pop(task.id, None)
+        if outs and outs[0][0][0] != "s":  # only what may be lost is made again
+            task.pins, task.deps = (), ()
+        calls = []
+        if len(outs) == 1 and task.count > 1 and outs[0][0][0] == "e":
+            outs = outs * task.count
+        for i, (desc, tokens) in enumerate(outs):
+            oid = _result_id(task.id, i)
+            nested = None
+            if tokens:
+                nested = self._hold_nested(tokens, link, task.id)
+            calls.extend(self._settle(oid, desc, nested))
+        task.lease = task.link = None
+        return calls
+
+    def _hold_nested(self, tokens, link, task_id):
+        """Holds the references and actors in a result for as long as the result lives. The worker
+        keeps its own until it hears that.
+        """
+        holds, left = [], [len(tokens)]
+
+        def held(_value=None, _error=None, _=()):
+            left[0] -= 1
+            if not left[0]:
+                link.send("got", task_id)
+
+        for kind, what, owner in tokens:
+            if kind == "actor":
+                holds.append(_Held(self, what))
+                self.head.ask(held, "hold", what)
+            elif owner[0] == self.proc or what in self.local:
+                holds.append(self.ref(what, owner))
+                held()
+            else:
+                holds.append(self.ref(what, owner))
+
+                def linked(other, what=what):
+                    if other is None:
+                        held()
+                    else:
+                        other.ask(held, "borrow", what)
+
+                self.link_to(owner, linked)
+        return holds
+
+    def said_got(self, link, fds, task_id):
+        self.held_results.pop((link, task_id), None)
+
+    def _finish(self, task, desc):
+        with self.lock:
+            if task.stream is None:
+                calls = self._done(task, [(desc, ())] * max(1, task.count), None)
+            else:
+                self.tasks.pop(task.id, None)
+                calls = ()
+        if task.stream is not None:
+            self._stream_over(task, [(desc, ())])
+        for then, desc in calls:
+            then(desc)
+
+    def _fail(self, task, error):
+        self._finish(task, ("e", errors.dump(error)))
+
+    def _retried(self, task, desc):
+        """Whether a task whose exception is one to be tried again is; the lock is held."""
+        if not task.retry_exceptions or task.retries == 0:
+            return False
+        if task.retry_exceptions is not True:
+            try:
+                error = _objects.loads(desc[1])
+            except Exception:
+                return False
+            cause = error.cause if isinstance(error, errors.RayTaskError) else error
+            if not isinstance(cause, tuple(task.retry_exceptions)):
+                return False
+        if task.retries > 0:
+            task.retries -= 1
+        task.lease = None
+        self.submit_again(task)
+        return True
+
+    def _lease_lost(self, lease):
+        """The process has died: its first task with it; the others had not begun."""
+        failed = []
+        with self.lock:
+            pool = lease.pool
+            pool.leases.pop(lease.number, None)
+            tasks = list(lease.tasks.values())
+            lease.tasks.clear()
+            for i, task in reversed(list(enumerate(tasks))):
+                task.lease = task.link = None
+                if task.cancelled:
+                    failed.append((task, errors.TaskCancelledError(_hex(task))))
+                elif i > 0 or task.retries != 0:
+                    if i == 0 and task.retries > 0:
+                        task.retries -= 1
+                    pool.queue.appendleft(task)
+                else:
+                    failed.append((task, errors.WorkerCrashedError()))
+            pool.depth = 1
+            self.head.send("release", lease.number)
+            if pool.queue:
+                self._pump_pool(pool)
+        for task, error in failed:
+            self._fail(task, error)
+
+    def said_unstarted(self, link, fds, ids):
+        """A worker gives back tasks: the one that it runs takes long, or waits for others."""
+        with self.lock:
+            for task_id in reversed(ids):
+                task = self.tasks.get(task_id)
+                if task is None or task.lease is None:
+                    continue
+                lease = task.lease
+                lease.tasks.pop(task_id, None)
+                lease.stalled, lease.pool.depth = True, 1
+                task.lease = task.link = None
+                lease.pool.queue.appendleft(task)
+                pool = lease.pool
+            if ids and self.tasks.get(ids[0]) is not None:
+                self._pump_pool(self.tasks[ids[0]].pool)
+
+    def _reap_later(self):
+        if not self.reaping:
+            self.reaping = True
+            self.loop.later(_IDLE, self._reap)
+
+    def _reap(self):
+        now, left = time.monotonic(), False
+        with self.lock:
+            self.reaping = False
+            for pool in self.pools.values():
+                for lease in list(pool.leases.values()):
+                    if lease.tasks:
+                        continue
+                    if now - lease.idle >= pool.idle and not pool.queue:
+                        del pool.leases[lease.number]
+                        self.head.send("release", lease.number)
+                    else:
+                        left = True
+            if left:
+                self._reap_later()
+
+    def cancel(self, ref, force, recursive):
+        """Cancels the task that makes an object."""
+        self.alive()
+        task_id = ref._id[:24]
+        with self.lock:
+            if ref._owner[0] != self.proc:
+                link = self.links.get(ref._owner[0])
+                if link is not None:
+                    link.send("cancel_owned", ref._id, force, recursive)
+                return
+            task = self.tasks.get(task_id)
+            if task is None:
+                return
+            if force and task.actor is not None:
+                raise ValueError("force=True is not supported for actor tasks.")
+            task.cancelled = True
+            if task.link is not None:
+                task.link.send("C", task_id, force, recursive)
+                return
+            if task.pool is not None and task in task.pool.queue:
+                task.pool.queue.remove(task)
+            if task.actor is not None and task in task.actor.queue:
+                task.actor.queue.remove(task)
+        self._fail(task, errors.TaskCancelledError(_hex(task)))
+
+    def said_cancel_owned(self, link, fds, oid, force, recursive):
+        if oid in self.objects:
+            self.cancel(_Named(oid, self.address), force, recursive)
+
+    def said_C(self, link, fds, task_id, force, recursive):
+        self.executor.cancel(link, task_id, force)
+        if recursive:
+            with self.lock:
+                children = [t for t in self.tasks.values() if t.parent == task_id]
+            for task in children:
+                self.cancel(_Named(_result_id(task.id, 0), self.address), force and task.actor is None, recursive)
+
+    # Streams of results
+
+    def said_I(self, link, fds, task_id, index, out):
+        with self.lock:
+            task = self.tasks.get(task_id)
+            if task is None:
+                if out[0][0] == "s":
+                    self._free_copies(_result_id(task_id, index), out[0][2])
+                return
+            oid = _result_id(task_id, index)
+            self.objects[oid] = Object(out[0])
+            ref = self.ref(oid, self.address)
+            if out[1]:
+                self.objects[oid].nested = self._hold_nested(out[1], link, (task_id, index))
+        task.stream.came(ref)
+
+    def _stream_over(self, task, outs):
+        with self.lock:
+            self.tasks.pop(task.id, None)
+            task.pins, task.deps = (), ()
+            ref = None
+            if outs and outs[0][0][0] == "e":
+                oid = self.new_id() + b"\1\0\0\0"
+                self.objects[oid] = Object(outs[0][0])
+                ref = self.ref(oid, self.address)
+        if ref is not None:
+            task.stream.came(ref)
+        task.stream.over()
+
+    # Actors
+
+    def actor(self, actor_id, meta):
+        """An actor, for a new handle of this process that is held already."""
+        with self.lock:
+            actor = self.actors.get(actor_id)
+            if actor is None:
+                actor = self.actors[actor_id] = ActorLink(actor_id, meta)
+            actor.handles += 1
+            actor.closing = False
+            return actor
+
+    def resolve_actor(self, actor, body, deps):
+        """Has the head start an actor once its arguments are there."""
+        refs, descs, left = list(deps), [None] * len(deps), [len(deps)]
+        actor.pins = [*actor.pins, *refs]
+
+        def ready(i):
+            def then(desc):
+                with self.lock:
+                    descs[i] = desc
+                    left[0] -= 1
+                    if left[0]:
+                        return
+                failed = next((d for d in descs if d[0] == "e"), None)
+                if failed is not None:
+                    self.head.send("actor_failed", actor.id, failed)
+                else:
+                    self.head.send("actor_body", actor.id, (body, [(r._id, r._owner, d) for r, d in zip(refs, descs)]))
+
+            return then
+
+        for i, ref in enumerate(refs):
+            self.when_ready(ref, ready(i))
+
+    def hold_actor(self, actor_id, meta):
+        """An actor, for a handle that has come from another process."""
+        with self.lock:
+            self.alive()
+            if actor_id in self.actors and self.actors[actor_id].handles:
+                return self.actor(actor_id, meta)
+        self.ask(self.head, "hold", actor_id)
+        with self.lock:
+            if actor_id in self.actors and self.actors[actor_id].handles:
+                self.head.send("unhold", actor_id)
+            return self.actor(actor_id, meta)
+
+    def _unhandle(self, actor_id):
+        actor = self.actors.get(actor_id)
+        if actor is not None:
+            actor.handles -= 1
+            if actor.handles <= 0:
+                actor.closing = True
+                self._maybe_unhold(actor)
+
+    def _maybe_unhold(self, actor):
+        """Tells the head of the last handle, once all calls are answered."""
+        if actor.closing and not actor.tasks and not actor.queue and not actor.handles:
+            actor.closing = False
+            self.actors.pop(actor.id, None)
+            if not self.closed:
+                self.head.send("unhold", actor.id)
+
+    def _pump_actor(self, actor):
+        if actor.state == "alive":
+            while actor.queue and actor.queue[0].ready:
+                self._call(actor, actor.queue.popleft())
+        elif actor.state == "unknown" and actor.queue:
+            actor.state = "asking"
+            self.head.ask(lambda value, error, _: self._where(actor, value, error), "where", actor.id, actor.restarts)
+        elif actor.state == "dead":
+            self._actor_dead(actor)
+
+    def _call(self, actor, task):
+        actor.tasks[task.id] = task
+        task.link = actor.link
+        actor.link.send("M", task.id, task.method, task.body, task.deps, task.count, self.address, task.stream is not None, task.name)
+
+    def _where(self, actor, value, error):
+        if error is not None:
+            value = "dead", self.why_closed or f"the head of the cluster does not say where it is: {error}", None, 0
+        if value[0] == "dead":
+            _, why, desc, _ = value
+            if desc is not None:
+                actor.error = desc if isinstance(desc, tuple) else ("e", errors.dump(desc))
+            else:
+                name, namespace = actor.meta.get("name"), actor.meta.get("namespace")
+                actor.error = "e", errors.dump(errors.ActorDiedError(
+                    why, actor_id=actor.id.hex(), class_name=actor.meta["class"], name=name or "", namespace=namespace if name else ""))
+            actor.state = "dead"
+            self._actor_dead(actor)
+            return
+        _, address, restarts = value
+
+        def linked(link):
+            with self.lock:
+                if link is None or link.closed:
+                    actor.restarts = restarts
+                    self._lost_calls(actor)
+                    return
+                actor.state, actor.link, actor.address, actor.restarts = "alive", link, address, restarts
+                self._pump_actor(actor)
+                self._maybe_unhold(actor)
+
+        self.link_to(address, linked)
+
+    def _actor_dead(self, actor):
+        with self.lock:
+            tasks = list(actor.tasks.values()) + list(actor.queue)
+            actor.tasks.clear()
+            actor.queue.clear()
+        for task in tasks:
+            self._finish(task, ("e", errors.dump(errors.TaskCancelledError(_hex(task)))) if task.cancelled else actor.error)
+        with self.lock:
+            self._maybe_unhold(actor)
+
+    def _actor_lost(self, actor):
+        with self.lock:
+            actor.link = None
+            self._lost_calls(actor)
+
+    def _lost_calls(self, actor):
+        """The connection has ended: the head says whether the actor is dead, or starts again."""
+        actor.state = "asking"
+
+        def told(value, error, _):
+            failed = []
+            with self.lock:
+                if error is None and value[0] == "alive":
+                    again = []
+                    for task in actor.tasks.values():
+                        task.link = None
+                        if task.retries != 0:
+                            task.retries -= 1 if task.retries > 0 else 0
+                            again.append(task)
+                        else:
+                            failed.append(task)
+                    actor.tasks.clear()
+                    actor.queue.extendleft(reversed(again))
+            self._where(actor, value, error)
+            for task in failed:
+                self._fail(task, errors.ActorUnavailableError("its process has died, and it was started again", actor.id.hex()))
+
+        self.head.ask(told, "where", actor.id, actor.restarts)
+
+
+class _Held:
+    """An actor is held by a result."""
+
+    def __init__(self, core, actor):
+        self.core, self.actor = core, actor
+
+    def __del__(self):
+        core = self.core
+        if not core.closed:
+            try:
+                core.head.send("unhold", self.actor)
+            except Exception:
+                pass
+
+
+class _Named:
+    def __init__(self, oid, owner):
+        self._id, self._owner = oid, owner
+
+
+class _HostError(Exception):
+    """What a host answers instead."""
+
+    def __init__(self, what):
+        super().__init__(what)
+        self.what = what
+
+
+def _busy(lease):
+    return len(lease.tasks)
+
+
+def _result_id(task_id, index):
+    return task_id + (index + 1).to_bytes(4, "little")
+
+
+def _hex(task):
+    return f"TaskID({task.id.hex()})"

@@ -1,0 +1,475 @@
+"""The process that a session has on each node, and, in the first one, its head.
+
+A host is a worker of a group with one worker for each node. It forks the session's processes on its
+node, holds the objects that were made there, hands connections of other nodes on to them, and says
+when one has ended. It is one thread, so that it may fork.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+from collections import deque
+
+from . import _wire
+from ._head import Head
+
+_SPARE = 2  # idle processes that are kept beyond the node's CPUs
+
+
+_OBJECTS = 0.3  # of the free memory may have objects, as in Ray
+
+
+def _free_memory():
+    try:
+        with open("/proc/meminfo") as f:
+            return next(int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Host:
+    """What the group's worker makes: it forks the host itself, and ends with it."""
+
+    def __init__(self, config):
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            try:
+                signal.signal(signal.SIGURG, signal.SIG_DFL)
+                ours.close()
+                _Node(config, theirs).run()
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            os._exit(1)
+        theirs.close()
+        self._sock = ours
+        os.register_at_fork(after_in_child=ours.close)
+        signal.signal(signal.SIGCHLD, lambda *_: os._exit(1))  # golaunch then ends what the host had
+        self._address = self._said()
+
+    def _said(self):
+        import json
+
+        return tuple(json.loads(self._sock.makefile().readline()))
+
+    def address(self):
+        """Name, node, address and port of the host."""
+        return self._address
+
+    def join(self, head):
+        """Has the host join the session whose head is at an address."""
+        import json
+
+        self._sock.sendall(json.dumps(head).encode() + b"\n")
+
+
+class Process:
+    """A process of the session on this node."""
+
+    def __init__(self, proc, pid, job, env, address):
+        self.proc, self.pid, self.job, self.env, self.address = proc, pid, job, env, address
+        self.link = None
+        self.pidfd = None
+        self.idle = False
+
+
+class _Node:
+    def __init__(self, config, parent):
+        self.config, self.parent = config, parent
+        self.session, self.node_id = config["session"], config["node_ids"][int(os.environ["RANK"])]
+        self.proc = f"{self.session}-h{os.environ['RANK']}"
+        self.loop = _wire.Loop()
+        self.tls = config["certificate"]
+        self.made = 0
+        self.processes, self.by_pid, self.linked = {}, {}, {}
+        self.objects, self.pulls, self.used = {}, {}, 0
+        self.mover, self.mover_waits = None, deque()
+        self.head = None  # a Head here, or a connection to it
+        self.links = []
+        self.server = _wire.listen(self.proc)
+        self.loop.register(self.server.fileno(), self._accept)
+        self.ip, self.port, self.far = config["addresses"][int(os.environ["RANK"])], 0, None
+        if self.tls:
+            self.far = socket.create_server((self.ip, 0), backlog=1024)
+            self.far.setblocking(False)
+            self.port = self.far.getsockname()[1]
+            self.loop.register(self.far.fileno(), self._accept_far)
+        self.address = (self.proc, self.node_id, self.ip, self.port)
+        facts = config["nodes"][int(os.environ["RANK"])]
+        free, resources = _free_memory(), facts["resources"]
+        resources.setdefault("object_store_memory", float(int(free * _OBJECTS)))
+        resources.setdefault("memory", float(max(0, free - int(resources["object_store_memory"]))))
+        self.limit = resources["object_store_memory"]
+        self.cpus = facts["resources"].get("CPU", 1)
+        self.facts = dict(facts, address=self.address, hostname=socket.gethostname(), name=os.environ.get("GOLAUNCH_NODE", ""))
+        import json
+
+        parent.sendall(json.dumps(self.address).encode() + b"\n")
+        self.loop.register(parent.fileno(), self._told)
+        if os.environ["RANK"] == "0":
+            self.head = Head(self)
+            self.head_address = self.address
+            self.head.joined(self.facts, self)
+
+    def run(self):
+        self.loop.run()
+
+    def _told(self, _):
+        """The group's worker names the head, or has ended."""
+        import json
+
+        text = self.parent.recv(4096)
+        if not text:
+            os._exit(0)
+        self.head_address = tuple(json.loads(text))
+        sock = _wire.connect_far(self.head_address[2], self.head_address[3], self.head_address[0])
+        self.head = _wire.Connection(self.loop, sock, self._from_head, lambda _: os._exit(0), tls=_wire.certificates(self.tls, False))
+        self.head.send("node", self.facts)
+
+    # Connections
+
+    def _accept(self, _):
+        for _ in range(64):
+            try:
+                sock, _ = self.server.accept()
+            except BlockingIOError:
+                return
+            if not _wire.same_user(sock):
+                sock.close()
+                continue
+            self._linked(_wire.Connection(self.loop, sock, self._said, self._left))
+
+    def _linked(self, link):
+        self.links.append(link)
+
+    def _accept_far(self, _):
+        try:
+            sock, _ = self.far.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        fd, have = sock.fileno(), bytearray()
+
+        def greet(_):
+            try:
+                data = sock.recv(_wire.NAME - len(have))
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            have.extend(data)
+            if data and len(have) < _wire.NAME:
+                return
+            self.loop.unregister(fd)
+            if data:
+                self._hand_on(have.decode("ascii", "replace").strip(), sock)
+            else:
+                sock.close()
+
+        self.loop.register(fd, greet)
+        self.loop.later(_wire.CONNECT, lambda: len(have) < _wire.NAME and (self.loop.unregister(fd), sock.close()))
+
+    def _hand_on(self, proc, sock):
+        if proc == self.proc:
+            self._linked(_wire.Connection(self.loop, sock, self._said, self._left, tls=_wire.certificates(self.tls, True), server=True))
+            return
+        if proc == "move":
+            self._move("serve", fds=[sock.fileno()], done=sock.close)
+            return
+        link = self.linked.get(proc)
+        if link is not None:
+            link.send("accept", fds=[sock.fileno()])
+        sock.close()
+
+    def _said(self, link, message, fds):
+        op = message[0]
+        if op == "?":
+            number, op, args = message[1], message[2], message[3:]
+
+            def then(value=None, error=None, fds=()):
+                link.answer(number, value, error, fds)
+
+            do = getattr(self, "on_" + op, None)
+            if do is not None:
+                do(link, then, fds, *args)
+            elif isinstance(self.head, Head):
+                self.head.asked(link, then, op, args)
+            else:
+                then(error=RuntimeError(f"{op}: this is not the head of the session"))
+            return
+        do = getattr(self, "said_" + op, None)
+        if do is not None:
+            do(link, fds, *message[1:])
+        elif isinstance(self.head, Head):
+            self.head.said(link, op, message[1:])
+
+    def _left(self, link):
+        if link in self.links:
+            self.links.remove(link)
+        for proc, other in list(self.linked.items()):
+            if other is link:
+                del self.linked[proc]
+        if isinstance(self.head, Head):
+            self.head.left(link)
+
+    def said_hello(self, link, fds, proc):
+        link.peer = proc
+        self.linked[proc] = link
+        process = self.processes.get(proc)
+        if process is not None:
+            process.link = link
+
+    def on_session(self, link, then, fds):
+        """What another driver of this machine needs to join."""
+        then({"session": self.session, "head": self.address, "certificate": self.tls, "hosts": [self.address], "cluster": self.config["cluster"]})
+
+    # Processes
+
+    def _from_head(self, link, message, fds):
+        if message[0] == "?":
+            number = message[1]
+            self.do(lambda value=None, error=None: link.answer(number, value, error), message[2], *message[3:])
+        else:
+            self.do(None, *message)
+
+    def do(self, then, op, *args):
+        """An order of the head."""
+        getattr(self, "do_" + op)(then, *args)
+
+    def tell_head(self, op, *args):
+        if isinstance(self.head, Head):
+            self.head.told(self.node_id, op, args)
+        elif self.head is not None:
+            self.head.send("host", self.node_id, op, args)
+
+    def do_worker(self, then, job, env):
+        """A process for a job's tasks, which may be one that is idle."""
+        for process in self.processes.values():
+            if process.idle and process.job == job["id"] and process.env == env["key"]:
+                process.idle = False
+                then(process.address)
+                return
+        try:
+            then(self._fork(job, env).address)
+        except OSError as error:
+            then(error=RuntimeError(f"a process cannot be started on node {self.node_id}: {error}"))
+
+    def do_idle(self, then, proc):
+        process = self.processes.get(proc)
+        if process is None:
+            return
+        process.idle = True
+        idle = [p for p in self.processes.values() if p.idle]
+        if len(idle) > self.cpus + _SPARE:
+            self.do_end(None, idle[0].proc)
+
+    def do_send(self, then, proc, message):
+        process = self.processes.get(proc)
+        if process is not None and process.link is not None:
+            process.link.send(*message)
+
+    def do_end(self, then, proc):
+        """Kills a process."""
+        process = self.processes.get(proc)
+        if process is not None:
+            process.idle = False
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def do_die(self, then):
+        os._exit(1)
+
+    def do_node_gone(self, then, node_id):
+        """Whoever has a connection to its processes learns of it by that."""
+
+    def do_job_over(self, then, job, but):
+        for process in list(self.processes.values()):
+            if process.job == job and process.proc not in but:
+                self.do_end(None, process.proc)
+
+    def _fork(self, job, env):
+        self.made += 1
+        proc = f"{self.session}-{self.node_id[:6]}-{self.made}"
+        server = _wire.listen(proc)
+        ours, theirs = socket.socketpair()
+        address = (proc, self.node_id, self.ip, self.port)
+        config = {
+            "address": address, "host": self.address, "head": self.head_address, "session": self.session, "job": job, "env": env,
+            "certificate": self.tls, "resources": self.facts["resources"], "temp_dir": self.config["temp_dir"],
+        }
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _become(config, server, theirs, self)
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        server.close()
+        theirs.close()
+        process = Process(proc, pid, job["id"], env["key"], address)
+        process.pidfd = os.pidfd_open(pid)
+        self.processes[proc] = process
+        link = _wire.Connection(self.loop, ours, self._said, self._left)
+        link.peer, process.link = proc, link
+        self.linked[proc] = link
+        self._linked(link)
+        self.loop.register(process.pidfd, lambda _: self._ended(process))
+        return process
+
+    def _ended(self, process):
+        self.loop.unregister(process.pidfd)
+        os.close(process.pidfd)
+        _, status = os.waitpid(process.pid, 0)
+        self.processes.pop(process.proc, None)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            why = f"signal {number} ({signal.Signals(number).name})" if number in signal.valid_signals() else f"signal {number}"
+        else:
+            why = f"exit code {os.WEXITSTATUS(status)}"
+        if process.link is not None:
+            process.link.close()
+        self.tell_head("ended", process.proc, why, os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0)
+
+    def said_created(self, link, fds, actor, error):
+        self.tell_head("created", actor, error)
+
+    def said_exiting(self, link, fds, actor, why):
+        self.tell_head("exiting", actor, why)
+
+    # Objects
+
+    def on_room(self, link, then, fds, size):
+        """Whether an object of that size may be made here."""
+        if self.used + size > self.limit:
+            then(error=("full", self.used, self.limit))
+        else:
+            self.used += size
+            then(True)
+
+    def said_sealed(self, link, fds, oid, size):
+        self.objects[oid] = fds[0], size
+        for other in self.pulls.pop(oid, ()):
+            other(fds=[fds[0]])
+
+    def said_free(self, link, fds, oids):
+        for oid in oids:
+            held = self.objects.pop(oid, None)
+            if held is not None:
+                os.close(held[0])
+                self.used -= held[1]
+
+    def said_free_at(self, link, fds, where):
+        """Frees copies on other nodes too: {host: [objects]}."""
+        for host, oids in where.items():
+            if host == self.proc:
+                self.said_free(link, (), oids)
+            else:
+                self.tell_head("free", host, oids)
+
+    def do_free(self, then, oids):
+        self.said_free(None, (), oids)
+
+    def on_object(self, link, then, fds, oid, size, hosts):
+        """The descriptor of an object, which is fetched from another node if it is not here."""
+        held = self.objects.get(oid)
+        if held is not None:
+            then(fds=[held[0]])
+            return
+        if oid in self.pulls:
+            self.pulls[oid].append(then)
+            return
+        others = [h for h in hosts if h[0] != self.proc]
+        if not others:
+            then(error=("lost", f"node {self.node_id} does not have it any more"))
+            return
+        if self.used + size > self.limit:
+            then(error=("full", self.used, self.limit))
+            return
+        self.used += size
+        self.pulls[oid] = [then]
+        fd = os.memfd_create("object", os.MFD_CLOEXEC)
+        os.ftruncate(fd, size)
+
+        def pulled(value, error, _):
+            thens = self.pulls.pop(oid, [])
+            if error is not None:
+                self.used -= size
+                os.close(fd)
+                for then in thens:
+                    then(error=("lost", str(error)))
+                return
+            self.objects[oid] = fd, size
+            for then in thens:
+                then(self.address, fds=[fd])
+
+        self._move("pull", oid, size, [h[2:] for h in others], fds=[fd], then=pulled)
+
+    def _move(self, op, *args, fds, then=None, done=None):
+        """Has the mover carry an object: a process with threads, which the host itself may not
+        have.
+        """
+        if self.mover is None:
+            ours, theirs = socket.socketpair()
+            if os.fork() == 0:
+                try:
+                    ours.close()
+                    _keep_only(theirs.fileno(), self)
+                    from ._mover import Mover
+
+                    Mover(theirs, self.tls).run()
+                finally:
+                    os._exit(1)
+            theirs.close()
+            self.mover = _wire.Connection(self.loop, ours, self._said, lambda _: setattr(self, "mover", None))
+        self.mover.ask(then or (lambda *_: None), op, *args, fds=fds)
+        if done is not None:
+            done()
+
+
+_KEPT = []  # objects of the host in its forks: their descriptors are closed, and must not be again
+
+
+def _keep_only(*fds):
+    """Closes all other descriptors after a fork. The last argument is what must live on."""
+    *fds, host = fds
+    _KEPT.append(host)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in fds:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+
+
+def _become(config, server, sock, host):
+    """In a fork of the host: a process for tasks, in the interpreter that its environment names."""
+    _keep_only(server.fileno(), sock.fileno(), host)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    env = config["env"]
+    os.environ.update(env.get("env_vars") or {})
+    if env.get("working_dir"):
+        os.chdir(env["working_dir"])
+    python = env.get("py_executable")
+    if python:
+        import json
+        import shlex
+
+        for fd in (server.fileno(), sock.fileno()):
+            os.set_inheritable(fd, True)
+        os.environ["GOLAUNCH_PROCESS"] = json.dumps([config, server.fileno(), sock.fileno(), sys.path])
+        home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        command = shlex.split(python) + ["-c", f"import sys; sys.path.insert(0, {home!r}); from ray._worker import executed; executed()"]
+        os.execvp(command[0], command)
+    from ._worker import main
+
+    main(config, server, sock)

@@ -1,0 +1,116 @@
+"""Options of remote functions and classes."""
+
+import json
+import os
+
+from .util.scheduling_strategies import NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
+
+_COMMON = {
+    "num_cpus", "num_gpus", "resources", "memory", "name", "scheduling_strategy", "runtime_env", "accelerator_type", "placement_group",
+    "placement_group_bundle_index", "placement_group_capture_child_tasks", "enable_task_events", "_metadata", "label_selector", "object_store_memory",
+    "fallback_strategy", "_labels",
+}
+TASK = _COMMON | {"num_returns", "max_retries", "retry_exceptions", "max_calls", "_generator_backpressure_num_objects"}
+ACTOR = _COMMON | {
+    "namespace", "get_if_exists", "lifetime", "max_restarts", "max_task_retries", "max_concurrency", "max_pending_calls", "concurrency_groups",
+    "allow_out_of_order_execution", "enable_tensor_transport",
+}
+_UNSERVED = {
+    "accelerator_type": "a custom resource (resources={...})", "label_selector": "NodeAffinitySchedulingStrategy or a custom resource", "concurrency_groups": "max_concurrency",
+    "fallback_strategy": "NodeAffinitySchedulingStrategy(soft=True)", "max_calls": "a subprocess in the task, for libraries that leak",
+    "enable_tensor_transport": "torch.distributed", "_generator_backpressure_num_objects": "several shorter generators",
+}
+_RUNTIME_ENV = {"env_vars", "working_dir", "py_executable", "config"}
+
+
+def check(options, known, what):
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(f"Invalid option keyword {name} for {what}. Valid ones are {sorted(n for n in known if not n.startswith('_'))}.")
+        if name in _UNSERVED and value not in (None, 0, -1):
+            raise NotImplementedError(f"golaunch does not serve the option {name}={value!r}; use {_UNSERVED[name]}")
+    for name in ("num_cpus", "num_gpus", "memory"):
+        value = options.get(name)
+        if value is not None and (not isinstance(value, (int, float)) or value < 0):
+            raise ValueError(f"The keyword '{name}' only accepts None, 0 or a positive number, and it is {value!r}")
+    gpus = options.get("num_gpus")
+    if gpus and gpus > 1 and gpus != int(gpus):
+        raise ValueError("GPU quantities >1 must be whole numbers. The specified quantity {'GPU': %s} is invalid." % gpus)
+    resources = options.get("resources")
+    if resources is not None:
+        if not isinstance(resources, dict):
+            raise TypeError(f"The type of keyword 'resources' must be a dict, but received type {type(resources)}")
+        if "CPU" in resources or "GPU" in resources:
+            raise ValueError("Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' keyword")
+
+
+def wants(options, cpus):
+    want = {"CPU": cpus if options.get("num_cpus") is None else options["num_cpus"]}
+    if options.get("num_gpus"):
+        want["GPU"] = options["num_gpus"]
+    if options.get("memory"):
+        want["memory"] = options["memory"]
+    want.update(options.get("resources") or {})
+    return {name: amount for name, amount in want.items() if amount}
+
+
+def strategy(options):
+    """Where it runs, as a tuple; a task of a placement group may hand its group on."""
+    chosen = options.get("scheduling_strategy")
+    group = options.get("placement_group", "default")
+    if chosen is None and group not in ("default", None):
+        if chosen is not None:
+            raise ValueError("Placement groups should be specified via the scheduling_strategy option. The placement_group option is deprecated.")
+        chosen = PlacementGroupSchedulingStrategy(
+            group, options.get("placement_group_bundle_index", -1), options.get("placement_group_capture_child_tasks"))
+    if chosen is None:
+        captured = _captured()
+        return captured if captured and group == "default" else ("default",)
+    if chosen == "DEFAULT":
+        return ("default",)
+    if chosen == "SPREAD":
+        return ("spread",)
+    if isinstance(chosen, PlacementGroupSchedulingStrategy):
+        if chosen.placement_group is None:
+            return ("default",)
+        index = chosen.placement_group_bundle_index
+        if index >= chosen.placement_group.bundle_count or index < -1:
+            raise ValueError(f"placement group bundle index {index} is invalid. Valid placement group indexes: 0-{chosen.placement_group.bundle_count - 1}")
+        return "group", chosen.placement_group.id.binary(), index, bool(chosen.placement_group_capture_child_tasks)
+    if isinstance(chosen, NodeAffinitySchedulingStrategy):
+        return "node", chosen.node_id, chosen.soft
+    if isinstance(chosen, NodeLabelSchedulingStrategy):
+        raise NotImplementedError("golaunch does not serve NodeLabelSchedulingStrategy; use NodeAffinitySchedulingStrategy")
+    raise ValueError(f"scheduling_strategy={chosen!r}: 'DEFAULT', 'SPREAD', or one of ray.util.scheduling_strategies")
+
+
+def _captured():
+    from . import _session
+
+    group = _session.group_of_task()
+    return ("group", group[1], -1, True) if group is not None and group[3] else None
+
+
+def environment(runtime_env, of_job=None):
+    """A runtime_env as what a process needs of it."""
+    of_job = of_job or {}
+    if not runtime_env:
+        return of_job or {"key": ""}
+    runtime_env = dict(runtime_env)
+    for name in runtime_env:
+        if name not in _RUNTIME_ENV and runtime_env[name]:
+            raise NotImplementedError(f"golaunch does not serve runtime_env={{{name!r}: ...}}; use py_executable with an environment that has what you need")
+    variables = runtime_env.get("env_vars") or {}
+    if not isinstance(variables, dict) or any(not isinstance(k, str) or not isinstance(v, str) for k, v in variables.items()):
+        raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], got {variables!r}")
+    env = {
+        "env_vars": {**(of_job.get("env_vars") or {}), **variables}, "working_dir": runtime_env.get("working_dir") or of_job.get("working_dir"),
+        "py_executable": runtime_env.get("py_executable") or of_job.get("py_executable"),
+    }
+    if env["working_dir"]:
+        if "://" in env["working_dir"]:
+            raise NotImplementedError(f"golaunch does not fetch a working_dir such as {env['working_dir']}; name a directory that each node has")
+        env["working_dir"] = os.path.abspath(env["working_dir"])
+        if not os.path.isdir(env["working_dir"]):
+            raise ValueError(f"directory {env['working_dir']} must be an existing directory")
+    return {"key": json.dumps(env, sort_keys=True), **env}

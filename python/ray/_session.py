@@ -1,0 +1,353 @@
+"""The cluster that this process uses."""
+
+import os
+import socket
+import sys
+import threading
+
+from . import exceptions as errors
+
+_lock = threading.RLock()
+_core = None
+_cluster = None  # the golaunch cluster that this driver has started, or its reservation
+_namespace = ""
+_env_of_job = {}
+_config = None  # of a worker
+_PREFIX = "golaunch-session-"
+_JOIN = 60.0  # seconds in which all nodes must have joined
+_pending = []  # of ray.cluster_utils: a cluster that is described, and starts at init
+
+
+def core():
+    """The core of this process; outside of a cluster, a local one is started as Ray does."""
+    if _core is None or _core.closed and _core.executor is None and not _core.why_closed:
+        with _lock:
+            if _core is None:
+                if os.environ.get("RAY_ENABLE_AUTO_CONNECT", "1") == "0":
+                    raise errors.RaySystemError("Ray has not been started yet. You can start Ray with 'ray.init()'.")
+                init()
+    return _core
+
+
+def initialized():
+    return _core is not None and not (_core.closed and not _core.why_closed)
+
+
+def namespace():
+    return _namespace
+
+
+def env_of_job():
+    return _env_of_job
+
+
+def task_id():
+    if _config is None:
+        return None
+    from ._worker import current
+
+    running = current.get()
+    return running.id if running is not None else None
+
+
+def group_of_task():
+    """The placement group of the running task or actor, as a strategy."""
+    if _config is None:
+        return None
+    from ._worker import current
+
+    running = current.get()
+    if running is not None and running.group is not None:
+        return running.group
+    return _core.executor.group
+
+
+def inside(new, config):
+    """This process runs tasks."""
+    global _core, _namespace, _env_of_job, _config
+    _core, _namespace, _config = new, config["job"]["namespace"], config
+    _env_of_job = config["env"] if config["env"].get("key") else {}
+
+
+def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=None, object_store_memory=None, local_mode=False, ignore_reinit_error=False,
+         include_dashboard=None, dashboard_host=None, dashboard_port=None, job_config=None, configure_logging=True, logging_level=None, logging_format=None,
+         logging_config=None, log_to_driver=True, namespace=None, runtime_env=None, enable_resource_isolation=False, system_reserved_cpu=None,
+         system_reserved_memory=None, storage=None, **kwargs):
+    """Starts a cluster on this machine, or uses one: address is "auto", "HOST:PORT" or
+    "ray://HOST:PORT" of a golaunch coordinator, or of a cluster that another program of this machine
+    has started.
+    """
+    global _core, _cluster, _namespace, _env_of_job
+    for name in kwargs:
+        if not name.startswith("_"):
+            raise RuntimeError(f"Unknown keyword argument(s): {name}")
+    if local_mode:
+        raise NotImplementedError("golaunch does not serve local_mode; use plain calls of the functions")
+    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name}={value}: 0 or more")
+    with _lock:
+        if initialized():
+            if ignore_reinit_error or _config is not None:
+                return context()
+            raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing in 'ignore_reinit_error=True' or by calling "
+                               "'ray.shutdown()' prior to 'ray.init()'.")
+        from . import _options
+
+        env = _options.environment(runtime_env)
+        address = address or os.environ.get("RAY_ADDRESS") or None
+        if address == "local":
+            address = None
+        if address is not None and (num_cpus is not None or num_gpus is not None or resources is not None):
+            raise ValueError("When connecting to an existing cluster, num_cpus, num_gpus and resources must not be provided.")
+        if address is not None:
+            address = address[6:] if address.startswith("ray://") else address
+            described = next((c for c in _pending if c.address == address), None)
+            found = described._begin() if described is not None else _running(address)
+            if found is None:
+                found = _on_cluster(address, object_store_memory, kwargs)
+        else:
+            found = _local(num_cpus, num_gpus, resources, labels, object_store_memory, kwargs)
+        try:
+            _join(found, namespace, log_to_driver, env)
+        except BaseException:
+            shutdown()
+            raise
+    import atexit
+
+    atexit.register(shutdown)
+    return context()
+
+
+def _local(num_cpus, num_gpus, resources, labels, object_store_memory, kwargs):
+    """A cluster on this machine, for this program."""
+    node = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}
+    return _start([node], None)
+
+
+def _start(nodes, address, **options):
+    """Starts hosts on nodes, on this machine or on those of a cluster."""
+    import secrets
+
+    from golaunch.cluster import VirtualCluster
+    from golaunch.group import WorkerGroup
+
+    global _cluster
+    session = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(6)}"
+    cluster = VirtualCluster([1] * len(nodes) if address is None else options.pop("bundles"), address=address, **options)
+    try:
+        certificate = None
+        if len(nodes) > 1 or address is not None:
+            certificate = cluster._helper.ask("certificate")
+        facts, ids = [], []
+        for i, node in enumerate(nodes):
+            ids.append(os.urandom(28).hex())
+            reserved = cluster.nodes[i]
+            if address is not None:  # they come in the order of their addresses
+                node = {**nodes[reserved["name"]], "num_gpus": len(reserved["gpus"]), "gpus": reserved["gpus"]}
+            facts.append(_facts(ids[i], reserved, node, i == 0, address is None))
+        config = {
+            "session": session, "node_ids": ids, "nodes": facts, "addresses": [n["address"] for n in cluster.nodes], "certificate": certificate,
+            "temp_dir": "/tmp/ray", "cluster": cluster.address,
+        }
+        group = WorkerGroup(
+            cluster, "ray._host:Host", config, workers_per_node=1, name=session, restart="worker", max_restarts=1000,
+            use_gpus=False, show_output=True)
+        hosts = [tuple(a) for a in group.run_all_workers_single_data("address").result()]
+        for rank in range(1, len(hosts)):
+            group.run_single_worker_single_data("join", rank, hosts[0]).result()
+    except BaseException:
+        cluster.close()
+        raise
+    _cluster = cluster
+    return {"session": session, "head": hosts[0], "certificate": certificate, "hosts": hosts}
+
+
+def _facts(node_id, reserved, node, first, local):
+    cpus = node.get("num_cpus")
+    cpus = (os.cpu_count() or 1) if cpus is None else cpus
+    gpus = node.get("num_gpus")
+    indexes = node.get("gpus")
+    if gpus is None and local:
+        indexes = _gpus_here()
+        gpus = len(indexes)
+    resources = {"CPU": float(cpus), f"node:{reserved['address']}": 1.0}
+    for name in ("memory", "object_store_memory"):
+        if node.get(name):
+            resources[name] = float(node[name])
+    if first:
+        resources["node:__internal_head__"] = 1.0
+    if gpus:
+        resources["GPU"] = float(gpus)
+    resources.update({name: float(amount) for name, amount in (node.get("resources") or {}).items()})
+    return {"id": node_id, "resources": {k: v for k, v in resources.items() if v}, "labels": dict(node.get("labels") or {}), "gpus": indexes}
+
+
+def _gpus_here():
+    """The indexes of this machine's GPUs, or those that CUDA_VISIBLE_DEVICES names."""
+    try:
+        found = len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        found = 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return list(range(found))
+    return [int(v) if v.isdigit() else v for v in visible.split(",") if v][:found]
+
+
+def _on_cluster(address, object_store_memory, kwargs):
+    """All nodes of a golaunch cluster."""
+    import json
+    import subprocess
+
+    from golaunch.binary import find_binary
+
+    if address == "auto":
+        address = os.environ.get("GOLAUNCH_COORDINATOR")
+        if not address:
+            raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` environment "
+                                  "variable; for a golaunch cluster, GOLAUNCH_COORDINATOR.")
+    if ":" not in address:
+        raise ValueError(f"address={address!r}: HOST:PORT of a golaunch coordinator, or \"auto\"")
+    said = subprocess.run([find_binary(), "status", "--coordinator", address, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise ConnectionError(f"ray.init(address={address!r}): {said.stderr.strip() or said.stdout.strip()}")
+    nodes = [n for n in json.loads(said.stdout)["nodes"] if n["state"] == "ready"]
+    if not nodes:
+        raise ConnectionError(f"ray.init(address={address!r}): the cluster has no node that is ready; start golaunch agent on each")
+    # GPUs are reserved for as long as this program runs; in a cluster with GPUs, nodes without a free one are left to others
+    with_gpus = [n for n in nodes if n["gpus"] > n["gpus_used"]]
+    if with_gpus:
+        bundles = [n["gpus"] - n["gpus_used"] for n in with_gpus]
+    else:
+        with_gpus, bundles = nodes, [1] * len(nodes)
+    described = {n["name"]: {"num_cpus": n["cpus"], "object_store_memory": object_store_memory} for n in with_gpus}
+    return _start(described, address, bundles=bundles, use_gpus=any(n["gpus"] > n["gpus_used"] for n in nodes))
+
+
+def _running(address):
+    """A session of another program on this machine, or None."""
+    from . import _wire
+
+    found = []
+    with open("/proc/net/unix") as f:
+        for line in f:
+            name = line.split()[-1]
+            if name.startswith(f"@{_PREFIX}{os.getuid()}-") and name.endswith("-h0") and name[1:] not in found:
+                found.append(name[1:])
+    for name in found:
+        try:
+            sock = _wire.connect(name)
+        except OSError:
+            continue
+        loop = _wire.Loop()
+        got = []
+        link = _wire.Connection(loop, sock, lambda *_: None, lambda _: loop.stop())
+        link.ask(lambda value, error, _: (got.append(value), loop.stop()), "session")
+        loop.later(_wire.CONNECT, loop.stop)
+        loop.run()
+        link.close()
+        loop.close()
+        if got and got[0] is not None and address in ("auto", got[0]["cluster"]):
+            return got[0]
+    return None
+
+
+def _join(found, namespace, log_to_driver, env):
+    import secrets
+    import uuid
+
+    from . import _wire
+    from ._core import Core
+
+    global _core, _namespace, _env_of_job
+    head = tuple(found["head"])
+    host, sock = _host_here(found["hosts"])
+    proc = f"{found['session']}-d{secrets.token_hex(4)}"
+    address = (proc, host[1], host[2], host[3])
+    made = Core(found["session"], address, head, host, found["certificate"], None)
+    made.listen(_wire.listen(proc))
+    made.printed = _print
+    made.host = _wire.Connection(made.loop, sock, made._message, made._lost)
+    made.host.peer = host[0]
+    made.links[host[0]] = made.host
+    if host == head:
+        made._head = made.host
+    made.start()
+    made.host.send("hello", proc)
+    _namespace = namespace or str(uuid.uuid4())
+    main = sys.modules.get("__main__")
+    path = [os.path.abspath(p) for p in sys.path]
+    try:
+        facts = {"path": path, "main": getattr(main, "__file__", None), "log": log_to_driver, "dir": os.getcwd()}
+        job, _ = made.ask(made.head, "driver", address, _namespace, facts, timeout=_JOIN)
+    except BaseException:
+        made.close()
+        raise
+    made.job = {"id": job, "driver": address, "namespace": _namespace, **facts}
+    _env_of_job = env if env.get("key") else {}
+    _core = made
+
+
+def _host_here(hosts):
+    """The host of this machine and a connection to it: a driver's objects are there."""
+    from . import _wire
+
+    for host in hosts:
+        try:
+            return tuple(host), _wire.connect(host[0])
+        except OSError:
+            pass
+    raise ConnectionError(f"this machine ({socket.gethostname()}) is no node of the cluster: run the program on one of {', '.join(h[2] for h in hosts)}")
+
+
+def _print(out, text):
+    stream = sys.stdout if out == "out" else sys.stderr
+    try:
+        stream.write(text)
+        stream.flush()
+    except (ValueError, OSError):
+        pass
+
+
+def shutdown(_exiting_interpreter=False):
+    """Leaves the cluster, and ends it if this program has started it."""
+    global _core, _cluster
+    with _lock:
+        if _config is not None:
+            return
+        leaving, _core = _core, None
+        cluster, _cluster = _cluster, None
+    if leaving is not None:
+        leaving.close()
+    if cluster is not None:
+        cluster.close()
+
+
+class Context:
+    """What ray.init returns."""
+
+    def __init__(self, info):
+        self.address_info = info
+        self.dashboard_url, self.python_version, self.ray_version, self.ray_commit = "", ".".join(map(str, sys.version_info[:3])), "2.60.0", ""
+
+    def __getitem__(self, key):
+        return self.address_info[key]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutdown()
+
+    def disconnect(self):
+        shutdown()
+
+
+def context():
+    c = _core
+    return Context({
+        "node_ip_address": c.address[2], "node_id": c.node_id, "address": _cluster.address if _cluster is not None else c.head_address[2],
+        "gcs_address": _cluster.address if _cluster is not None else c.head_address[2], "session_dir": "", "webui_url": None, "raylet_socket_name": None,
+        "object_store_address": None,
+    })

@@ -1,0 +1,1 @@
+raise ImportError("golaunch-ray does not serve ray.rllib; use worker groups or ray.remote")
