@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -27,7 +28,8 @@ type Task struct {
 	// a dollar.
 	Command   []string
 	Templates bool
-	// Dir is the working directory; the agent's own when empty.
+	// Dir is the working directory; the agent's own when empty. In a workspace it is relative to the
+	// workspace.
 	Dir string
 	// Env is the node's part of the environment, before a rank's own variables.
 	Env *rankenv.Base
@@ -112,6 +114,8 @@ type Speaker struct {
 type Assignment struct {
 	Task      []byte
 	Submitter *uint32
+	// Workspace is what the ranks run in; its ID is empty if they run where the Task says.
+	Workspace report.Workspace
 	// Cluster identifies the cluster on all of its nodes, for as long as its log lasts.
 	Cluster string
 }
@@ -129,6 +133,8 @@ type Agent struct {
 	Preload []string
 	// Endpoints is TLS towards controllers of the ranks; nil admits none.
 	Endpoints *tls.Config
+	// Workspaces are where jobs have the workspaces that they run in.
+	Workspaces Workspaces
 	// Standalone says that all children of this process are the agent's, see [proc.Options].
 	Standalone bool
 	// Open prepares for a job: for the coordinator's only one, or for one that a cluster has
@@ -153,6 +159,13 @@ type Agent struct {
 	// full disk.
 	Say  func(string)
 	Warn func(error)
+}
+
+// Workspaces say where a node keeps workspaces, and how it gets them from other nodes, and lets these
+// get them. Without Server and Client, they come from the coordinator alone.
+type Workspaces struct {
+	Dir            string
+	Server, Client *tls.Config
 }
 
 // Departure is why a node leaves, and how long its ranks, and those that work with them, have to

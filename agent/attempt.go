@@ -77,6 +77,9 @@ func (a *attempt) run() {
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
 	if err == nil && scope != nil {
+		err = a.job.arrive(a.halted)
+	}
+	if err == nil && scope != nil {
 		err = a.awaitImports()
 	}
 	if err != nil {

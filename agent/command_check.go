@@ -25,7 +25,8 @@ type commandCheck struct {
 	at atomic.Pointer[string]
 	// exit is that of a rank, once done is closed.
 	exit report.Exit
-	done chan struct{}
+	// arrived is closed when the job's workspace is here, or cannot be.
+	arrived, done chan struct{}
 }
 
 // checkCommand returns the check that runs, or a new one: on a dead file system, one check of a job
@@ -38,7 +39,7 @@ func (j *jobOnNode) checkCommand() *commandCheck {
 			return c
 		}
 	}
-	c := &commandCheck{job: j, done: make(chan struct{})}
+	c := &commandCheck{job: j, arrived: make(chan struct{}), done: make(chan struct{})}
 	j.checks.command = c
 	command, check := j.sampleCommand(), j.node.hooks.check
 	if check == nil {
@@ -47,6 +48,10 @@ func (j *jobOnNode) checkCommand() *commandCheck {
 	command.Looking = func(path string) { c.at.Store(&path) }
 	go func() {
 		defer close(c.done)
+		if err := j.arriveOnce(c.arrived); err != nil {
+			c.exit = startExit(err)
+			return
+		}
 		if err := check(command); err != nil {
 			c.exit = err.Exit
 		}
@@ -56,6 +61,11 @@ func (j *jobOnNode) checkCommand() *commandCheck {
 
 // wait returns the exit of a rank that could not be started, or the zero Exit if ctx ends first.
 func (c *commandCheck) wait(ctx context.Context) report.Exit {
+	select {
+	case <-ctx.Done():
+		return report.Exit{}
+	case <-c.arrived:
+	}
 	slow, late := time.NewTimer(slowCheck), time.NewTimer(checkLimit)
 	defer slow.Stop()
 	defer late.Stop()

@@ -19,6 +19,8 @@ type keptJob struct {
 	Assignment
 	// Endpoint is the directory in which the job's ranks connect.
 	Endpoint string `json:",omitempty"`
+	// Directory has the job's workspace.
+	Directory string `json:",omitempty"`
 }
 
 type keptAttempt struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
+	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/ports"
@@ -30,7 +31,9 @@ type jobOnNode struct {
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
 	// endpoint is where a controller reaches the ranks; nil if none may.
-	endpoint   *endpoint.Endpoint
+	endpoint *endpoint.Endpoint
+	// workspace is what the ranks run in; nil if they run elsewhere.
+	workspace  *workspaces.Use
 	logReaders sync.WaitGroup
 	// worldSize is that of the newest attempt; 0 before the first.
 	worldSize atomic.Int64
@@ -52,11 +55,12 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 		j.work.Task.Preload = m.Preload
 	}
 	j.openEndpoint(kept.Endpoint)
+	j.openWorkspace(kept)
 	if task := j.work.Task; j.err == nil && len(task.Preload) > 0 {
 		j.imports = imports.New(imports.Options{
 			Job: id, Node: m.session.Node.Name, Command: task.Command, Dir: task.Dir, Modules: task.Preload, FromLastRun: task.Preload[0] == AutoPreload,
 			Env: task.Env, SampleEnv: func() []string { return j.sampleCommand().Env }, LocalSize: task.Local, Rights: j.rights(),
-			Starter: m.starter, Pool: m.importPool, Say: m.Say, Warn: m.Warn,
+			Starter: m.starter, Pool: m.importPool, Say: m.Say, Warn: m.Warn, Await: j.awaitWorkspace(),
 		})
 	}
 	quiet := make(chan struct{})
@@ -88,6 +92,7 @@ func (j *jobOnNode) close() {
 	j.bundles.writing.Wait()
 	j.store.close()
 	j.closeEndpoint()
+	j.closeWorkspace()
 	if j.err == nil {
 		j.work.Output.Dir.Done()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/agent/internal/sampling"
+	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
@@ -34,6 +35,7 @@ type membership struct {
 	sampler *sampling.Sampler
 	// importPool keeps fork servers between the jobs of a cluster; nil for a single job.
 	importPool *imports.Pool
+	workspaces *workspaces.Store
 	// tasks are run by the goroutine that follows orders.
 	tasks chan func()
 	// broken gets the reason why this node cannot go on: processes that cannot be killed.

@@ -28,12 +28,14 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 	if m.session.Job == "" {
 		m.importPool = imports.NewPool(m.Warn)
 	}
+	m.workspaces = m.newWorkspaces()
 	result, err := m.follow(ctx)
 	m.leaving.Store(true)
 	for _, j := range m.jobs {
 		j.kill()
 	}
 	m.living.Wait()
+	m.workspaces.Close()
 	m.importPool.Close()
 	stopQueries()
 	m.queries.running.Wait()
@@ -47,7 +49,7 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 
 func (m *membership) follow(ctx context.Context) (report.Result, error) {
 	if id := m.session.Job; id != "" {
-		if j := m.open(id, keptJob{}); j.err != nil {
+		if j := m.open(id, keptJob{Assignment: Assignment{Workspace: m.session.Workspace}}); j.err != nil {
 			return report.Result{}, j.err
 		}
 	}
@@ -147,7 +149,7 @@ func (l *departure) begin() {
 func (m *membership) execute(order wire.Order) {
 	switch do := order.Do.(type) {
 	case wire.Assign:
-		m.open(order.Job, keptJob{Assignment: Assignment{Task: do.Task, Submitter: do.Submitter}})
+		m.open(order.Job, keptJob{Assignment: Assignment{Task: do.Task, Submitter: do.Submitter, Workspace: do.Workspace}})
 		return
 	case wire.Signal:
 		m.signal(order.Job, do.Number)
@@ -208,6 +210,9 @@ func (m *membership) open(id string, kept keptJob) *jobOnNode {
 		if m.starter.Keeper != nil {
 			if j.endpoint != nil {
 				kept.Endpoint = j.endpoint.Dir()
+			}
+			if j.workspace != nil {
+				kept.Directory = j.workspace.Dir()
 			}
 			m.keep(id, kept)
 		}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -194,8 +195,9 @@ func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signal
 		return agent.Agent{}, nil, err
 	}
 	node = agent.Agent{
-		Endpoints: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Join:      join, Standalone: a.Standalone, Open: jobs.ready, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Endpoints:  mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
+		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
+		Join:       join, Standalone: a.Standalone, Open: jobs.ready, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
 		Past: jobs.dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Joined: func(placed placement.Node) {
 			n.Join()

@@ -138,6 +138,16 @@ func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
+	archive, err := j.pack()
+	if err != nil {
+		return nil, err
+	}
+	defer archive.close()
+	if s.Workspace = archive.info(); s.Workspace.ID != "" {
+		if err := c.head.Offer(ctx, s.Workspace, archive.Reader); err != nil {
+			return nil, refusalOf(err)
+		}
+	}
 	return watchOf(c.head.Submit(ctx, s))
 }
 
@@ -237,7 +247,7 @@ func (j Job) remote() (replica.Submission, error) {
 	for _, v := range user {
 		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
-	if j.Dir == "" {
+	if j.Dir == "" && j.Workspace == "" {
 		if j.Dir, err = os.Getwd(); err != nil {
 			return s, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
+	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
@@ -98,7 +99,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		return err
 	}
 	at := l.Addr().(*net.TCPAddr).AddrPort()
-	file, err := c.open(cmp.Or(own, at.String()))
+	file, dir, err := c.open(cmp.Or(own, at.String()))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -113,7 +114,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	}
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
-	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
+	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
 	if len(all) > 0 {
 		cfg.Candidate = c.candidate(own, all, token, file, silence)
 	} else {
@@ -195,13 +196,13 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// open opens the coordinator's log.
-func (c Coordinator) open(at string) (*rendezvous.File, error) {
-	dir := c.Store
+// open opens the coordinator's log, and returns its directory.
+func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err error) {
+	dir = c.Store
 	if dir == "" {
 		home, err := account.Home()
 		if err != nil {
-			return nil, fmt.Errorf("cannot find a directory for the coordinator's log: %w; give one with --state-dir", err)
+			return nil, "", fmt.Errorf("cannot find a directory for the coordinator's log: %w; give one with --state-dir", err)
 		}
 		dir = filepath.Join(home, ".golaunch", at)
 	}
@@ -210,10 +211,11 @@ func (c Coordinator) open(at string) (*rendezvous.File, error) {
 		own, other, with = other, own, "without"
 	}
 	if _, err := os.Stat(filepath.Join(other, "log")); err == nil {
-		return nil, fmt.Errorf("in %s are the jobs of a coordinator %s --peers, which this one would forget: start it as before, or remove %s, or "+
+		return nil, "", fmt.Errorf("in %s are the jobs of a coordinator %s --peers, which this one would forget: start it as before, or remove %s, or "+
 			"give another --state-dir", dir, with, filepath.Join(other, "log"))
 	}
-	return rendezvous.OpenFile(own)
+	file, err = rendezvous.OpenFile(own)
+	return file, dir, err
 }
 
 // raftDir has a peer's part of the log.

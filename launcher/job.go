@@ -38,6 +38,13 @@ type Job struct {
 	Command []string `json:"Command"`
 	// Dir is the working directory of the ranks; the caller's own when empty.
 	Dir string `json:"Dir"`
+	// Workspace is a directory that travels to the nodes of the job; none when empty. It is packed
+	// when the job begins, without what .gitignore and .rayignore name, and on each node the ranks run
+	// in a copy of their own, at Dir, which is relative to it (docs/workspace.md). A directory that
+	// cannot travel is an ErrUsage.
+	Workspace string `json:"Workspace"`
+	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
+	WorkspaceLimit int64 `json:"WorkspaceLimit"`
 	// Env has NAME=value for every rank, with precedence over all other sources. NAME alone takes
 	// the caller's value.
 	Env []string `json:"Env"`
@@ -153,6 +160,7 @@ func (j Job) facts() map[string]string {
 		"--bundle":         j.Health.Bundle,
 		"--lease":          j.Network.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.Ranks.KeepEnv),
+		"--workspace":      short(j.Workspace),
 		"--role":           j.Ranks.Role,
 	}
 	if j.Output.Torch != nil {

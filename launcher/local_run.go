@@ -55,6 +55,8 @@ type localRun struct {
 	// slurmGPUs and nobodyHint are role.Nodes's.
 	slurmGPUs  int
 	nobodyHint string
+	// archive is the job's workspace, if this process begins the job.
+	archive packed
 }
 
 func newLocalRun(j Job) *localRun {
@@ -72,13 +74,15 @@ func (l *localRun) role() *role.Process {
 	silence, kill := leaseParts(j.Network.Lease)
 	s := j.submission()
 	s.LastCall = max(0, j.Resources.LastCall)
+	s.Workspace = l.archive.info()
 	p.Coordinator = rendezvous.Config{
 		Job: &s, Facts: j.facts(), HasID: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
-		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(),
+		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(), Workspaces: workspacesDir(),
 	}
 	p.Agent = agent.Agent{
 		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,
-		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.agentWork(id, at) },
+		Workspaces: agent.Workspaces{Dir: workspacesDir()},
+		Open:       func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.agentWork(id, at) },
 	}
 	p.Signals = role.Signals{
 		Merged: l.signals, Done: l.done, ReachRanks: j.ranksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.fixedNodes(),
@@ -103,6 +107,9 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	if err == nil {
 		err = l.files.Open(id)
 	}
+	if err == nil && l.job.Workspace != "" {
+		_, err = jobdir.Base("") // workspacesDir is in it
+	}
 	if err != nil {
 		return agent.Work{}, err
 	}
@@ -121,9 +128,13 @@ func (j Job) nodesHear() bool {
 
 // member is a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
 func (l *localRun) member(node placement.Node, target string, token mtls.Token) role.Member {
-	return role.Member{Options: session.Options{
+	m := role.Member{Options: session.Options{
 		Node: node, Target: target, TLS: mtls.Client(token, l.identity(node)), Dial: address.Dialer(target),
 	}}
+	if l.job.Workspace != "" && l.job.started() > 1 {
+		m.Server = mtls.Server(token, l.identity(node))
+	}
+	return m
 }
 
 func (l *localRun) identity(node placement.Node) mtls.Identity {

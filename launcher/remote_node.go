@@ -66,6 +66,9 @@ func (l *localRun) remotely(ctx context.Context, start func(context.Context, enl
 	if err != nil {
 		return report.Result{}, err
 	}
+	if err := l.pack(); err != nil {
+		return report.Result{}, err
+	}
 	listener, err := l.job.Network.ports().Listen(ctx, own.String())
 	if err != nil {
 		return report.Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)

@@ -70,6 +70,9 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	case err != nil:
 		return report.Result{}, fmt.Errorf("cannot listen on %s: %w", l.job.Network.Rendezvous, err)
 	}
+	if err := l.pack(); err != nil {
+		return report.Result{}, errors.Join(err, listener.Close())
+	}
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
 	}

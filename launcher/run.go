@@ -67,6 +67,9 @@ func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	if err != nil {
 		return report.Result{}, err
 	}
+	if err := l.pack(); err != nil {
+		return report.Result{}, err
+	}
 	if !node.Addr.IsValid() {
 		node.Addr = address.Loopback(0)
 	}
@@ -115,6 +118,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 // are needless, unless the user chose their directory or has not seen all output.
 func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
+	l.archive.close()
 	l.Settle()
 	needless := l.files.Chosen == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
 	logs := ""

@@ -44,6 +44,9 @@ func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 // head is node 0's part.
 func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result, error) {
 	l.holdsMore(ctx)
+	if err := l.pack(); err != nil {
+		return report.Result{}, err
+	}
 	p := l.job.place
 	if p.Port == 0 && l.job.Resources.PlacementTimeout == 0 {
 		l.job.Resources.PlacementTimeout = startLimit

@@ -36,6 +36,9 @@ func init() {
 
 // simulate runs the coordinator in this process, and each node in one of its own.
 func (l *localRun) simulate(ctx context.Context) (report.Result, error) {
+	if err := l.pack(); err != nil {
+		return report.Result{}, err
+	}
 	count := l.job.pool()
 	var machine placement.Node
 	preflight.Examine(ctx, l.job.Health.Preflight, &machine, false, nil, health.Here(l.job.Output.LogDir))

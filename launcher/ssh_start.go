@@ -30,11 +30,14 @@ func (l *localRun) fleet(e enlistment) (*ssh.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(e.Job.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
+	dir := "/" // the ranks run in the workspace
+	if e.Job.Workspace == "" {
+		if dir, err = filepath.Abs(e.Job.Dir); err != nil {
+			return nil, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
+		}
+		e.Job.Dir = ""
 	}
-	e.Job.Dir, e.Job.Network.Scheduler, e.Job.Resources.PlacementTimeout, e.Tied = "", noScheduler, ssh.JoinLimit, true
+	e.Job.Network.Scheduler, e.Job.Resources.PlacementTimeout, e.Tied = noScheduler, ssh.JoinLimit, true
 	if e.Job.Output.LogDir != "" {
 		if e.Job.Output.LogDir, err = filepath.Abs(e.Job.Output.LogDir); err != nil {
 			return nil, fmt.Errorf("cannot tell where the logs go: %w", err)

@@ -63,6 +63,7 @@ func (j *Job) defaults() {
 	j.Restarts.Policy = cmp.Or(j.Restarts.Policy, string(job.RestartJob))
 	j.Stopping.Grace = cmp.Or(j.Stopping.Grace, DefaultGrace)
 	j.Network.Lease = cmp.Or(j.Network.Lease, DefaultLease)
+	j.WorkspaceLimit = cmp.Or(j.WorkspaceLimit, DefaultWorkspaceLimit)
 }
 
 func (r *Resources) defaults() {
@@ -111,7 +112,7 @@ func (j Job) check() error {
 		return usage.Errorf("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
 	}
 	for _, check := range []func() error{
-		j.Resources.check, j.Ranks.check, j.Restarts.check, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
+		j.checkWorkspace, j.Resources.check, j.Ranks.check, j.Restarts.check, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -331,6 +332,9 @@ func (j Job) listeners() (on []string) {
 	}
 	if j.Ranks.MasterPort == 0 {
 		on = append(on, "the store at MASTER_PORT")
+	}
+	if j.Workspace != "" && (j.Cluster.Coordinator != "" || j.started() > 1) && !j.Resources.Simulate {
+		on = append(on, "the workspace for other nodes")
 	}
 	if j.Ranks.Endpoint {
 		on = append(on, "the endpoint of a controller")

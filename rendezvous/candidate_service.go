@@ -47,6 +47,14 @@ func (s candidateAgentService) Deliver(stream pb.Rendezvous_DeliverServer) error
 	return agentService{c: c, refusals: s.refusals}.Deliver(stream)
 }
 
+func (s candidateAgentService) Fetch(stream pb.Rendezvous_FetchServer) error {
+	c, err := s.candidate.await(stream.Context(), s.candidate.election.Client())
+	if err != nil {
+		return err
+	}
+	return agentService{c: c, refusals: s.refusals}.Fetch(stream)
+}
+
 // candidateClientService serves clients of a cluster if the coordinator is in this process, and
 // else tells them where it is.
 type candidateClientService struct {
@@ -56,6 +64,10 @@ type candidateClientService struct {
 
 func (s candidateClientService) Submit(stream pb.Cluster_SubmitServer) error {
 	return s.call(stream.Context(), func(c clientService) error { return c.Submit(stream) })
+}
+
+func (s candidateClientService) Offer(stream pb.Cluster_OfferServer) error {
+	return s.call(stream.Context(), func(c clientService) error { return c.Offer(stream) })
 }
 
 func (s candidateClientService) Watch(q *pb.WatchRequest, stream pb.Cluster_WatchServer) error {

@@ -44,7 +44,12 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {
 		return err
 	}
+	release, err := s.holdWorkspace(sub.Workspace.ID)
+	if err != nil {
+		return err
+	}
 	w, err := s.submit(sub)
+	release()
 	if err != nil {
 		return err
 	}

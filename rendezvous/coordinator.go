@@ -33,6 +33,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 	"github.com/golaunch/golaunch/rendezvous/internal/journal"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -68,6 +69,8 @@ type Config struct {
 	// continues a job. Both are nil when no other process can coordinate.
 	Candidate *Candidate
 	Term      *Term
+	// Workspaces is a directory for the workspaces of jobs; empty keeps none.
+	Workspaces string
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
 	// Observe is called for each decision about the only job whose reason is new, and Joined for
@@ -106,6 +109,7 @@ type Coordinator struct {
 	onlyJob *trackedJob
 	roster
 	queries    queries
+	depot      *depot.Depot
 	succession succession
 	// messages are for people, and journal has the events of the only job.
 	messages *asyncwriter.Writer
@@ -134,6 +138,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		timers: map[replica.TimerID]*time.Timer{}, jobs: map[string]*trackedJob{},
 		roster: newRoster(cfg.AllNodes == 0), journal: journal.New(cfg.Journal, cfg.Warn),
 	}
+	c.depot = depot.New(cfg.Workspaces)
 	c.queries = queries{c: c, open: map[string]*query{}}
 	c.succession = newSuccession(c)
 	c.messages = asyncwriter.New(func(missed int) {

@@ -10,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 )
 
 // trackedJob is a job with its watchers. It belongs to the goroutine of Run.
@@ -20,6 +21,8 @@ type trackedJob struct {
 	watchers    map[*watcher]struct{}
 	owners      int
 	orphanTimer *time.Timer
+	// workspace keeps that of the job; nil if it has none.
+	workspace *depot.Use
 	// why is why the job waits, if a status has asked for that.
 	why *reason
 	// announced is the last attempt of each unit whose first failure clients were told.
@@ -52,11 +55,15 @@ func (c *Coordinator) track(record *replica.Record) *trackedJob {
 		}
 	}
 	j.Record = record
+	c.useWorkspace(j)
 	return j
 }
 
-// close stops the job's timer.
+// close stops the job's timer, and the use of its workspace.
 func (j *trackedJob) close() {
+	if j.workspace != nil {
+		j.workspace.Close()
+	}
 	if j.orphanTimer != nil {
 		j.orphanTimer.Stop()
 	}
@@ -105,7 +112,7 @@ func (c *Coordinator) assign(j *trackedJob, node string) {
 	if j.OnlyJob {
 		return
 	}
-	c.order(node, j.Job.ID, wire.Assign{Task: j.Task, Submitter: j.Submitter})
+	c.order(node, j.Job.ID, wire.Assign{Task: j.Task, Submitter: j.Submitter, Workspace: j.Workspace})
 	c.queries.nodeAssigned(j, node)
 }
 

@@ -84,7 +84,7 @@ func (c *Coordinator) admit(s *agentStream, h *pb.Hello, from string) (*member, 
 	m.hear()
 	welcome := &pb.Welcome{Epoch: c.state.Epoch, Lease: durationpb.New(c.cfg.Lease), Heartbeat: heartbeatReply(h.GetHeartbeat())}
 	if c.onlyJob != nil {
-		welcome.JobId = c.onlyJob.Job.ID
+		welcome.JobId, welcome.Workspace = c.onlyJob.Job.ID, wire.FromWorkspace(c.onlyJob.Workspace)
 	}
 	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: welcome}})
 	c.succession.offer(m, h.GetVoter())

@@ -88,12 +88,20 @@ func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
 	return n
 }
 
+// shownID is how much of a workspace's ID a status has. Who knows the whole ID can submit a job with
+// that workspace.
+const shownID = 12
+
 // jobStatus omits the nodes of a job that is over.
 func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
 		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Submitter: j.Submitter,
 		History: wire.Convert(j.History, momentOf),
+	}
+	if w := j.Workspace; w.ID != "" {
+		w.ID = w.ID[:min(shownID, len(w.ID))]
+		s.Workspace = &w
 	}
 	if j.Result != nil {
 		s.Phase, s.Waits, s.Restarts = string(job.Finished), j.Result.Reason, j.Result.Restarts

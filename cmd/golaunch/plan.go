@@ -15,7 +15,9 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -67,7 +69,14 @@ func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) e
 	if err != nil {
 		return err
 	}
-	return printEnv(io.Stdout, env, o.JSON)
+	shown := newEnvironment(env)
+	if shown.Workspace, err = o.Job.DescribeWorkspace(); err != nil {
+		return err
+	}
+	if shown.Workspace != nil && !o.JSON {
+		fmt.Fprintf(io.Stdout, "workspace %s from %s\n", workspace.Text(*shown.Workspace), o.Job.Workspace)
+	}
+	return printEnv(io.Stdout, shown, o.JSON)
 }
 
 // parseDeclared reads nodes such as n1,10.0.0.9,8.
@@ -152,6 +161,8 @@ type environment struct {
 	jsonout.Header
 	Set     []variable `json:"set"`
 	Dropped []dropped  `json:"dropped"`
+	// Workspace is what the ranks would run in; nil if they run where the nodes have it.
+	Workspace *report.Workspace `json:"workspace,omitempty"`
 }
 
 type variable struct {
@@ -180,8 +191,7 @@ func newEnvironment(env rankenv.Env) (e environment) {
 	return e
 }
 
-func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
-	shown := newEnvironment(env)
+func printEnv(w io.Writer, shown environment, asJSON bool) error {
 	if asJSON {
 		return jsonout.Print(w, &shown)
 	}

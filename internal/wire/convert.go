@@ -161,7 +161,7 @@ func FromOrder(o Order) *pb.ToAgent {
 func fromAction(do any) *pb.ToAgent {
 	switch o := do.(type) {
 	case Assign:
-		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter, Workspace: FromWorkspace(o.Workspace)}}}
 	case Leave:
 		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}}
 	case Ask:
@@ -229,7 +229,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: ToResult(b.Finish.GetResult())}
 	case *pb.ToAgent_Assign:
-		return Assign{b.Assign.GetTask(), b.Assign.Submitter}
+		return Assign{b.Assign.GetTask(), b.Assign.Submitter, ToWorkspace(b.Assign.GetWorkspace())}
 	case *pb.ToAgent_Leave:
 		return Leave{Plain(b.Leave.GetWhy())}
 	case *pb.ToAgent_Ask:

@@ -24,6 +24,7 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
 		Protocol: Protocol, Version: version.String(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached, Key: s.Key,
+		Workspace:        FromWorkspace(s.Workspace),
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
@@ -52,6 +53,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 	r := spec.GetRequest()
 	return replica.Submission{
 		Task: m.GetTask(), Title: Plain(m.GetTitle()), Detached: m.GetDetached(), Key: m.GetKey(),
+		Workspace:        ToWorkspace(m.GetWorkspace()),
 		PlacementTimeout: m.GetPlacementTimeout().AsDuration(),
 		BackoffMin:       m.GetBackoffMin().AsDuration(), BackoffMax: m.GetBackoffMax().AsDuration(), LastCall: m.GetLastCall().AsDuration(),
 		Spec: cluster.Spec{

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Order is what a node must do for a job, or for all jobs if Job is empty. The same order may come
@@ -17,10 +18,12 @@ type Order struct {
 }
 
 type (
-	// Assign says that the node gets ranks of a job, whose Submission has this Task and Submitter.
+	// Assign says that the node gets ranks of a job, whose Submission has this Task, Submitter and
+	// Workspace.
 	Assign struct {
 		Task      []byte
 		Submitter *uint32
+		Workspace report.Workspace
 	}
 	// Signal asks the node to signal its ranks.
 	Signal struct{ Number syscall.Signal }

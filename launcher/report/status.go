@@ -108,6 +108,8 @@ type JobStatus struct {
 	// Reserve says that it is a reservation, and Within names the one that the job runs on.
 	Reserve bool   `json:"reservation"`
 	Within  string `json:"within,omitempty"`
+	// Workspace is the directory that its ranks run in; nil if it has none.
+	Workspace *Workspace `json:"workspace,omitempty"`
 	// Attempt is the newest, from 0, and Restarts counts those so far, of MaxRestarts.
 	Attempt     int `json:"attempt"`
 	Restarts    int `json:"restarts"`
@@ -124,6 +126,15 @@ type JobStatus struct {
 	Goodput *Goodput `json:"goodput,omitempty"`
 	// History is what was decided, in the order of time: the newest 64 moments.
 	History []Moment `json:"-"`
+}
+
+// Workspace is a directory that travels to the nodes of a job.
+type Workspace struct {
+	// ID is a hash of the content, in hexadecimal digits. A [JobStatus] has the first 12 of 64.
+	ID string `json:"id"`
+	// Bytes is the size of the archive, and Files counts what is no directory.
+	Bytes int64 `json:"bytes"`
+	Files int   `json:"files"`
 }
 
 // Moment is something that was decided about a job.

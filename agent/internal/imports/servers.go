@@ -38,8 +38,10 @@ type Options struct {
 	SampleEnv func() []string
 	// LocalSize is how many ranks will run here, or 0 if that is not known yet.
 	LocalSize int
-	Rights    *safefile.Rights
-	Starter   ranks.Starter
+	// Await waits for the files of the command; nil if they are here.
+	Await   func()
+	Rights  *safefile.Rights
+	Starter ranks.Starter
 	// Pool keeps the last server for the next job; nil ends it with the job.
 	Pool *Pool
 	Say  func(string)
@@ -76,6 +78,9 @@ func New(o Options) *Servers {
 	s.mu.Lock()
 	go func() { // a file system may be slow, and the caller must not wait for it
 		defer s.mu.Unlock()
+		if o.Await != nil {
+			o.Await()
+		}
 		if s.unfit == nil && o.FromLastRun {
 			s.list, s.unfit = newModuleList(s.program, o)
 		}

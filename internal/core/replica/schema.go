@@ -3,7 +3,7 @@ package replica
 import "github.com/golaunch/golaunch/internal/core/snapshot"
 
 // snapshotFormat begins a snapshot. It changes when the schema does.
-const snapshotFormat = "golaunch-snapshot-3\n"
+const snapshotFormat = "golaunch-snapshot-4\n"
 
 // schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a
 // part of the format, and stay when a Go identifier is renamed.
@@ -69,8 +69,9 @@ cluster.wait = wait: queued repair told behind tried nodes gpus skipped
 replica.Member = replicaMember: node instance patience drained
 replica.Record = record: submission since over readmits reason result granted nodes ledger
 	history
-replica.Submission = submission: spec task title detached key submitter placementTimeout
-	lastCall backoffMin backoffMax
+replica.Submission = submission: spec task workspace title detached key submitter
+	placementTimeout lastCall backoffMin backoffMax
+report.Workspace = workspace: id bytes files
 placement.Plan = placementPlan: groups
 goodput.Ledger = ledger: now units used accounts others steps lost back
 goodput.span = span: use ranks since blame

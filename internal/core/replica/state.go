@@ -33,6 +33,8 @@ type Submission struct {
 	cluster.Spec
 	// Task is what the agents need to run a rank of the job. Only they read it.
 	Task []byte
+	// Workspace is what the ranks run in, if it travels; its ID is empty otherwise.
+	Workspace report.Workspace
 	// Title is the command in one line, for people.
 	Title string
 	// Detached says that the job continues without the client that submitted it.

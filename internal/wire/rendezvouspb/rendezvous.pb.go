@@ -27,6 +27,283 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Workspace is a packed directory.
+type Workspace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is the SHA-256 of the archive, in hexadecimal digits; a status has the first of them.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// bytes is the archive's size.
+	Bytes         int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Files         int32 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workspace) Reset() {
+	*x = Workspace{}
+	mi := &file_rendezvous_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workspace) ProtoMessage() {}
+
+func (x *Workspace) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workspace.ProtoReflect.Descriptor instead.
+func (*Workspace) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Workspace) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Workspace) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Workspace) GetFiles() int32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+type FetchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is the workspace's; only the first message has it.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// have says that the agent has the workspace, and addr where others get it from the agent, HOST:PORT; empty if they cannot.
+	Have bool   `protobuf:"varint,2,opt,name=have,proto3" json:"have,omitempty"`
+	Addr string `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
+	// failed is why the agent did not get the workspace where it was told to.
+	Failed        string `protobuf:"bytes,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchRequest) Reset() {
+	*x = FetchRequest{}
+	mi := &file_rendezvous_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchRequest) ProtoMessage() {}
+
+func (x *FetchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
+func (*FetchRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FetchRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FetchRequest) GetHave() bool {
+	if x != nil {
+		return x.Have
+	}
+	return false
+}
+
+func (x *FetchRequest) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *FetchRequest) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+// FetchReply has the next bytes of the archive, or where the agent gets it.
+type FetchReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// source is another agent's addr.
+	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchReply) Reset() {
+	*x = FetchReply{}
+	mi := &file_rendezvous_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchReply) ProtoMessage() {}
+
+func (x *FetchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
+func (*FetchReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FetchReply) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *FetchReply) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+type OfferRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// workspace is in the first message.
+	Workspace     *Workspace `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Data          []byte     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferRequest) Reset() {
+	*x = OfferRequest{}
+	mi := &file_rendezvous_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferRequest) ProtoMessage() {}
+
+func (x *OfferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferRequest.ProtoReflect.Descriptor instead.
+func (*OfferRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *OfferRequest) GetWorkspace() *Workspace {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
+func (x *OfferRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type OfferReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferReply) Reset() {
+	*x = OfferReply{}
+	mi := &file_rendezvous_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferReply) ProtoMessage() {}
+
+func (x *OfferReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferReply.ProtoReflect.Descriptor instead.
+func (*OfferReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{4}
+}
+
 // Voter is a node that keeps the state of a job, or could.
 type Voter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -41,7 +318,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_rendezvous_proto_msgTypes[0]
+	mi := &file_rendezvous_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +330,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[0]
+	mi := &file_rendezvous_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +343,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{0}
+	return file_rendezvous_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Voter) GetId() uint64 {
@@ -104,7 +381,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_rendezvous_proto_msgTypes[1]
+	mi := &file_rendezvous_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -116,7 +393,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[1]
+	mi := &file_rendezvous_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -129,7 +406,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{1}
+	return file_rendezvous_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Chunk) GetFrom() *Voter {
@@ -166,7 +443,7 @@ type Greeting struct {
 
 func (x *Greeting) Reset() {
 	*x = Greeting{}
-	mi := &file_rendezvous_proto_msgTypes[2]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +455,7 @@ func (x *Greeting) String() string {
 func (*Greeting) ProtoMessage() {}
 
 func (x *Greeting) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[2]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +468,7 @@ func (x *Greeting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Greeting.ProtoReflect.Descriptor instead.
 func (*Greeting) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{2}
+	return file_rendezvous_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Greeting) GetVoter() *Voter {
@@ -231,7 +508,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_rendezvous_proto_msgTypes[3]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +520,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[3]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +533,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{3}
+	return file_rendezvous_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Invitation) GetJob() string {
@@ -311,7 +588,7 @@ type Voters struct {
 
 func (x *Voters) Reset() {
 	*x = Voters{}
-	mi := &file_rendezvous_proto_msgTypes[4]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +600,7 @@ func (x *Voters) String() string {
 func (*Voters) ProtoMessage() {}
 
 func (x *Voters) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[4]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +613,7 @@ func (x *Voters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voters.ProtoReflect.Descriptor instead.
 func (*Voters) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{4}
+	return file_rendezvous_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Voters) GetAddrs() []string {
@@ -390,7 +667,7 @@ type FromAgent struct {
 
 func (x *FromAgent) Reset() {
 	*x = FromAgent{}
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +679,7 @@ func (x *FromAgent) String() string {
 func (*FromAgent) ProtoMessage() {}
 
 func (x *FromAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +692,7 @@ func (x *FromAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromAgent.ProtoReflect.Descriptor instead.
 func (*FromAgent) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{5}
+	return file_rendezvous_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FromAgent) GetSeq() uint64 {
@@ -698,7 +975,7 @@ type ToAgent struct {
 
 func (x *ToAgent) Reset() {
 	*x = ToAgent{}
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +987,7 @@ func (x *ToAgent) String() string {
 func (*ToAgent) ProtoMessage() {}
 
 func (x *ToAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +1000,7 @@ func (x *ToAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToAgent.ProtoReflect.Descriptor instead.
 func (*ToAgent) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{6}
+	return file_rendezvous_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToAgent) GetAcked() uint64 {
@@ -1010,7 +1287,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1299,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1312,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{7}
+	return file_rendezvous_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -1129,16 +1406,18 @@ type Welcome struct {
 	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	// epoch is random, made once by each coordinator; one that is started again with its journal has
 	// it again.
-	Epoch         string               `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	Heartbeat     *Heartbeat           `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Epoch     string               `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lease     *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	Heartbeat *Heartbeat           `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// workspace is that of the only job, if it has one.
+	Workspace     *Workspace `protobuf:"bytes,5,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1429,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1442,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{8}
+	return file_rendezvous_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Welcome) GetJobId() string {
@@ -1194,6 +1473,13 @@ func (x *Welcome) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *Welcome) GetWorkspace() *Workspace {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
 // Heartbeat is sent back by the coordinator as it is. The agent's lease runs from when it sent the
 // newest one that came back, so that the coordinator's wait, which starts at its arrival, ends
 // later whichever direction is cut.
@@ -1209,7 +1495,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1507,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1520,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{9}
+	return file_rendezvous_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Heartbeat) GetAt() *durationpb.Duration {
@@ -1261,7 +1547,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1559,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1572,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{10}
+	return file_rendezvous_proto_rawDescGZIP(), []int{15}
 }
 
 // Restated ends that.
@@ -1298,7 +1584,7 @@ type Restated struct {
 
 func (x *Restated) Reset() {
 	*x = Restated{}
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1596,7 @@ func (x *Restated) String() string {
 func (*Restated) ProtoMessage() {}
 
 func (x *Restated) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1609,7 @@ func (x *Restated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restated.ProtoReflect.Descriptor instead.
 func (*Restated) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{11}
+	return file_rendezvous_proto_rawDescGZIP(), []int{16}
 }
 
 // Goodbye says that the agent leaves and none of its ranks lives. The coordinator ends the stream.
@@ -1336,7 +1622,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1634,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1647,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{12}
+	return file_rendezvous_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Goodbye) GetWhy() string {
@@ -1389,7 +1675,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1687,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1700,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{13}
+	return file_rendezvous_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Node) GetName() string {
@@ -1477,7 +1763,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1775,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1788,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{14}
+	return file_rendezvous_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GPU) GetIndex() int32 {
@@ -1539,7 +1825,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1837,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1850,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{15}
+	return file_rendezvous_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Prepared) GetUnit() int32 {
@@ -1613,7 +1899,7 @@ type Reached struct {
 
 func (x *Reached) Reset() {
 	*x = Reached{}
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1911,7 @@ func (x *Reached) String() string {
 func (*Reached) ProtoMessage() {}
 
 func (x *Reached) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1924,7 @@ func (x *Reached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reached.ProtoReflect.Descriptor instead.
 func (*Reached) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{16}
+	return file_rendezvous_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reached) GetSeq() int32 {
@@ -1676,7 +1962,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1974,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1987,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{17}
+	return file_rendezvous_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Draining) GetWithin() *durationpb.Duration {
@@ -1742,7 +2028,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2040,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2053,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{18}
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ready) GetUnit() int32 {
@@ -1797,7 +2083,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2095,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2108,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{19}
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Started) GetUnit() int32 {
@@ -1874,7 +2160,7 @@ type Imports struct {
 
 func (x *Imports) Reset() {
 	*x = Imports{}
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2172,7 @@ func (x *Imports) String() string {
 func (*Imports) ProtoMessage() {}
 
 func (x *Imports) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2185,7 @@ func (x *Imports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imports.ProtoReflect.Descriptor instead.
 func (*Imports) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Imports) GetWaited() *durationpb.Duration {
@@ -1955,7 +2241,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2253,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2266,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -2039,7 +2325,7 @@ type Home struct {
 
 func (x *Home) Reset() {
 	*x = Home{}
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2337,7 @@ func (x *Home) String() string {
 func (*Home) ProtoMessage() {}
 
 func (x *Home) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2350,7 @@ func (x *Home) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Home.ProtoReflect.Descriptor instead.
 func (*Home) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{22}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Home) GetAddr() []byte {
@@ -2100,7 +2386,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2398,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2411,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -2165,7 +2451,7 @@ type Stalled struct {
 
 func (x *Stalled) Reset() {
 	*x = Stalled{}
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2463,7 @@ func (x *Stalled) String() string {
 func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2476,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -2248,7 +2534,7 @@ type Still struct {
 
 func (x *Still) Reset() {
 	*x = Still{}
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2546,7 @@ func (x *Still) String() string {
 func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2559,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Still) GetRank() int32 {
@@ -2323,7 +2609,7 @@ type Stepped struct {
 
 func (x *Stepped) Reset() {
 	*x = Stepped{}
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2621,7 @@ func (x *Stepped) String() string {
 func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2634,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -2400,7 +2686,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2698,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2711,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -2524,7 +2810,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2822,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2835,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2590,7 +2876,7 @@ type Stopped struct {
 
 func (x *Stopped) Reset() {
 	*x = Stopped{}
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2888,7 @@ func (x *Stopped) String() string {
 func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2901,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -2646,7 +2932,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2944,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2957,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -2720,7 +3006,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3018,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3031,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Peers) GetAddrs() [][]byte {
@@ -2765,7 +3051,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +3063,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +3076,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -2814,7 +3100,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3112,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3125,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -2891,7 +3177,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3189,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3202,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -2972,7 +3258,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3270,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3283,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -3041,7 +3327,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3339,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3352,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -3158,7 +3444,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3456,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3469,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -3228,7 +3514,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3240,7 +3526,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3253,7 +3539,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -3308,7 +3594,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3606,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3619,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -3349,14 +3635,16 @@ type Assign struct {
 	// task is the submission's.
 	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// submitter is the uid of who submitted the job, where that is known.
-	Submitter     *uint32 `protobuf:"varint,2,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
+	Submitter *uint32 `protobuf:"varint,2,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
+	// workspace is the job's, if it has one.
+	Workspace     *Workspace `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3656,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3669,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -3398,6 +3686,13 @@ func (x *Assign) GetSubmitter() uint32 {
 	return 0
 }
 
+func (x *Assign) GetWorkspace() *Workspace {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
 // Leave asks an agent whose node was drained to go.
 type Leave struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3408,7 +3703,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3715,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3728,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Leave) GetWhy() string {
@@ -3455,7 +3750,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3762,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3775,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Ask) GetId() string {
@@ -3515,7 +3810,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3822,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3835,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Question) GetAbout() isQuestion_About {
@@ -3674,7 +3969,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3981,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3994,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 type Gpus struct {
@@ -3710,7 +4005,7 @@ type Gpus struct {
 
 func (x *Gpus) Reset() {
 	*x = Gpus{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4017,7 @@ func (x *Gpus) String() string {
 func (*Gpus) ProtoMessage() {}
 
 func (x *Gpus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4030,7 @@ func (x *Gpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
 func (*Gpus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 type Ras struct {
@@ -3746,7 +4041,7 @@ type Ras struct {
 
 func (x *Ras) Reset() {
 	*x = Ras{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4053,7 @@ func (x *Ras) String() string {
 func (*Ras) ProtoMessage() {}
 
 func (x *Ras) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4066,7 @@ func (x *Ras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ras.ProtoReflect.Descriptor instead.
 func (*Ras) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 type Stacks struct {
@@ -3782,7 +4077,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +4089,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +4102,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 type Ping struct {
@@ -3818,7 +4113,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4125,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4138,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 type SampleFilter struct {
@@ -3858,7 +4153,7 @@ type SampleFilter struct {
 
 func (x *SampleFilter) Reset() {
 	*x = SampleFilter{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +4165,7 @@ func (x *SampleFilter) String() string {
 func (*SampleFilter) ProtoMessage() {}
 
 func (x *SampleFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +4178,7 @@ func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
 func (*SampleFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SampleFilter) GetSince() *durationpb.Duration {
@@ -3916,7 +4211,7 @@ type LogFilter struct {
 
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4223,7 @@ func (x *LogFilter) String() string {
 func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4236,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -3983,7 +4278,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4290,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4303,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -4038,7 +4333,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4345,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4358,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -4106,7 +4401,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4413,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4426,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -4167,7 +4462,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4474,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4487,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Samples) GetNow() *timestamppb.Timestamp {
@@ -4230,7 +4525,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4242,7 +4537,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4255,7 +4550,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Series) GetJob() string {
@@ -4340,7 +4635,7 @@ type Track struct {
 
 func (x *Track) Reset() {
 	*x = Track{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4647,7 @@ func (x *Track) String() string {
 func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4660,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Track) GetColumn() int32 {
@@ -4397,7 +4692,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4704,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4717,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Answer) GetNode() string {
@@ -4471,7 +4766,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4483,7 +4778,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,7 +4791,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Delivery) GetId() string {
@@ -4521,7 +4816,7 @@ type Delivered struct {
 
 func (x *Delivered) Reset() {
 	*x = Delivered{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4828,7 @@ func (x *Delivered) String() string {
 func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4841,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 type Finish struct {
@@ -4558,7 +4853,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +4865,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +4878,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -4608,7 +4903,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4915,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4928,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Result) GetCode() int32 {
@@ -4706,7 +5001,7 @@ type Goodput struct {
 
 func (x *Goodput) Reset() {
 	*x = Goodput{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4718,7 +5013,7 @@ func (x *Goodput) String() string {
 func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4731,7 +5026,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -4831,7 +5126,7 @@ type Cost struct {
 
 func (x *Cost) Reset() {
 	*x = Cost{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +5138,7 @@ func (x *Cost) String() string {
 func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +5151,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Cost) GetCause() string {
@@ -4917,7 +5212,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5224,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5237,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Failure) GetNode() string {
@@ -5073,14 +5368,16 @@ type Submission struct {
 	Credential string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
 	// key is random, made once for each submission: a coordinator that has a job of this ID with the
 	// same key has taken this one in.
-	Key           string `protobuf:"bytes,13,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,13,opt,name=key,proto3" json:"key,omitempty"`
+	// workspace is what the ranks run in, if it travels.
+	Workspace     *Workspace `protobuf:"bytes,14,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5389,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5402,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -5199,6 +5496,13 @@ func (x *Submission) GetKey() string {
 	return ""
 }
 
+func (x *Submission) GetWorkspace() *Workspace {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
 type Spec struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5230,7 +5534,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5242,7 +5546,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5255,7 +5559,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Spec) GetId() string {
@@ -5416,7 +5720,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5732,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5745,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -5525,7 +5829,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5841,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5854,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -5583,7 +5887,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5595,7 +5899,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5608,7 +5912,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -5695,7 +5999,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5707,7 +6011,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5720,7 +6024,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Accepted) GetJob() string {
@@ -5758,7 +6062,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5770,7 +6074,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5783,7 +6087,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -5826,7 +6130,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5838,7 +6142,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5851,7 +6155,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -5879,7 +6183,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5891,7 +6195,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5904,7 +6208,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Group) GetNode() *Node {
@@ -5946,7 +6250,7 @@ type Inquiry struct {
 
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +6262,7 @@ func (x *Inquiry) String() string {
 func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +6275,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Inquiry) GetJob() string {
@@ -6021,7 +6325,7 @@ type LogsFrom struct {
 
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6033,7 +6337,7 @@ func (x *LogsFrom) String() string {
 func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6046,7 +6350,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -6077,7 +6381,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6089,7 +6393,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6102,7 +6406,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -6143,7 +6447,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6459,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6472,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{77}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -6188,7 +6492,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6200,7 +6504,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6213,7 +6517,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{78}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -6238,7 +6542,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6250,7 +6554,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6263,7 +6567,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{79}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 type DrainRequest struct {
@@ -6279,7 +6583,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6291,7 +6595,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6304,7 +6608,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{80}
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -6338,7 +6642,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6350,7 +6654,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6363,7 +6667,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{81}
+	return file_rendezvous_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -6388,7 +6692,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6400,7 +6704,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6413,7 +6717,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{82}
+	return file_rendezvous_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -6460,7 +6764,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6472,7 +6776,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6485,7 +6789,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{83}
+	return file_rendezvous_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -6545,7 +6849,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6557,7 +6861,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6570,7 +6874,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{84}
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -6620,7 +6924,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6632,7 +6936,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6645,7 +6949,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+	return file_rendezvous_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -6680,7 +6984,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6692,7 +6996,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6705,7 +7009,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{86}
+	return file_rendezvous_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Hold) GetJob() string {
@@ -6742,15 +7046,16 @@ type JobStatus struct {
 	Result      *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
 	Goodput     *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	// submitter_uid is who submitted it, where that is known.
-	SubmitterUid  *uint32   `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
-	History       []*Moment `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
+	SubmitterUid  *uint32    `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
+	History       []*Moment  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
+	Workspace     *Workspace `protobuf:"bytes,20,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6762,7 +7067,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6775,7 +7080,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{87}
+	return file_rendezvous_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *JobStatus) GetId() string {
@@ -6911,6 +7216,13 @@ func (x *JobStatus) GetHistory() []*Moment {
 	return nil
 }
 
+func (x *JobStatus) GetWorkspace() *Workspace {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
 // Moment is something that was decided about a job.
 type Moment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6929,7 +7241,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6941,7 +7253,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6954,7 +7266,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{88}
+	return file_rendezvous_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -7016,7 +7328,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7028,7 +7340,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7041,7 +7353,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+	return file_rendezvous_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Verdict) GetAction() string {
@@ -7104,7 +7416,25 @@ var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
-	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"?\n" +
+	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"G\n" +
+	"\tWorkspace\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x05R\x05files\"^\n" +
+	"\fFetchRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04have\x18\x02 \x01(\bR\x04have\x12\x12\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\tR\x06failed\"8\n" +
+	"\n" +
+	"FetchReply\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\"c\n" +
+	"\fOfferRequest\x12?\n" +
+	"\tworkspace\x18\x01 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\f\n" +
+	"\n" +
+	"OfferReply\"?\n" +
 	"\x05Voter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -7195,12 +7525,13 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x01\n" +
 	"\aWelcome\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12/\n" +
 	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12?\n" +
-	"\theartbeat\x18\x04 \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\"f\n" +
+	"\theartbeat\x18\x04 \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\x12?\n" +
+	"\tworkspace\x18\x05 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"f\n" +
 	"\tHeartbeat\x12)\n" +
 	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\b\n" +
@@ -7368,10 +7699,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bevidence\x18\x05 \x01(\tR\bevidence\x12\x16\n" +
 	"\x06signal\x18\x06 \x01(\x05R\x06signal\" \n" +
 	"\x06Signal\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x05R\x06number\"M\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\"\x8e\x01\n" +
 	"\x06Assign\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\fR\x04task\x12!\n" +
-	"\tsubmitter\x18\x02 \x01(\rH\x00R\tsubmitter\x88\x01\x01B\f\n" +
+	"\tsubmitter\x18\x02 \x01(\rH\x00R\tsubmitter\x88\x01\x01\x12?\n" +
+	"\tworkspace\x18\x03 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspaceB\f\n" +
 	"\n" +
 	"_submitter\"\x19\n" +
 	"\x05Leave\x12\x10\n" +
@@ -7490,7 +7822,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
 	"\x04hung\x18\x0e \x01(\bR\x04hung\x129\n" +
-	"\averdict\x18\x0f \x01(\v2\x1f.golaunch.rendezvous.v1.VerdictR\averdict\"\xfa\x03\n" +
+	"\averdict\x18\x0f \x01(\v2\x1f.golaunch.rendezvous.v1.VerdictR\averdict\"\xbb\x04\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -7510,7 +7842,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"credential\x18\f \x01(\tR\n" +
 	"credential\x12\x10\n" +
-	"\x03key\x18\r \x01(\tR\x03key\"\xb9\x06\n" +
+	"\x03key\x18\r \x01(\tR\x03key\x12?\n" +
+	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\xb9\x06\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -7632,7 +7965,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x9f\x05\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xe0\x05\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -7653,7 +7986,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\x129\n" +
 	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x12(\n" +
 	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01\x128\n" +
-	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistoryB\x10\n" +
+	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistory\x12?\n" +
+	"\tworkspace\x18\x14 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspaceB\x10\n" +
 	"\x0e_submitter_uid\"\xa0\x01\n" +
 	"\x06Moment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
@@ -7670,13 +8004,15 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\tR\x04from\x12\x12\n" +
 	"\x04line\x18\x06 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06victim\x18\a \x01(\bR\x06victim\x12\x16\n" +
-	"\x06remedy\x18\b \x01(\tR\x06remedy2\xae\x01\n" +
+	"\x06remedy\x18\b \x01(\tR\x06remedy2\x85\x02\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
-	"\aDeliver\x12 .golaunch.rendezvous.v1.Delivery\x1a!.golaunch.rendezvous.v1.Delivered(\x012\xd0\x04\n" +
+	"\aDeliver\x12 .golaunch.rendezvous.v1.Delivery\x1a!.golaunch.rendezvous.v1.Delivered(\x01\x12U\n" +
+	"\x05Fetch\x12$.golaunch.rendezvous.v1.FetchRequest\x1a\".golaunch.rendezvous.v1.FetchReply(\x010\x012\xa5\x05\n" +
 	"\aCluster\x12P\n" +
-	"\x06Submit\x12\".golaunch.rendezvous.v1.Submission\x1a\x1e.golaunch.rendezvous.v1.Update(\x010\x01\x12O\n" +
+	"\x06Submit\x12\".golaunch.rendezvous.v1.Submission\x1a\x1e.golaunch.rendezvous.v1.Update(\x010\x01\x12S\n" +
+	"\x05Offer\x12$.golaunch.rendezvous.v1.OfferRequest\x1a\".golaunch.rendezvous.v1.OfferReply(\x01\x12O\n" +
 	"\x05Watch\x12$.golaunch.rendezvous.v1.WatchRequest\x1a\x1e.golaunch.rendezvous.v1.Update0\x01\x12N\n" +
 	"\aInquire\x12\x1f.golaunch.rendezvous.v1.Inquiry\x1a\x1e.golaunch.rendezvous.v1.Answer(\x010\x01\x12N\n" +
 	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
@@ -7700,275 +8036,289 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_rendezvous_proto_goTypes = []any{
-	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
-	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
-	(*Greeting)(nil),              // 2: golaunch.rendezvous.v1.Greeting
-	(*Invitation)(nil),            // 3: golaunch.rendezvous.v1.Invitation
-	(*Voters)(nil),                // 4: golaunch.rendezvous.v1.Voters
-	(*FromAgent)(nil),             // 5: golaunch.rendezvous.v1.FromAgent
-	(*ToAgent)(nil),               // 6: golaunch.rendezvous.v1.ToAgent
-	(*Hello)(nil),                 // 7: golaunch.rendezvous.v1.Hello
-	(*Welcome)(nil),               // 8: golaunch.rendezvous.v1.Welcome
-	(*Heartbeat)(nil),             // 9: golaunch.rendezvous.v1.Heartbeat
-	(*Opened)(nil),                // 10: golaunch.rendezvous.v1.Opened
-	(*Restated)(nil),              // 11: golaunch.rendezvous.v1.Restated
-	(*Goodbye)(nil),               // 12: golaunch.rendezvous.v1.Goodbye
-	(*Node)(nil),                  // 13: golaunch.rendezvous.v1.Node
-	(*GPU)(nil),                   // 14: golaunch.rendezvous.v1.GPU
-	(*Prepared)(nil),              // 15: golaunch.rendezvous.v1.Prepared
-	(*Reached)(nil),               // 16: golaunch.rendezvous.v1.Reached
-	(*Draining)(nil),              // 17: golaunch.rendezvous.v1.Draining
-	(*Ready)(nil),                 // 18: golaunch.rendezvous.v1.Ready
-	(*Started)(nil),               // 19: golaunch.rendezvous.v1.Started
-	(*Imports)(nil),               // 20: golaunch.rendezvous.v1.Imports
-	(*Met)(nil),                   // 21: golaunch.rendezvous.v1.Met
-	(*Home)(nil),                  // 22: golaunch.rendezvous.v1.Home
-	(*Client)(nil),                // 23: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 24: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 25: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 26: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 27: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 28: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 29: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 30: golaunch.rendezvous.v1.Prepare
-	(*Peers)(nil),                 // 31: golaunch.rendezvous.v1.Peers
-	(*Admit)(nil),                 // 32: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 33: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 34: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 35: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 36: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 37: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 38: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 39: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 40: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 41: golaunch.rendezvous.v1.Leave
-	(*Ask)(nil),                   // 42: golaunch.rendezvous.v1.Ask
-	(*Question)(nil),              // 43: golaunch.rendezvous.v1.Question
-	(*Endpoint)(nil),              // 44: golaunch.rendezvous.v1.Endpoint
-	(*Gpus)(nil),                  // 45: golaunch.rendezvous.v1.Gpus
-	(*Ras)(nil),                   // 46: golaunch.rendezvous.v1.Ras
-	(*Stacks)(nil),                // 47: golaunch.rendezvous.v1.Stacks
-	(*Ping)(nil),                  // 48: golaunch.rendezvous.v1.Ping
-	(*SampleFilter)(nil),          // 49: golaunch.rendezvous.v1.SampleFilter
-	(*LogFilter)(nil),             // 50: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 51: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 52: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 53: golaunch.rendezvous.v1.LogChunk
-	(*Samples)(nil),               // 54: golaunch.rendezvous.v1.Samples
-	(*Series)(nil),                // 55: golaunch.rendezvous.v1.Series
-	(*Track)(nil),                 // 56: golaunch.rendezvous.v1.Track
-	(*Answer)(nil),                // 57: golaunch.rendezvous.v1.Answer
-	(*Delivery)(nil),              // 58: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 59: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 60: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 61: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 62: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 63: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 64: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 65: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 66: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 67: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 68: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 69: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 70: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 71: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 72: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 73: golaunch.rendezvous.v1.Group
-	(*Inquiry)(nil),               // 74: golaunch.rendezvous.v1.Inquiry
-	(*LogsFrom)(nil),              // 75: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 76: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 77: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 78: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 79: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 80: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 81: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 82: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 83: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 84: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 85: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 86: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 87: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 88: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 89: golaunch.rendezvous.v1.Verdict
-	nil,                           // 90: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 91: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 92: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 93: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 94: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 95: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 96: google.protobuf.Timestamp
+	(*Workspace)(nil),             // 0: golaunch.rendezvous.v1.Workspace
+	(*FetchRequest)(nil),          // 1: golaunch.rendezvous.v1.FetchRequest
+	(*FetchReply)(nil),            // 2: golaunch.rendezvous.v1.FetchReply
+	(*OfferRequest)(nil),          // 3: golaunch.rendezvous.v1.OfferRequest
+	(*OfferReply)(nil),            // 4: golaunch.rendezvous.v1.OfferReply
+	(*Voter)(nil),                 // 5: golaunch.rendezvous.v1.Voter
+	(*Chunk)(nil),                 // 6: golaunch.rendezvous.v1.Chunk
+	(*Greeting)(nil),              // 7: golaunch.rendezvous.v1.Greeting
+	(*Invitation)(nil),            // 8: golaunch.rendezvous.v1.Invitation
+	(*Voters)(nil),                // 9: golaunch.rendezvous.v1.Voters
+	(*FromAgent)(nil),             // 10: golaunch.rendezvous.v1.FromAgent
+	(*ToAgent)(nil),               // 11: golaunch.rendezvous.v1.ToAgent
+	(*Hello)(nil),                 // 12: golaunch.rendezvous.v1.Hello
+	(*Welcome)(nil),               // 13: golaunch.rendezvous.v1.Welcome
+	(*Heartbeat)(nil),             // 14: golaunch.rendezvous.v1.Heartbeat
+	(*Opened)(nil),                // 15: golaunch.rendezvous.v1.Opened
+	(*Restated)(nil),              // 16: golaunch.rendezvous.v1.Restated
+	(*Goodbye)(nil),               // 17: golaunch.rendezvous.v1.Goodbye
+	(*Node)(nil),                  // 18: golaunch.rendezvous.v1.Node
+	(*GPU)(nil),                   // 19: golaunch.rendezvous.v1.GPU
+	(*Prepared)(nil),              // 20: golaunch.rendezvous.v1.Prepared
+	(*Reached)(nil),               // 21: golaunch.rendezvous.v1.Reached
+	(*Draining)(nil),              // 22: golaunch.rendezvous.v1.Draining
+	(*Ready)(nil),                 // 23: golaunch.rendezvous.v1.Ready
+	(*Started)(nil),               // 24: golaunch.rendezvous.v1.Started
+	(*Imports)(nil),               // 25: golaunch.rendezvous.v1.Imports
+	(*Met)(nil),                   // 26: golaunch.rendezvous.v1.Met
+	(*Home)(nil),                  // 27: golaunch.rendezvous.v1.Home
+	(*Client)(nil),                // 28: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 29: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 30: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 31: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 32: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 33: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 34: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 35: golaunch.rendezvous.v1.Prepare
+	(*Peers)(nil),                 // 36: golaunch.rendezvous.v1.Peers
+	(*Admit)(nil),                 // 37: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 38: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 39: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 40: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 41: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 42: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 43: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 44: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 45: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 46: golaunch.rendezvous.v1.Leave
+	(*Ask)(nil),                   // 47: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 48: golaunch.rendezvous.v1.Question
+	(*Endpoint)(nil),              // 49: golaunch.rendezvous.v1.Endpoint
+	(*Gpus)(nil),                  // 50: golaunch.rendezvous.v1.Gpus
+	(*Ras)(nil),                   // 51: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 52: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 53: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 54: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 55: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 56: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 57: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 58: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 59: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 60: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 61: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 62: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 63: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 64: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 65: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 66: golaunch.rendezvous.v1.Result
+	(*Goodput)(nil),               // 67: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 68: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 69: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 70: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 71: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 72: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 73: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 74: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 75: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 76: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 77: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 78: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 79: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 80: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 81: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 82: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 83: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 84: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 85: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 86: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 87: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 88: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 89: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 90: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 91: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 92: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 93: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 94: golaunch.rendezvous.v1.Verdict
+	nil,                           // 95: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 96: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 97: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 98: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 99: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 100: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 101: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
-	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
-	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	90,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	91,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
-	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	95,  // 5: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
-	7,   // 6: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
-	9,   // 7: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	12,  // 8: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	15,  // 9: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	19,  // 10: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	27,  // 11: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	29,  // 12: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	10,  // 13: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
-	11,  // 14: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	21,  // 15: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
-	16,  // 16: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
-	17,  // 17: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	18,  // 18: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	24,  // 19: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	26,  // 20: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	8,   // 21: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	9,   // 22: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	30,  // 23: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	34,  // 24: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	38,  // 25: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	39,  // 26: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	60,  // 27: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	40,  // 28: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	41,  // 29: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	42,  // 30: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	32,  // 31: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	33,  // 32: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	37,  // 33: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	4,   // 34: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	31,  // 35: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
-	13,  // 36: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	92,  // 37: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	96,  // 38: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	9,   // 39: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 40: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	95,  // 41: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	95,  // 42: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	9,   // 43: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	95,  // 44: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	96,  // 45: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	14,  // 46: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	93,  // 47: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	28,  // 48: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	28,  // 49: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	95,  // 50: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	20,  // 51: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	95,  // 52: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	95,  // 53: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	95,  // 54: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	22,  // 55: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	25,  // 56: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	23,  // 57: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	95,  // 58: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	95,  // 59: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	28,  // 60: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	96,  // 61: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	95,  // 62: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	35,  // 63: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	36,  // 64: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 65: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 66: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	95,  // 67: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	95,  // 68: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	43,  // 69: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	50,  // 70: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	46,  // 71: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	49,  // 72: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	47,  // 73: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	48,  // 74: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	44,  // 75: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	45,  // 76: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	95,  // 77: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	95,  // 78: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	51,  // 79: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	52,  // 80: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	52,  // 81: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	96,  // 82: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	55,  // 83: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	28,  // 84: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
-	56,  // 85: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	53,  // 86: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	54,  // 87: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	57,  // 88: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	61,  // 89: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	64,  // 90: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	62,  // 91: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	63,  // 92: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 93: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	28,  // 94: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	96,  // 95: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	95,  // 96: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	89,  // 97: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	66,  // 98: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	95,  // 99: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	95,  // 100: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	95,  // 101: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	95,  // 102: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	67,  // 103: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	95,  // 104: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	95,  // 105: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	95,  // 106: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	94,  // 107: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	95,  // 108: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	95,  // 109: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	70,  // 110: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	71,  // 111: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	61,  // 112: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	72,  // 113: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	95,  // 114: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	96,  // 115: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	64,  // 116: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	73,  // 117: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 118: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	35,  // 119: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 120: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	75,  // 121: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	95,  // 122: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	52,  // 123: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	95,  // 124: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	96,  // 125: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	84,  // 126: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	87,  // 127: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 128: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	95,  // 129: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	86,  // 130: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	85,  // 131: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	96,  // 132: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	96,  // 133: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	96,  // 134: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	61,  // 135: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	62,  // 136: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	88,  // 137: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	96,  // 138: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	5,   // 139: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	58,  // 140: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	65,  // 141: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	68,  // 142: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	74,  // 143: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	76,  // 144: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	78,  // 145: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	80,  // 146: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	82,  // 147: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 148: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 149: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 150: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 151: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	59,  // 152: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	69,  // 153: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 154: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 155: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	77,  // 156: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	79,  // 157: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	81,  // 158: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	83,  // 159: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 160: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 161: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 162: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	151, // [151:163] is the sub-list for method output_type
-	139, // [139:151] is the sub-list for method input_type
-	139, // [139:139] is the sub-list for extension type_name
-	139, // [139:139] is the sub-list for extension extendee
-	0,   // [0:139] is the sub-list for field type_name
+	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
+	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
+	95,  // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	96,  // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
+	100, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
+	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	20,  // 10: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	24,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	32,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	34,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	15,  // 14: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	16,  // 15: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	26,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	21,  // 17: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
+	22,  // 18: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
+	23,  // 19: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	29,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	31,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	13,  // 22: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	14,  // 23: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	35,  // 24: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	39,  // 25: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	43,  // 26: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	44,  // 27: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	65,  // 28: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	45,  // 29: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	46,  // 30: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	47,  // 31: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	37,  // 32: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	38,  // 33: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	42,  // 34: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	9,   // 35: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	36,  // 36: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	18,  // 37: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	97,  // 38: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	101, // 39: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	14,  // 40: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	5,   // 41: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	100, // 42: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	100, // 43: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	14,  // 44: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 45: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	100, // 46: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	101, // 47: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	19,  // 48: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	98,  // 49: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	33,  // 50: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	33,  // 51: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	100, // 52: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	25,  // 53: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	100, // 54: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	100, // 55: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	100, // 56: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	27,  // 57: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	30,  // 58: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	28,  // 59: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	100, // 60: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	100, // 61: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	33,  // 62: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	101, // 63: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	100, // 64: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	40,  // 65: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	41,  // 66: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	19,  // 67: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	19,  // 68: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	100, // 69: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	100, // 70: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	0,   // 71: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	48,  // 72: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	55,  // 73: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	51,  // 74: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	54,  // 75: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	52,  // 76: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	53,  // 77: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	49,  // 78: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	50,  // 79: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	100, // 80: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	100, // 81: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	56,  // 82: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	57,  // 83: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	57,  // 84: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	101, // 85: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	60,  // 86: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	33,  // 87: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	61,  // 88: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	58,  // 89: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	59,  // 90: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	62,  // 91: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	66,  // 92: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	69,  // 93: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	67,  // 94: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	68,  // 95: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	19,  // 96: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	33,  // 97: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	101, // 98: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	100, // 99: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	94,  // 100: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	71,  // 101: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	100, // 102: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	100, // 103: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	100, // 104: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	100, // 105: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	0,   // 106: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	72,  // 107: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	100, // 108: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	100, // 109: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	100, // 110: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	99,  // 111: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	100, // 112: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	100, // 113: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	75,  // 114: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	76,  // 115: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	66,  // 116: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	77,  // 117: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	100, // 118: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	101, // 119: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	69,  // 120: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	78,  // 121: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	18,  // 122: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	40,  // 123: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	48,  // 124: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	80,  // 125: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	100, // 126: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	57,  // 127: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	100, // 128: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	101, // 129: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	89,  // 130: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	92,  // 131: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	18,  // 132: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	100, // 133: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	91,  // 134: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	90,  // 135: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	101, // 136: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	101, // 137: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	101, // 138: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	66,  // 139: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	67,  // 140: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	93,  // 141: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 142: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	101, // 143: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 144: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	63,  // 145: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 146: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	70,  // 147: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 148: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	73,  // 149: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	79,  // 150: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	81,  // 151: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	83,  // 152: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	85,  // 153: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	87,  // 154: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 155: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 156: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 157: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	11,  // 158: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	64,  // 159: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 160: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	74,  // 161: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 162: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	74,  // 163: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	62,  // 164: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	82,  // 165: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	84,  // 166: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	86,  // 167: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	88,  // 168: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 169: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 170: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 171: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	158, // [158:172] is the sub-list for method output_type
+	144, // [144:158] is the sub-list for method input_type
+	144, // [144:144] is the sub-list for extension type_name
+	144, // [144:144] is the sub-list for extension extendee
+	0,   // [0:144] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -7976,7 +8326,7 @@ func file_rendezvous_proto_init() {
 	if File_rendezvous_proto != nil {
 		return
 	}
-	file_rendezvous_proto_msgTypes[5].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[10].OneofWrappers = []any{
 		(*FromAgent_Hello)(nil),
 		(*FromAgent_Heartbeat)(nil),
 		(*FromAgent_Goodbye)(nil),
@@ -7993,7 +8343,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Stalled)(nil),
 		(*FromAgent_Stepped)(nil),
 	}
-	file_rendezvous_proto_msgTypes[6].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[11].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
 		(*ToAgent_Heartbeat)(nil),
 		(*ToAgent_Prepare)(nil),
@@ -8010,8 +8360,8 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Voters)(nil),
 		(*ToAgent_Peers)(nil),
 	}
-	file_rendezvous_proto_msgTypes[40].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[43].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[45].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[48].OneofWrappers = []any{
 		(*Question_Logs)(nil),
 		(*Question_Ras)(nil),
 		(*Question_Samples)(nil),
@@ -8020,20 +8370,20 @@ func file_rendezvous_proto_init() {
 		(*Question_Endpoint)(nil),
 		(*Question_Gpus)(nil),
 	}
-	file_rendezvous_proto_msgTypes[69].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[74].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[87].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[92].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   95,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -25,6 +25,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Rendezvous_Join_FullMethodName    = "/golaunch.rendezvous.v1.Rendezvous/Join"
 	Rendezvous_Deliver_FullMethodName = "/golaunch.rendezvous.v1.Rendezvous/Deliver"
+	Rendezvous_Fetch_FullMethodName   = "/golaunch.rendezvous.v1.Rendezvous/Fetch"
 )
 
 // RendezvousClient is the client API for Rendezvous service.
@@ -37,6 +38,9 @@ type RendezvousClient interface {
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error)
+	// Fetch brings a workspace to an agent, on the same connection as its Join. The coordinator sends it or names a node that has it, until the
+	// agent says that it has it. From then on, and for as long as the stream lasts, other agents are sent to this one.
+	Fetch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchRequest, FetchReply], error)
 }
 
 type rendezvousClient struct {
@@ -73,6 +77,19 @@ func (c *rendezvousClient) Deliver(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_DeliverClient = grpc.ClientStreamingClient[Delivery, Delivered]
 
+func (c *rendezvousClient) Fetch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchRequest, FetchReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Rendezvous_ServiceDesc.Streams[2], Rendezvous_Fetch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchRequest, FetchReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rendezvous_FetchClient = grpc.BidiStreamingClient[FetchRequest, FetchReply]
+
 // RendezvousServer is the server API for Rendezvous service.
 // All implementations must embed UnimplementedRendezvousServer
 // for forward compatibility.
@@ -83,6 +100,9 @@ type RendezvousServer interface {
 	Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error
+	// Fetch brings a workspace to an agent, on the same connection as its Join. The coordinator sends it or names a node that has it, until the
+	// agent says that it has it. From then on, and for as long as the stream lasts, other agents are sent to this one.
+	Fetch(grpc.BidiStreamingServer[FetchRequest, FetchReply]) error
 	mustEmbedUnimplementedRendezvousServer()
 }
 
@@ -98,6 +118,9 @@ func (UnimplementedRendezvousServer) Join(grpc.BidiStreamingServer[FromAgent, To
 }
 func (UnimplementedRendezvousServer) Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error {
 	return status.Error(codes.Unimplemented, "method Deliver not implemented")
+}
+func (UnimplementedRendezvousServer) Fetch(grpc.BidiStreamingServer[FetchRequest, FetchReply]) error {
+	return status.Error(codes.Unimplemented, "method Fetch not implemented")
 }
 func (UnimplementedRendezvousServer) mustEmbedUnimplementedRendezvousServer() {}
 func (UnimplementedRendezvousServer) testEmbeddedByValue()                    {}
@@ -134,6 +157,13 @@ func _Rendezvous_Deliver_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_DeliverServer = grpc.ClientStreamingServer[Delivery, Delivered]
 
+func _Rendezvous_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RendezvousServer).Fetch(&grpc.GenericServerStream[FetchRequest, FetchReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rendezvous_FetchServer = grpc.BidiStreamingServer[FetchRequest, FetchReply]
+
 // Rendezvous_ServiceDesc is the grpc.ServiceDesc for Rendezvous service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -153,12 +183,19 @@ var Rendezvous_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Rendezvous_Deliver_Handler,
 			ClientStreams: true,
 		},
+		{
+			StreamName:    "Fetch",
+			Handler:       _Rendezvous_Fetch_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 	},
 	Metadata: "rendezvous.proto",
 }
 
 const (
 	Cluster_Submit_FullMethodName  = "/golaunch.rendezvous.v1.Cluster/Submit"
+	Cluster_Offer_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Offer"
 	Cluster_Watch_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Watch"
 	Cluster_Inquire_FullMethodName = "/golaunch.rendezvous.v1.Cluster/Inquire"
 	Cluster_Stop_FullMethodName    = "/golaunch.rendezvous.v1.Cluster/Stop"
@@ -181,6 +218,8 @@ type ClusterClient interface {
 	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
 	// detached. The submission may come in several messages.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error)
+	// Offer brings the workspace of a job that will be submitted. The reply comes early if the coordinator has the workspace.
+	Offer(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error)
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
 	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
@@ -218,9 +257,22 @@ func (c *clusterClient) Submit(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_SubmitClient = grpc.BidiStreamingClient[Submission, Update]
 
+func (c *clusterClient) Offer(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[1], Cluster_Offer_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[OfferRequest, OfferReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_OfferClient = grpc.ClientStreamingClient[OfferRequest, OfferReply]
+
 func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[1], Cluster_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +291,7 @@ type Cluster_WatchClient = grpc.ServerStreamingClient[Update]
 
 func (c *clusterClient) Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Inquire_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[3], Cluster_Inquire_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +334,7 @@ func (c *clusterClient) Drain(ctx context.Context, in *DrainRequest, opts ...grp
 
 func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatusReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[3], Cluster_Status_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[4], Cluster_Status_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -313,6 +365,8 @@ type ClusterServer interface {
 	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
 	// detached. The submission may come in several messages.
 	Submit(grpc.BidiStreamingServer[Submission, Update]) error
+	// Offer brings the workspace of a job that will be submitted. The reply comes early if the coordinator has the workspace.
+	Offer(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
 	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
@@ -339,6 +393,9 @@ type UnimplementedClusterServer struct{}
 
 func (UnimplementedClusterServer) Submit(grpc.BidiStreamingServer[Submission, Update]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedClusterServer) Offer(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error {
+	return status.Error(codes.Unimplemented, "method Offer not implemented")
 }
 func (UnimplementedClusterServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -385,6 +442,13 @@ func _Cluster_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_SubmitServer = grpc.BidiStreamingServer[Submission, Update]
+
+func _Cluster_Offer_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ClusterServer).Offer(&grpc.GenericServerStream[OfferRequest, OfferReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_OfferServer = grpc.ClientStreamingServer[OfferRequest, OfferReply]
 
 func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
@@ -494,6 +558,11 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Submit",
 			Handler:       _Cluster_Submit_Handler,
 			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Offer",
+			Handler:       _Cluster_Offer_Handler,
 			ClientStreams: true,
 		},
 		{

@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -44,7 +45,10 @@ type Session struct {
 	Job   string
 	Lease time.Duration
 	Node  placement.Node
+	// Workspace is that of the only job; its ID is empty if it has none.
+	Workspace report.Workspace
 
+	links   links
 	orders  chan wire.Order
 	reports chan *pb.FromAgent
 	leave   chan string
@@ -92,7 +96,8 @@ type dialResult struct {
 func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 	s := &Session{
 		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
-		orders: make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
+		Workspace: wire.ToWorkspace(w.GetWorkspace()),
+		orders:    make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
 		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), heartbeatTimer: time.NewTimer(0),
 		// The numbers of the agent that this one replaces have been used.
 		seq: l.first.GetAcked(),

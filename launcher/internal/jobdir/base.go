@@ -17,6 +17,10 @@ import (
 // counted.
 const kept = 200
 
+// Workspaces is the name of the directory with the workspaces of jobs, beside their files. No job or
+// node can have this name.
+const Workspaces = ".workspaces"
+
 // Temp is this user's place for the files of jobs that name no directory.
 func Temp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
 

@@ -59,6 +59,8 @@ type Member struct {
 	session.Options
 	// Candidate is nil if no other node can be elected.
 	Candidate *rendezvous.Candidate
+	// Server is TLS for other nodes that get the job's workspace from this one; nil if none can.
+	Server *tls.Config
 }
 
 // role is what a process does in a job: it coordinates the job in its terms, is a node of it, or

@@ -43,7 +43,7 @@ type Conn struct {
 	slot     chan struct{}
 	hasAgent atomic.Bool
 	// The number of open streams of each kind, see streamLimits.
-	jobs, inquiries, deliveries, joins atomic.Int32
+	jobs, inquiries, deliveries, joins, fetches, offers atomic.Int32
 
 	// writing serializes writes. reset says that a write met a reset: reads then see an ordinary end.
 	writing sync.Mutex

@@ -20,11 +20,15 @@ const (
 	// room for other answers, which are short.
 	MaxOutputs    = 256
 	maxDeliveries = MaxOutputs + 256
+	// maxFetches bounds the workspaces that one agent fetches or has, and maxOffers what one client
+	// offers at a time.
+	maxFetches = 256
+	maxOffers  = 16
 	// streamWindow is how much of an incoming stream may wait, in bytes.
 	streamWindow = 256 << 10
 	// maxCalls is the room for all other calls, which are short and never wait for the streams.
 	maxCalls   = 64
-	maxStreams = maxJobs + maxInquiries + maxDeliveries + maxCalls
+	maxStreams = maxJobs + maxInquiries + maxDeliveries + maxFetches + maxOffers + maxCalls
 )
 
 // streamLimit bounds the open streams of one kind on a connection.
@@ -43,6 +47,8 @@ var (
 		pb.Cluster_Watch_FullMethodName:      jobLimit,
 		pb.Cluster_Inquire_FullMethodName:    {maxInquiries, "questions of one program, jobs whose output it reads included", func(c *Conn) *atomic.Int32 { return &c.inquiries }},
 		pb.Rendezvous_Deliver_FullMethodName: {maxDeliveries, "answers of one agent", func(c *Conn) *atomic.Int32 { return &c.deliveries }},
+		pb.Rendezvous_Fetch_FullMethodName:   {maxFetches, "workspaces of one agent", func(c *Conn) *atomic.Int32 { return &c.fetches }},
+		pb.Cluster_Offer_FullMethodName:      {maxOffers, "workspaces that one program offers", func(c *Conn) *atomic.Int32 { return &c.offers }},
 		pb.Rendezvous_Join_FullMethodName:    {maxCalls, "agents that say hello", func(c *Conn) *atomic.Int32 { return &c.joins }},
 	}
 )

@@ -43,8 +43,11 @@ func (o *Flags) Declare(f *pflag.FlagSet) {
 
 func (o *Flags) declareJob(f *pflag.FlagSet) {
 	j := &o.Job
+	j.WorkspaceLimit = launcher.DefaultWorkspaceLimit
 	f.StringVar(&j.ID, "job-id", "", "`name` of the job in logs and TORCHELASTIC_RUN_ID")
 	f.StringVar(&j.Dir, "dir", "", "working `directory` of the ranks")
+	f.StringVar(&j.Workspace, "workspace", "", "`directory` that travels to the nodes, without what .gitignore and .rayignore name; the ranks run in a copy of it, at --dir")
+	f.Var(size{&j.WorkspaceLimit}, "workspace-limit", "the most that the files of the workspace may have: bytes, or `SIZE` such as 2GiB")
 	f.StringArrayVarP(&j.Env, "env", "e", nil, "`NAME=value` for every rank, above all else; NAME alone passes golaunch's own value")
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -137,13 +138,16 @@ func (s Cluster) writeExcluded(w io.Writer) error {
 	return err
 }
 
-// writeGoodput writes a line for each job with notable goodput, with its progress, its stragglers
-// and what its NCCL says.
+// writeGoodput writes a line for each job with notable goodput, and others for its workspace, its
+// progress, its stragglers and what its NCCL says.
 func (s Cluster) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		if j.Goodput.Notable() {
 			fmt.Fprintf(&b, "\ngoodput of %s: %v", j.ID, j.Goodput)
+		}
+		if j.Workspace != nil {
+			fmt.Fprintf(&b, "\n%s runs in workspace %s", j.ID, workspace.Text(*j.Workspace))
 		}
 		if j.Progress != nil {
 			fmt.Fprintf(&b, "\n%s: %v", j.ID, j.Progress)

@@ -1,0 +1,322 @@
+// Package workspaces gives the jobs of a node the workspaces that their ranks run in.
+//
+// A workspace comes to the node once, from the coordinator or from another node that has it, and
+// this node then serves it to others. Each job gets a directory of its own.
+package workspaces
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// Options configure a store.
+type Options struct {
+	Cache *workspace.Cache
+	// Coordinator gets workspaces; see [session.Session.Fetch].
+	Coordinator interface {
+		Fetch(ctx context.Context, w report.Workspace, f *session.Fetcher) error
+	}
+	// Addr is where this node serves workspaces to others. Server is its TLS, and Client that towards
+	// other nodes. Without them it gets workspaces from the coordinator alone, and serves none.
+	Addr           netip.Addr
+	Server, Client *tls.Config
+	// Warn hears why workspaces cannot be served.
+	Warn func(error)
+}
+
+// Store has the workspaces of a node until Close.
+type Store struct {
+	Options
+	mu    sync.Mutex
+	items map[string]*item
+	// listener is nil before the first workspace is here. unserved says that there can be none.
+	listener net.Listener
+	unserved bool
+	// within are the ports that the newest job permits.
+	within  ports.Range
+	serving sync.WaitGroup
+	// closing ends what is served.
+	closing context.Context
+	end     context.CancelFunc
+}
+
+// New returns a store. It does nothing before a job has a workspace.
+func New(o Options) *Store {
+	s := &Store{Options: o, items: map[string]*item{}}
+	s.closing, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// item is a workspace that jobs of this node use.
+type item struct {
+	want  report.Workspace
+	users int
+	// came counts the bytes so far.
+	came atomic.Int64
+	// ready is closed when archive is here, or err says why it cannot be.
+	ready   chan struct{}
+	archive *workspace.Archive
+	err     error
+	// cancel ends it, and ended is closed when it has ended.
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// take begins to use a workspace. The caller must call release.
+func (s *Store) take(w report.Workspace) *item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	it := s.items[w.ID]
+	if it == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		it = &item{want: w, ready: make(chan struct{}), cancel: cancel, ended: make(chan struct{})}
+		s.items[w.ID] = it
+		go s.run(ctx, it)
+	}
+	it.users++
+	return it
+}
+
+func (s *Store) release(it *item) {
+	s.mu.Lock()
+	it.users--
+	last := it.users == 0
+	if last && s.items[it.want.ID] == it {
+		delete(s.items, it.want.ID)
+	}
+	s.mu.Unlock()
+	if last {
+		it.cancel()
+	}
+}
+
+// run gets a workspace, and serves it until ctx ends.
+func (s *Store) run(ctx context.Context, it *item) {
+	defer close(it.ended)
+	p := part{store: s, item: it}
+	defer p.close()
+	archive, err := s.Cache.Get(it.want)
+	switch {
+	case err == nil:
+		p.done(archive)
+	case !errors.Is(err, fs.ErrNotExist):
+		p.fail(err)
+		return
+	}
+	if archive != nil && s.Server == nil {
+		<-ctx.Done()
+		return
+	}
+	err = s.Coordinator.Fetch(ctx, it.want, &session.Fetcher{Have: archive != nil, Begin: p.begin, Write: p.write, Fetch: p.fetch, End: p.end})
+	if it.archive == nil {
+		p.fail(fmt.Errorf("cannot get workspace %.12s: %w", it.want.ID, err))
+	}
+}
+
+// part is a workspace of which a part is here. It belongs to the goroutine that gets it.
+type part struct {
+	store *Store
+	item  *item
+	in    *workspace.Incoming
+	// failed is why nothing more can be written.
+	failed error
+}
+
+func (p *part) begin() (err error) {
+	p.item.came.Store(0)
+	if p.failed != nil {
+		return p.failed
+	}
+	if p.in != nil {
+		return p.in.Rewind()
+	}
+	p.in, err = p.store.Cache.Receive(p.item.want)
+	return err
+}
+
+func (p *part) write(b []byte) error {
+	n, err := p.in.Write(b)
+	p.item.came.Add(int64(n))
+	p.failed = err
+	return err
+}
+
+func (p *part) fetch(ctx context.Context, addr string) error {
+	return fetch(ctx, addr, p.store.Client, p.item.want, p.write)
+}
+
+// end keeps what has come, and returns where other nodes get it.
+func (p *part) end() (string, error) {
+	if p.item.archive == nil {
+		a, err := p.in.Commit()
+		if err != nil {
+			return "", err
+		}
+		p.done(a)
+	}
+	return p.store.address(), nil
+}
+
+func (p *part) done(a *workspace.Archive) {
+	p.item.archive = a
+	close(p.item.ready)
+}
+
+// fail lets those who use it know, and others try again.
+func (p *part) fail(err error) {
+	s := p.store
+	s.mu.Lock()
+	if s.items[p.item.want.ID] == p.item {
+		delete(s.items, p.item.want.ID)
+	}
+	s.mu.Unlock()
+	p.item.err = err
+	close(p.item.ready)
+}
+
+func (p *part) close() {
+	if p.in != nil {
+		p.in.Abort()
+	}
+	if p.item.archive != nil {
+		p.item.archive.Close()
+	}
+}
+
+// Use is the workspace of a job, until Close.
+type Use struct {
+	store  *Store
+	want   report.Workspace
+	rights *safefile.Rights
+	dir    *workspace.Directory
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu sync.Mutex
+	// item is nil after a failure.
+	item *item
+	// newest is the try that runs, or the last one.
+	newest *try
+	all    sync.WaitGroup
+}
+
+// try is a try to make the directory. err is valid once done is closed.
+type try struct {
+	done chan struct{}
+	err  error
+}
+
+// Open begins to make a directory with a workspace for a job, with the rights of its ranks' user.
+// within are the ports that the job permits. former is the directory of an earlier agent, whose
+// ranks may run in it; empty if there is none.
+func (s *Store) Open(job string, w report.Workspace, r *safefile.Rights, within ports.Range, former string) *Use {
+	s.mu.Lock()
+	s.within = within
+	s.mu.Unlock()
+	u := &Use{store: s, want: w, rights: r}
+	u.ctx, u.cancel = context.WithCancel(context.Background())
+	if former == "" {
+		u.dir = s.Cache.NewDirectory(job)
+	} else if dir, err := s.Cache.Resume(former); err == nil {
+		u.dir, u.newest = dir, &try{done: make(chan struct{})}
+		close(u.newest.done)
+		u.item = s.take(w)
+		return u
+	} else {
+		u.dir = dir
+	}
+	u.begin()
+	return u
+}
+
+// Dir is the directory.
+func (u *Use) Dir() string { return u.dir.Path }
+
+// begin begins a try, unless one runs or has succeeded.
+func (u *Use) begin() *try {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if t := u.newest; t != nil {
+		select {
+		case <-t.done:
+			if t.err == nil {
+				return t
+			}
+		default:
+			return t
+		}
+	}
+	t := &try{done: make(chan struct{})}
+	u.newest = t
+	if u.item == nil {
+		u.item = u.store.take(u.want)
+	}
+	it := u.item
+	u.all.Go(func() {
+		defer close(t.done)
+		if t.err = u.make(it); t.err != nil {
+			u.mu.Lock()
+			u.item = nil
+			u.mu.Unlock()
+			u.store.release(it)
+		}
+	})
+	return t
+}
+
+func (u *Use) make(it *item) error {
+	select {
+	case <-it.ready:
+	case <-u.ctx.Done():
+		return context.Cause(u.ctx)
+	}
+	if it.err != nil {
+		return it.err
+	}
+	return u.dir.Make(it.archive, u.rights)
+}
+
+// Await waits until the directory is made. After a failure it tries again.
+func (u *Use) Await(ctx context.Context) error {
+	t := u.begin()
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Progress says how far the workspace has come, for people.
+func (u *Use) Progress() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	came := u.want.Bytes
+	if u.item != nil && u.item.came.Load() < came {
+		came = u.item.came.Load()
+	}
+	return fmt.Sprintf("%s of %s", workspace.Size(came), workspace.Size(u.want.Bytes))
+}
+
+// Close removes the directory. No process may use it any more.
+func (u *Use) Close() error {
+	u.cancel()
+	u.all.Wait()
+	if u.item != nil {
+		u.store.release(u.item)
+	}
+	return u.dir.Remove()
+}

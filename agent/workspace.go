@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/workspaces"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
+)
+
+// newWorkspaces returns what has the workspaces of this node.
+func (m *membership) newWorkspaces() *workspaces.Store {
+	return workspaces.New(workspaces.Options{
+		Cache: workspace.NewCache(m.Workspaces.Dir), Coordinator: m.session, Addr: m.session.Node.Addr,
+		Server: m.Workspaces.Server, Client: m.Workspaces.Client, Warn: m.Warn,
+	})
+}
+
+// openWorkspace begins to make the directory that the ranks run in, if the job has a workspace.
+func (j *jobOnNode) openWorkspace(kept keptJob) {
+	if j.err != nil || kept.Workspace.ID == "" {
+		return
+	}
+	within, err := ports.Parse(j.work.Task.Ports)
+	switch {
+	case err != nil:
+		j.err = err
+	case j.node.Workspaces.Dir == "":
+		j.err = errors.New("this node has no directory for workspaces")
+	case !workspace.ValidID(kept.Workspace.ID) || kept.Workspace.Bytes <= 0 || kept.Workspace.Bytes > workspace.MaxArchive:
+		j.err = fmt.Errorf("the job's workspace makes no sense: %.80q with %d bytes", kept.Workspace.ID, kept.Workspace.Bytes)
+	default:
+		j.workspace = j.node.workspaces.Open(j.id, kept.Workspace, j.rights(), within, kept.Directory)
+		j.work.Task.Dir = filepath.Join(j.workspace.Dir(), j.work.Task.Dir)
+	}
+}
+
+// awaitWorkspace returns a function that waits for the workspace until the job is over; nil if the
+// job has none.
+func (j *jobOnNode) awaitWorkspace() func() {
+	if j.workspace == nil {
+		return nil
+	}
+	return func() {
+		ctx, cancel := j.untilOver()
+		defer cancel()
+		_ = j.workspace.Await(ctx) // an attempt waits too, and says why there is none
+	}
+}
+
+// untilOver returns a context that ends with the job.
+func (j *jobOnNode) untilOver() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-j.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// arriveOnce waits for the workspace until the job is over, and closes arrived then.
+func (j *jobOnNode) arriveOnce(arrived chan struct{}) error {
+	defer close(arrived)
+	if j.workspace == nil {
+		return nil
+	}
+	ctx, cancel := j.untilOver()
+	defer cancel()
+	return j.arrive(ctx)
+}
+
+// slowWorkspace is when a message says how far a workspace has come, and again after as long.
+const slowWorkspace = 10 * time.Second
+
+// arrive waits for the workspace, if the job has one.
+func (j *jobOnNode) arrive(ctx context.Context) error {
+	if j.workspace == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, workspaceLimit, fmt.Errorf("the workspace has not come within %v", workspaceLimit))
+	defer cancel()
+	came := make(chan error, 1)
+	go func() { came <- j.workspace.Await(ctx) }()
+	slow := time.NewTicker(slowWorkspace)
+	defer slow.Stop()
+	for {
+		select {
+		case err := <-came:
+			return err
+		case <-slow.C:
+			j.node.Say(fmt.Sprintf("%s waits for the workspace of job %s: %s have come", j.node.session.Node.Name, j.id, j.workspace.Progress()))
+		}
+	}
+}
+
+// workspaceLimit bounds the wait for a workspace. The largest takes 14 minutes at 100 Mbit/s.
+const workspaceLimit = 30 * time.Minute
+
+func (j *jobOnNode) closeWorkspace() {
+	if j.workspace == nil {
+		return
+	}
+	if err := j.workspace.Close(); err != nil {
+		j.node.Warn(fmt.Errorf("cannot remove the workspace of job %s: %w", j.id, err))
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/sshtest"
+)
+
+// project is a directory with a program.
+func project(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"train.sh": "echo $RANK has $(cat lib/part) in $(ls -A | tr '\\n' ' ')\n", "lib/part": "one\n", "data.bin": "big\n", ".gitignore": "*.bin\n",
+	} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	return dir
+}
+
+const projectSeen = `has one in \.gitignore lib train\.sh`
+
+// noWorkspaces checks that no node has kept a directory of a job.
+func noWorkspaces(t *testing.T) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "golaunch-*", "*", ".workspaces", "trees", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("directories of jobs are left: %v (%v)", left, err)
+	}
+}
+
+// TestWorkspaceOnACluster checks that a submitter's directory is where the ranks run on all nodes,
+// that it is the submitter's newest, and that each job has its own.
+func TestWorkspaceOnACluster(t *testing.T) {
+	t.Parallel()
+	h, coordinator, n10, n9 := up(t, 1)
+	h.dir = project(t)
+	job := []string{"--coordinator", h.at, "--workspace", ".", "-N", "2", "-g", "1", "--backoff", "0s", "--"}
+	p := h.start(1, append(job, "sh", "train.sh")...)
+	p.line("0 " + projectSeen)
+	p.line("1 " + projectSeen)
+	ended(t, p)
+	must(t, os.WriteFile(filepath.Join(h.dir, "lib/part"), []byte("two\n"), 0o600))
+	if out := ended(t, h.start(0, append(job, "cat", "lib/part")...)); strings.Contains(out, "one") || strings.Count(out, "two\n") != 2 {
+		t.Errorf("after a change the ranks print %q", out)
+	}
+	// What a rank writes stays for the job's next attempt, and is no other job's.
+	out := ended(t, h.start(0, append(job, "sh", "-c", "[ -f mine ] && echo again || { touch mine; exit 1; }")...))
+	if strings.Count(out, "again") != 2 {
+		t.Errorf("the second attempt prints %q", out)
+	}
+	if out := ended(t, h.start(0, append(job, "ls")...)); strings.Contains(out, "mine") {
+		t.Errorf("another job sees %q", out)
+	}
+	h.detach("w", 2, "--workspace", ".", "-N", "2", "-g", "1", "--", "sh", "-c", hung)
+	if w := h.status().job(t, "w").Workspace; w == nil || len(w.ID) != 12 || w.Files != 3 || w.Bytes < 1000 {
+		t.Errorf("the status has the workspace %+v", w)
+	}
+	if out := h.do("status", "w"); !regexp.MustCompile(`workspace [0-9a-f]{12} \(3 files, [0-9.]+ KiB\)`).MatchString(out) {
+		t.Errorf("status prints %s", out)
+	}
+	// A node that comes later gets it, though the submitter's directory has changed meanwhile.
+	must(t, os.RemoveAll(filepath.Join(h.dir, "lib")))
+	n9.cmd.Process.Kill()
+	n9.wait()
+	n9 = h.join(2, "n8", 1)
+	follow := h.start(0, "logs", "-f", "w")
+	follow.line(`r1 n8\] up 1`)
+	h.do("stop", "w")
+	for _, p := range []*process{n10, n9, coordinator} {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.wait()
+	}
+	noWorkspaces(t)
+}
+
+// TestWorkspaceOfARendezvous checks that the ranks of all nodes run in what the first has.
+func TestWorkspaceOfARendezvous(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	dir := project(t)
+	args := []string{"--workspace", "project", "--procs-per-node", "1", "--", "sh", "train.sh"}
+	first, second := join(t, nodes[0], "a", token, args...), join(t, nodes[1], "b", token, args...)
+	first.Dir, second.Dir = t.TempDir(), t.TempDir()
+	must(t, os.Symlink(dir, filepath.Join(first.Dir, "project")))
+	a, b := start(t, first), start(t, second)
+	a.line(projectSeen)
+	b.line(projectSeen)
+	ended(t, a)
+	ended(t, b)
+}
+
+// TestWorkspaceOverSSH checks that the machines need no directory of the submitter's.
+func TestWorkspaceOverSSH(t *testing.T) {
+	t.Parallel()
+	h := sshtest.Start(t, 2)
+	dir := project(t)
+	p := onHosts(t, h, "--hosts", "n1,n2", "-n", "1", "--workspace", dir, "--", "sh", "train.sh")
+	p.line("0 " + projectSeen)
+	p.line("1 " + projectSeen)
+	ended(t, p)
+	left(t, h)
+}
+
+// TestWorkspaceIsCutOff checks that an agent that is killed while a workspace comes leaves nothing
+// that is used, and that its job goes on when it is back.
+func TestWorkspaceIsCutOff(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	h.dir = project(t)
+	big := make([]byte, 32<<20)
+	for i := range big {
+		big[i] = byte(i * i >> 7)
+	}
+	must(t, os.WriteFile(filepath.Join(h.dir, "big"), big, 0o600))
+	h.coordinate()
+	n10 := h.join(1, "n10", 1)
+	slow := h.nodes[1].Command("tc", "qdisc", "add", "dev", "eth0", "ingress", "handle", "ffff:")
+	must(t, slow.Run())
+	must(t, h.nodes[1].Command("tc", "filter", "add", "dev", "eth0", "parent", "ffff:", "protocol", "ip", "u32", "match", "u32", "0", "0",
+		"police", "rate", "16mbit", "burst", "64k", "drop").Run())
+	p := h.start(0, "--coordinator", h.at, "--workspace", ".", "-g", "1", "--", "sh", "-c", "cksum < big; sh train.sh")
+	n10.line(`n10 waits for the workspace of job .*: [0-9.]+ MiB of 32\.0 MiB have come`)
+	n10.cmd.Process.Kill()
+	n10.wait()
+	must(t, h.nodes[1].Command("tc", "qdisc", "del", "dev", "eth0", "ingress").Run())
+	h.join(1, "n10", 1)
+	sum, err := exec.Command("cksum", filepath.Join(h.dir, "big")).Output()
+	must(t, err)
+	want := strings.Join(strings.Fields(string(sum))[:2], " ")
+	if out := ended(t, p); !strings.Contains(out, want) {
+		t.Errorf("the ranks print %q, want %q", out, want)
+	}
+	parts, err := filepath.Glob(filepath.Join(os.TempDir(), "golaunch-*", "n10", ".workspaces", "*.part"))
+	if err != nil || len(parts) > 0 {
+		t.Errorf("parts of workspaces are left: %v (%v)", parts, err)
+	}
+}
+
+// TestWorkspacesThatMakeNoSense checks that bad directories are refused in one line, before anything
+// is sent.
+func TestWorkspacesThatMakeNoSense(t *testing.T) {
+	dir := project(t)
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--workspace", "/nowhere"}, "workspace /nowhere: no such file or directory"},
+		{[]string{"--workspace", dir}, `"pipe" cannot travel: it is a FIFO; remove it, or list it in .rayignore`},
+		{[]string{"--workspace", dir, "--workspace-limit", "2"}, "it has more than 2 bytes, the limit"},
+		{[]string{"--workspace", dir, "--workspace-limit", "many"}, `"many": a number of bytes, or one with KiB, MiB or GiB, such as 2GiB`},
+		{[]string{"--workspace", dir, "--workspace-limit", "9GiB"}, "workspace limit 9663676416: at most 8 GiB"},
+		{[]string{"--workspace", dir, "--dir", "/tmp"}, `working directory "/tmp": with a workspace, a directory in it`},
+		{[]string{"--workspace", dir, "--dir", "../x"}, `working directory "../x": with a workspace, a directory in it`},
+	} {
+		p := start(t, exec.Command(golaunch(t), append(test.args, "-n", "1", "--", "true")...))
+		code, out := p.wait()
+		if words := p.all(); code != 2 || out != "" || !strings.Contains(words, test.want) || strings.Count(words, "\n") != 1 {
+			t.Errorf("%q: code %d and %q, want one line with %q", test.args, code, words, test.want)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(dir, ".rayignore"), []byte("pipe\n"), 0o600))
+	p := start(t, exec.Command(golaunch(t), "plan", "--workspace", dir, "--explain", "-n", "1", "--", "true"))
+	code, _ := p.wait()
+	if want := regexp.MustCompile(`(?m)^workspace [0-9a-f]{12} \(4 files, [0-9.]+ KiB\) from ` + regexp.QuoteMeta(dir)); code != 0 || !want.MatchString(p.all()) {
+		t.Errorf("plan --explain: code %d and %s", code, p.all())
+	}
+}

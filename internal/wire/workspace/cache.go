@@ -1,0 +1,330 @@
+// Package workspace lets a directory travel: it packs the directory into an archive, keeps archives
+// by their content, and unpacks them.
+//
+// An archive's ID is the SHA-256 of its bytes, so a changed file makes another archive, and equal
+// ones are kept and sent once. A process that keeps an archive, or a directory that was unpacked
+// from one, holds a lock (flock(2)) that ends with the process. So whatever a killed process has
+// left behind is found and removed by the next one, and nothing that is used ever is.
+package workspace
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// CacheLimit bounds the archives that a cache keeps for later, in bytes. It is Ray's
+// (RAY_RUNTIME_ENV_WORKING_DIR_CACHE_SIZE_GB). Those in use are kept in any case.
+const CacheLimit = 10 << 30
+
+// MaxLimit bounds the files of any workspace, in bytes, and MaxArchive its archive, which adds 2 KiB
+// for each file, and more for long names. A cache holds any.
+const (
+	MaxLimit   = 8 << 30
+	MaxArchive = CacheLimit
+)
+
+const (
+	archiveSuffix = ".tar"
+	partSuffix    = ".part"
+	treesDir      = "trees"
+	lockFile      = "lock"
+)
+
+// Cache has archives in a directory, which several processes of a user may share.
+type Cache struct {
+	dir   string
+	limit int64
+}
+
+// verified has the archives whose content this process knows to be right: a fs.FileInfo for each
+// path.
+var verified sync.Map
+
+// NewCache returns the cache in a directory, which is made when it is first needed.
+func NewCache(dir string) *Cache {
+	return &Cache{dir, CacheLimit}
+}
+
+// Archive is a packed workspace. It stays in its cache until Close.
+type Archive struct {
+	report.Workspace
+	file *os.File
+}
+
+// Close lets the cache remove the archive.
+func (a *Archive) Close() error { return a.file.Close() }
+
+// Reader reads the archive from its beginning.
+func (a *Archive) Reader() io.Reader { return io.NewSectionReader(a.file, 0, a.Bytes) }
+
+// locked runs f while no other process changes which files the cache has. It makes the directory,
+// which other users can pass: the directories of their jobs are in it.
+func (c *Cache) locked(f func() error) error {
+	for _, dir := range []string{c.dir, filepath.Join(c.dir, treesDir)} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("cannot make a directory for workspaces: %w", err)
+		}
+	}
+	root, err := safefile.Open(c.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := safefile.Dir(root); err != nil {
+		return fmt.Errorf("cannot keep workspaces: %w", err)
+	}
+	for _, dir := range []string{".", treesDir} { // a umask may have closed it to the users of jobs
+		if err := root.Chmod(dir, 0o711); err != nil {
+			return fmt.Errorf("cannot keep workspaces: %w", err)
+		}
+	}
+	lock, err := root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for {
+		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock the workspaces in %s: %w", c.dir, err)
+	}
+	return f()
+}
+
+func (c *Cache) path(id string) string { return filepath.Join(c.dir, id+archiveSuffix) }
+
+// ValidID reports whether a text can be the ID of a workspace.
+func ValidID(id string) bool {
+	b, err := hex.DecodeString(id)
+	return err == nil && len(b) == sha256.Size && strings.ToLower(id) == id
+}
+
+// Get returns an archive, or fs.ErrNotExist. One whose content is wrong is removed.
+func (c *Cache) Get(w report.Workspace) (*Archive, error) {
+	if !ValidID(w.ID) {
+		return nil, fmt.Errorf("%q is no workspace", w.ID)
+	}
+	if _, err := os.Lstat(c.path(w.ID)); err != nil {
+		return nil, err
+	}
+	var a *Archive
+	known := false
+	err := c.locked(func() error {
+		f, err := os.OpenFile(c.path(w.ID), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		}
+		if err != nil {
+			f.Close()
+			return err
+		}
+		_ = os.Chtimes(c.path(w.ID), time.Time{}, time.Now()) // the least recently used is removed first
+		if last, ok := verified.Load(c.path(w.ID)); ok {
+			known = os.SameFile(last.(fs.FileInfo), info) && last.(fs.FileInfo).Size() == info.Size()
+		}
+		w.Bytes = info.Size()
+		a = &Archive{w, f}
+		return nil
+	})
+	if err != nil || known {
+		return a, err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, a.Reader()); err != nil {
+		a.Close()
+		return nil, err
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != w.ID {
+		a.Close()
+		return nil, errors.Join(fs.ErrNotExist, os.Remove(c.path(w.ID)))
+	}
+	return a, c.know(a)
+}
+
+// know notes that the content of an archive is right.
+func (c *Cache) know(a *Archive) error {
+	info, err := a.file.Stat()
+	verified.Store(c.path(a.ID), info)
+	return err
+}
+
+// Pack packs a directory with at most limit bytes of files.
+func (c *Cache) Pack(dir string, limit int64) (*Archive, error) {
+	t, err := scan(dir, limit)
+	if err != nil {
+		return nil, err
+	}
+	in, err := c.Receive(report.Workspace{Bytes: maxSize})
+	if err != nil {
+		return nil, err
+	}
+	defer in.Abort()
+	packed, err := t.pack(in)
+	if err != nil {
+		return nil, err
+	}
+	in.want = packed
+	return in.Commit()
+}
+
+// maxSize is more than any archive has.
+const maxSize = 1 << 62
+
+// Incoming is an archive of which a part is here.
+type Incoming struct {
+	cache *Cache
+	want  report.Workspace
+	file  *os.File
+	sum   hash.Hash
+	bytes int64
+	ended bool
+}
+
+// Receive begins an archive. The caller must call Abort in the end.
+func (c *Cache) Receive(w report.Workspace) (*Incoming, error) {
+	in := &Incoming{cache: c, want: w, sum: sha256.New()}
+	err := c.locked(func() (err error) {
+		c.sweepParts()
+		if in.file, err = os.CreateTemp(c.dir, "*"+partSuffix); err == nil {
+			err = unix.Flock(int(in.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep a workspace: %w", err)
+	}
+	return in, nil
+}
+
+// Write appends the next bytes.
+func (in *Incoming) Write(b []byte) (int, error) {
+	if in.bytes+int64(len(b)) > in.want.Bytes {
+		return 0, fmt.Errorf("the workspace has more than %d bytes", in.want.Bytes)
+	}
+	n, err := in.file.Write(b)
+	in.bytes += int64(n)
+	in.sum.Write(b[:n])
+	return n, err
+}
+
+// Rewind forgets what has come so far.
+func (in *Incoming) Rewind() error {
+	in.bytes = 0
+	in.sum.Reset()
+	if err := in.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := in.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// Received is how many bytes have come.
+func (in *Incoming) Received() int64 { return in.bytes }
+
+// Commit keeps the archive, unless its content is wrong.
+func (in *Incoming) Commit() (*Archive, error) {
+	if id := hex.EncodeToString(in.sum.Sum(nil)); in.bytes != in.want.Bytes || id != in.want.ID {
+		return nil, fmt.Errorf("the workspace has come with %d bytes and the hash %.12s, instead of %d and %.12s", in.bytes, id, in.want.Bytes, in.want.ID)
+	}
+	a := &Archive{in.want, in.file}
+	err := in.cache.locked(func() error {
+		if err := unix.Flock(int(in.file.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+			return err
+		}
+		if err := os.Rename(in.file.Name(), in.cache.path(in.want.ID)); err != nil {
+			return err
+		}
+		in.cache.evict()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep a workspace: %w", err)
+	}
+	in.ended = true
+	return a, in.cache.know(a)
+}
+
+// Abort removes an archive that was not committed.
+func (in *Incoming) Abort() {
+	if !in.ended {
+		in.ended = true
+		_ = os.Remove(in.file.Name()) // the next process that receives one tries again
+		in.file.Close()
+	}
+}
+
+// unused runs f if no process uses a file.
+func unused(name string, f func()) {
+	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		f()
+	}
+}
+
+// sweepParts removes archives that dead processes were receiving. What cannot be removed stays for
+// the next sweep, here and below.
+func (c *Cache) sweepParts() {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "*"+partSuffix))
+	for _, name := range names {
+		unused(name, func() { _ = os.Remove(name) })
+	}
+}
+
+// evict removes the least recently used archives that no process uses, until the limit is kept.
+func (c *Cache) evict() {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "*"+archiveSuffix))
+	infos := map[string]fs.FileInfo{}
+	var total int64
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil {
+			infos[name] = info
+			total += info.Size()
+		}
+	}
+	slices.SortFunc(names, func(x, y string) int {
+		if infos[x] == nil || infos[y] == nil {
+			return cmp.Compare(x, y)
+		}
+		return infos[x].ModTime().Compare(infos[y].ModTime())
+	})
+	for _, name := range names {
+		if total <= c.limit {
+			return
+		}
+		if info := infos[name]; info != nil {
+			unused(name, func() {
+				if os.Remove(name) == nil {
+					total -= info.Size()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package workspace
+
+import (
+	"archive/tar"
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// format is the comment of an archive's first header. It changes when an older golaunch could not
+// unpack the archive.
+const format = "golaunch-workspace-1"
+
+const comment = "comment"
+
+// Describe says what a directory would be as a workspace of at most limit bytes of files.
+func Describe(dir string, limit int64) (report.Workspace, error) {
+	t, err := scan(dir, limit)
+	if err != nil {
+		return report.Workspace{}, err
+	}
+	return t.pack(io.Discard)
+}
+
+// Text describes a workspace for people.
+func Text(w report.Workspace) string {
+	files := "files"
+	if w.Files == 1 {
+		files = "file"
+	}
+	return fmt.Sprintf("%.12s (%d %s, %s)", w.ID, w.Files, files, Size(w.Bytes))
+}
+
+// pack writes the archive of a tree: tar's, sorted by name, without times and owners, so that equal
+// content makes equal archives.
+func (t tree) pack(w io.Writer) (report.Workspace, error) {
+	sum := sha256.New()
+	counter := &counter{to: io.MultiWriter(sum, w)}
+	buffered := bufio.NewWriterSize(counter, 256<<10)
+	out := tar.NewWriter(buffered)
+	err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Format: tar.FormatPAX, PAXRecords: map[string]string{comment: format}})
+	for i := 0; err == nil && i < len(t.entries); i++ {
+		err = t.write(out, t.entries[i])
+	}
+	if err == nil {
+		err = errors.Join(out.Close(), buffered.Flush())
+	}
+	if err != nil {
+		return report.Workspace{}, err
+	}
+	return report.Workspace{ID: hex.EncodeToString(sum.Sum(nil)), Bytes: counter.bytes, Files: t.files}, nil
+}
+
+// counter counts bytes.
+type counter struct {
+	to    io.Writer
+	bytes int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.bytes += int64(len(b))
+	return c.to.Write(b)
+}
+
+func (t tree) write(out *tar.Writer, e entry) error {
+	h := &tar.Header{Name: e.name, Mode: int64(e.mode.Perm()), Format: tar.FormatPAX}
+	switch {
+	case e.mode.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, e.name+"/"
+		return out.WriteHeader(h)
+	case e.mode&fs.ModeSymlink != 0:
+		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.target, 0o777
+		return out.WriteHeader(h)
+	}
+	h.Typeflag, h.Size = tar.TypeReg, e.size
+	f, err := os.OpenFile(filepath.Join(t.dir, e.name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return t.changed(e, err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() != e.size {
+		return t.changed(e, err)
+	}
+	if err := out.WriteHeader(h); err != nil {
+		return err
+	}
+	if n, err := io.Copy(out, io.LimitReader(f, e.size)); err != nil || n != e.size {
+		return t.changed(e, err)
+	}
+	return nil
+}
+
+// changed says that a file is not what it was when it was found.
+func (t tree) changed(e entry, err error) error {
+	if err == nil {
+		err = errors.New("its size is another")
+	}
+	return fmt.Errorf("workspace %s: %q changed while it was packed (%w); try again", t.dir, e.name, plain(err))
+}
