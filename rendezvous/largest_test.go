@@ -144,7 +144,7 @@ func largestOrders(n placement.Node) []any {
 	gpuWorld := world
 	gpuWorld.GPUs = n.GPUs
 	return []any{
-		wire.Assign{Task: []byte(noise(wire.MaxTask)), Submitter: new(uint32(math.MaxUint32))},
+		wire.Assign{Task: []byte(noise(wire.MaxTask)), Submitter: new(uint32(math.MaxUint32)), Workspace: largestWorkspace},
 		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(20*wire.MaxPeers, largestAddr)},
 		job.Admit{Node: n.Name, Peers: repeat(20*wire.MaxPeers, largestAddr)},
 		job.Reach{Node: n.Name, Seq: big, Addr: text(45), Port: 65535, Late: true},
@@ -169,6 +169,9 @@ func largestFilter() wire.LogFilter {
 }
 
 // largestSubmission has rules of so many lines that nothing of them may be lost.
+// largestWorkspace has the longest ID.
+var largestWorkspace = report.Workspace{ID: strings.Repeat("f", 64), Bytes: math.MaxInt64, Files: math.MaxInt32}
+
 func largestSubmission() replica.Submission {
 	rules := strings.Repeat("# 漢字\n", wire.MaxRules)[:wire.MaxRules-100]
 	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a candidate\n"

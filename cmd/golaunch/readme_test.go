@@ -94,12 +94,14 @@ var documented = map[string]struct {
 	"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            {onSlurm, "rank 15 of 16"},
 	"golaunch --slurm-submit --nodes 2 --gpus-per-node 8 --sbatch=--time=1:00:00 -- python3 train.py": {onSlurm, "rank 15 of 16"},
 	"golaunch --slurm-submit --dry-run --nodes 2 --gpus-per-node 8 -- python3 train.py":               {onSlurm, "#SBATCH --nodes=2\n"},
-	"sbatch examples/slurm/plain.sh":                                            {onSlurm, "rank 15 of 16"},
-	"sbatch examples/slurm/requeue.sh":                                          {onSlurm, "rank 15 of 16"},
-	"sbatch examples/slurm/agents.sh":                                           {agentsOnSlurm, "node n2 is here"},
-	"golaunch --hosts n1,n2 --gpus-per-node 8 -- python3 train.py":              {overSSH, "rank 15 of 16"},
-	"golaunch --hostfile hosts --gpus-per-node auto -- python3 train.py":        {overSSH, "rank 5 of 6"},
-	"golaunch --hosts n[1-4] --spares 1 --procs-per-node 2 -- python3 train.py": {overSSH, "rank 5 of 6"},
+	"sbatch examples/slurm/plain.sh":                                              {onSlurm, "rank 15 of 16"},
+	"sbatch examples/slurm/requeue.sh":                                            {onSlurm, "rank 15 of 16"},
+	"sbatch examples/slurm/agents.sh":                                             {agentsOnSlurm, "node n2 is here"},
+	"golaunch --hosts n1,n2 --gpus-per-node 8 --workspace . -- python3 train.py":  {overSSH, "rank 15 of 16"},
+	"golaunch plan --explain --workspace . --gpus-per-node 8 -- python3 train.py": {asItIs, "workspace "},
+	"golaunch --hosts n1,n2 --gpus-per-node 8 -- python3 train.py":                {overSSH, "rank 15 of 16"},
+	"golaunch --hostfile hosts --gpus-per-node auto -- python3 train.py":          {overSSH, "rank 5 of 6"},
+	"golaunch --hosts n[1-4] --spares 1 --procs-per-node 2 -- python3 train.py":   {overSSH, "rank 5 of 6"},
 }
 
 func TestDocumentedCommands(t *testing.T) {
@@ -171,8 +173,8 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *settings, *sy
 func workplace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"train.py", "main.py"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(trainer), 0o600); err != nil {
+	for name, text := range map[string]string{"train.py": trainer, "main.py": trainer, ".rayignore": "/python\n/python3\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

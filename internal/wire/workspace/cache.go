@@ -69,7 +69,7 @@ type Archive struct {
 }
 
 // Close lets the cache remove the archive.
-func (a *Archive) Close() error { return a.file.Close() }
+func (a *Archive) Close() { a.file.Close() }
 
 // Reader reads the archive from its beginning.
 func (a *Archive) Reader() io.Reader { return io.NewSectionReader(a.file, 0, a.Bytes) }
@@ -86,7 +86,7 @@ func (c *Cache) locked(f func() error) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it is a directory, and nothing was written to it
 	if err := safefile.Dir(root); err != nil {
 		return fmt.Errorf("cannot keep workspaces: %w", err)
 	}

@@ -71,7 +71,7 @@ func (d *Directory) Make(a *Archive, r *safefile.Rights) error {
 			if err != nil {
 				return err
 			}
-			defer root.Close()
+			defer func() { _ = root.Close() }() // as in locked
 			return Unpack(a.Reader(), a.Bytes, root)
 		})
 	}
@@ -116,7 +116,7 @@ func removeAll(name string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // as in locked
 	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, _ error) error {
 		if e != nil && e.IsDir() {
 			_ = root.Chmod(path, 0o700) // otherwise RemoveAll fails again
