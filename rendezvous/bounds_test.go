@@ -129,7 +129,7 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 		if _, err := join("c", "m2"); err == nil || !strings.Contains(err.Error(), "give each node the address at which the others reach it") {
 			t.Error(err)
 		}
-		want := "job failed: node c was refused, and 3 nodes do not come without it: address 10.0.0.1 is node b's too; "
+		want := "job failed: node c was refused, and without it 3 nodes cannot come together: address 10.0.0.1 is node b's too; "
 		if r := <-w.result; r.Code != 2 || r.Ending != report.EndProgram || !strings.HasPrefix(r.Reason, want) {
 			t.Errorf("%+v", r)
 		}

@@ -123,7 +123,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 		if got := n1.runs(); got != "a1" {
 			t.Errorf("%q run", got)
 		}
-		want(t, h.warned(), "the coordinator's log is not kept at the moment: this machine is off")
+		want(t, h.warned(), "the coordinator's log cannot be written at the moment: this machine is off")
 		time.Sleep(time.Minute)
 		full.Store(false)
 		time.Sleep(time.Minute)

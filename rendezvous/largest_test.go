@@ -373,7 +373,7 @@ func TestReportThatIsTooLong(t *testing.T) {
 		if len(cable.conns) != 1 || s.Err() != nil {
 			t.Errorf("%d connections, %v", len(cable.conns), s.Err())
 		}
-		want(t, h.warned(), "node n1 is not told of *rendezvouspb.ToAgent_Assign of job j: 1048")
+		want(t, h.warned(), "node n1 does not get *rendezvouspb.ToAgent_Assign of job j: 1048")
 		s.Close("")
 	})
 }

@@ -228,7 +228,7 @@ func TestFreshAgentUnderAnAwaitedName(t *testing.T) {
 		if took := time.Since(at); took < lease+killTime || took > lease+killTime+2*time.Second {
 			t.Errorf("admitted after %v", took)
 		}
-		want(t, h.warned(), "an earlier agent of node n1 is silent, and ranks of it may still live there, for 20s at most")
+		want(t, h.warned(), "an earlier agent of node n1 is silent, and its ranks may still run there, for 20s at most")
 		time.Sleep(5 * time.Second)
 		if got := fresh.runs(); got != "a1" {
 			t.Errorf("%q run\n%s", got, a.all())

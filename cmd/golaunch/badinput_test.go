@@ -100,7 +100,7 @@ func TestAnotherVersionEndsTheWait(t *testing.T) {
 	a := local(t, port, "--name", "a", "--", "true")
 	a.line(`waiting for 1 of 2 nodes; here: a \(127.0.0.1\)`)
 	otherVersion(t, fmt.Sprintf("127.0.0.1:%d", port))
-	a.ends(2, "node b was refused, and 2 nodes do not come without it: golaunch v9.9.9 here and")
+	a.ends(2, "node b was refused, and without it 2 nodes cannot come together: golaunch v9.9.9 here and")
 }
 
 // otherVersion says hello with a protocol of the future.

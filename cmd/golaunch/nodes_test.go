@@ -210,7 +210,7 @@ func TestNodesThatDoNotFit(t *testing.T) {
 	first = start(t, join(t, nodes[0], "a", token, job()...))
 	first.line("waiting for 1 of 2 nodes")
 	start(t, join(t, nodes[1], "a", token, job()...)).ends(125, "there is a node a already, at 10.77.0.2; give each node its own --name")
-	first.ends(2, "job failed: node a was refused, and 2 nodes do not come without it: there is a node a already")
+	first.ends(2, "job failed: node a was refused, and without it 2 nodes cannot come together: there is a node a already")
 }
 
 func TestANodeIsKilledAndReplaced(t *testing.T) {

@@ -31,7 +31,7 @@ func TestSlurmTasksThatMeet(t *testing.T) {
 	tasks("--nodes=4 --rendezvous=n1:29514 --name=w$SLURM_PROCID -- sh -c "+rank).ends(0, "rank 0 of 4", "w0] ", "w1] ", "w2] ", "w3] rank ")
 	// Both tasks of n2 call themselves alike: one of them is refused, and no other one comes.
 	tasks("--nodes=4 --rendezvous=n1:29515 --name=w$((SLURM_PROCID<3?SLURM_PROCID:2)) -- true").ends(125,
-		"job failed: node w2 was refused, and 4 nodes do not come without it: there is a node w2 already")
+		"job failed: node w2 was refused, and without it 4 nodes cannot come together: there is a node w2 already")
 }
 
 // TestSlurmTasksAlone has tasks on one node that each run a job of their own.

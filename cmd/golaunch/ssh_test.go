@@ -218,7 +218,7 @@ func TestHostsThatMakeNoSense(t *testing.T) {
 		{"--hostfile " + dir, "is a directory"},
 		{"--hosts=", "--hosts: it is empty"},
 		{"--hosts n1 --hostfile " + file, "give --hosts or --hostfile, not both"},
-		{"--hosts n1,n2,n1", "n1 is there twice"},
+		{"--hosts n1,n2,n1", "n1 is listed twice"},
 		{"--hosts n[1-999999999]", "more than 1048576 hosts"},
 		{"--hosts -oProxyCommand=id", "host"},
 		{"--hosts n1,n2 --nodes 3", "it wants 3 nodes and 0 spares, and has 2 hosts"},
