@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -35,14 +37,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pythons are the available interpreters, the one in PATH first.
+// pythons are the available interpreters: the one in PATH first, and then one of each other version,
+// the oldest first.
 func pythons(t testing.TB) []string {
 	t.Helper()
-	first, err := exec.LookPath("python3")
+	found, err := installed()
 	if err != nil {
 		t.Fatalf("this test needs Python (apt install python3): %v", err)
 	}
-	found := []string{first}
+	return found
+}
+
+var installed = sync.OnceValues(func() ([]string, error) {
+	first, err := exec.LookPath("python3")
+	if err != nil {
+		return nil, err
+	}
 	version := func(python string) string {
 		out, err := exec.Command(python, "-c", "import sys; print('%d.%02d' % sys.version_info[:2], sys.implementation.name + sys.abiflags)").Output()
 		if err != nil {
@@ -50,27 +60,28 @@ func pythons(t testing.TB) []string {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	seen := []string{version(first)}
-	home, err := os.UserHomeDir()
+	others, err := filepath.Glob(filepath.Join(suite.Home(), ".pyenv/versions/3.*/bin/python3"))
 	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3"))
-	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for minor := range 15 {
 		if python, err := exec.LookPath(fmt.Sprintf("python3.%d", minor)); err == nil {
 			others = append(others, python)
 		}
 	}
+	of := map[string]string{}
 	for _, python := range append(others, "/usr/bin/python3") {
-		if v := version(python); v >= "3.09" && strings.HasSuffix(v, " cpython") && !slices.Contains(seen, v) {
-			seen, found = append(seen, v), append(found, python)
+		if v := version(python); v >= "3.09" && strings.HasSuffix(v, " cpython") && of[v] == "" {
+			of[v] = python
 		}
 	}
-	return found
-}
+	delete(of, version(first))
+	found := []string{first}
+	for _, v := range slices.Sorted(maps.Keys(of)) {
+		found = append(found, of[v])
+	}
+	return found, nil
+})
 
 // world has a supervisor and, for each interpreter and its flags, a server.
 type world struct {
@@ -286,6 +297,8 @@ var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1
 // chance is what differs between two runs of one program.
 var chance = regexp.MustCompile(`PYENV_\w+|0x[0-9a-f]+|Thread-\d+|golaunch-\d+-\w+/\d+-`)
 
+// TestTheSame starts programs and forks them: with the Python of the PATH, the oldest and the newest
+// other one, or with each that there is ([suite.All]).
 func TestTheSame(t *testing.T) {
 	w := newWorld(t)
 	programs := w.programs()
@@ -293,7 +306,11 @@ func TestTheSame(t *testing.T) {
 	if err := os.WriteFile(input, []byte("a\r\nb\nc"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for i, python := range pythons(t) {
+	all := pythons(t)
+	if !suite.All() && len(all) > 3 {
+		all = []string{all[0], all[1], all[len(all)-1]}
+	}
+	for i, python := range all {
 		sets := [][]string{nil, {"-O", "-u"}, {"-I", "-X", "dev"}, {"-sE", "-W", "error", "-Xutf8=0"}}
 		if i > 0 {
 			sets = sets[:1+i%2]
@@ -304,6 +321,7 @@ func TestTheSame(t *testing.T) {
 				env = slices.Concat(env[:2], env[3:]) // in the C locale
 			}
 			t.Run(filepath.Base(filepath.Dir(filepath.Dir(python)))+strings.Join(flags, ""), func(t *testing.T) {
+				t.Parallel()
 				w := &world{T: t, supervisor: w.supervisor, env: env, dir: w.dir}
 				s, _, err := w.serve(append(append([]string{python}, flags...), "x.py"))
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,19 +44,26 @@ const (
 	tree      = "../../../../python"
 )
 
-// TestPython runs the tests of the Python package, with each version of CPython that is here; the
-// tests of failures, which wait most, run with Debian's and the oldest only.
+// TestPython runs the tests of the Python package with Debian's CPython and with the oldest and the
+// newest of the others, or with each of them ([suite.All]). The tests of failures, which wait most,
+// run with Debian's only, or with the oldest too.
 func TestPython(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(tree, "tests", "test_*.py"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no tests of Python are found", err)
 	}
-	all := interpreters(t)
+	all, failures := interpreters(t), 2
+	if !suite.All() {
+		failures = 1
+		if len(all) > 3 {
+			all = slices.Delete(all, 2, len(all)-1)
+		}
+	}
 	for i, python := range all {
 		for _, file := range files {
 			switch filepath.Base(file) {
 			case "test_failures.py":
-				if i > 1 {
+				if i >= failures {
 					continue
 				}
 			case "test_docs.py":
