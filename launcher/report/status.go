@@ -19,7 +19,8 @@ type Status struct {
 	Jobs []JobStatus
 }
 
-// NodeStatus is one node of a cluster.
+// NodeStatus is one node of a cluster. The JSON of golaunch status is a summary of it, which counts
+// the GPUs and has the State: docs/json.md.
 type NodeStatus struct {
 	Name string
 	// Addr is the address at which other nodes reach this one.

@@ -119,7 +119,7 @@ func (s *State) fail(f *fault, units ...*unit) string {
 		u.stopFor(f)
 		s.budget.fails(u)
 	}
-	if r := s.refuseAtOnce(f); r.code != mayRestart {
+	if r := s.refuseAtOnce(f); r.final {
 		return s.failed(units[0], r)
 	}
 	s.timers.clear(AlarmRefill)
@@ -159,7 +159,7 @@ func (s *State) settle(u *unit) string {
 	case s.departures.end != nil:
 		return also(s.label(u)+" was the last", s.letGoAll(u))
 	case u.cause.departs:
-		if r := s.refuseAtOnce(u.cause); r.code != mayRestart {
+		if r := s.refuseAtOnce(u.cause); r.final {
 			return s.failed(u, r)
 		}
 	}

@@ -26,15 +26,14 @@ type exclusion struct {
 
 type exclusionCode int
 
+// The numbers are a part of the format of snapshots. 1 was for hardware.
 const (
-	notExcluded exclusionCode = iota
-	// excludedHardware is for a node whose hardware failed, excludedFailures for one with too many
-	// failures.
-	excludedHardware
-	excludedFailures
+	notExcluded exclusionCode = 0
+	// excludedFailed is for a node whose hardware failed, or with too many failures.
+	excludedFailed exclusionCode = 2
 	// excludedUnreachable is for a node that did not reach the master, or was not reached as
-	// master.
-	excludedUnreachable
+	// master. A node that does next time is pardoned.
+	excludedUnreachable exclusionCode = 3
 )
 
 func (q *suspects) blame(node string)                { q.blamed[node]++ }
@@ -96,11 +95,11 @@ func (s *State) unfit(f *fault, name string) exclusion {
 		if f.unreachable() {
 			return exclusion{excludedUnreachable, f.Verdict.Cause}
 		}
-		return exclusion{excludedHardware, f.Verdict.Cause}
+		return exclusion{excludedFailed, f.Verdict.Cause}
 	case n < s.spec.ExcludeAfter:
 		return exclusion{}
 	default:
-		return exclusion{excludedFailures, count(n, "failure")}
+		return exclusion{excludedFailed, count(n, "failure")}
 	}
 }
 

@@ -256,7 +256,7 @@ func (s *State) decide(u *unit) string {
 	}
 	s.quarantine(f)
 	free := s.free(f)
-	if r := s.refuse(f, free); r.code != mayRestart {
+	if r := s.refuse(f, free); r.final {
 		return s.failed(u, r)
 	}
 	s.budget.restart(free)
@@ -273,32 +273,22 @@ func (s *State) free(f *fault) bool {
 	return (f.nodeLost() || f.Verdict.Action == report.ActionReplace) && s.suspects.blamed[f.Node] == 0
 }
 
-// refusal is why no restart follows a failure, as a code and in words.
+// refusal says whether the failure is final, with no restart after it, and why.
 type refusal struct {
-	code refusalCode
-	text string
+	final bool
+	text  string
 }
 
-type refusalCode int
-
-const (
-	mayRestart refusalCode = iota
-	repeatedFailure
-	wouldNotHelp
-	restartsUsed
-	restartsOff
-)
-
-// refuse says why no restart follows a failure; its code is mayRestart if one does.
+// refuse says why no restart follows a failure, if none does.
 func (s *State) refuse(f *fault, free bool) refusal {
 	switch {
 	case f.Rank >= 0 && s.verdicts.repeated():
-		return refusal{repeatedFailure, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
+		return refusal{true, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
 			s.verdicts.recurrence.Count, f.Verdict.Cause)}
 	case f.Verdict.Action == report.ActionStop && f.started():
-		return refusal{wouldNotHelp, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
+		return refusal{true, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
 	case !free && s.budget.spent >= s.spec.MaxRestarts:
-		return refusal{restartsUsed, fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)}
+		return refusal{true, fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)}
 	}
 	return s.refuseAtOnce(f)
 }
@@ -308,11 +298,11 @@ func (s *State) refuse(f *fault, free bool) refusal {
 func (s *State) refuseAtOnce(f *fault) refusal {
 	switch {
 	case !f.started():
-		return refusal{wouldNotHelp, "a restart would not help"}
+		return refusal{true, "a restart would not help"}
 	case s.spec.Restart == RestartNever:
-		return refusal{restartsOff, "restarts are off"}
+		return refusal{true, "restarts are off"}
 	case s.spec.MaxRestarts == 0:
-		return refusal{restartsUsed, "0 of 0 restarts used"}
+		return refusal{true, "0 of 0 restarts used"}
 	}
 	return refusal{}
 }

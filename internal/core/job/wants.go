@@ -158,7 +158,7 @@ func (s *State) grow() string {
 func (s *State) Grows() bool {
 	u := &s.progress.units[0]
 	runs := u.phase == Running && u.left == s.plan.world.WorldSize && u.notice.departure == nil && !s.decided()
-	return s.growth.due && runs && s.refuseAtOnce(&fault{}).code == mayRestart
+	return s.growth.due && runs && !s.refuseAtOnce(&fault{}).final
 }
 
 // grows reports whether a unit was stopped to start again on more nodes.
