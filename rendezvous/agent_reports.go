@@ -36,12 +36,8 @@ func (c *Coordinator) take(m *member, s *agentStream, msg *pb.FromAgent) {
 		return
 	}
 	m.hear()
-	switch b := msg.GetBody().(type) {
-	case *pb.FromAgent_Heartbeat:
-		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b.Heartbeat)}})
-		return
-	case *pb.FromAgent_Goodbye:
-		why := cmp.Or(wire.Plain(b.Goodbye.GetWhy()), "its agent has left")
+	if b := msg.GetGoodbye(); b != nil {
+		why := cmp.Or(wire.Plain(b.GetWhy()), "its agent has left")
 		c.noteCluster("node %s is gone: %s", m.name, why)
 		c.removeMember(m, why, nil)
 		return

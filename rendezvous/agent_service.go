@@ -116,8 +116,12 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *age
 		if err != nil {
 			return
 		}
-		if b := msg.GetHeartbeat(); b != nil && s.c.exclusive.Load() {
-			s.c.answerHeartbeat(m, l, b)
+		if b := msg.GetHeartbeat(); b != nil {
+			if s.c.exclusive.Load() {
+				s.c.answerHeartbeat(m, l, b)
+			} else {
+				s.c.heartbeats.add(waitingHeartbeat{readyStream{m, l}, b})
+			}
 			continue
 		}
 		first, full := l.receive(msg)

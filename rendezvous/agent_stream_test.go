@@ -1,8 +1,13 @@
 package rendezvous
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
@@ -30,5 +35,40 @@ func TestAgentStreamIsBounded(t *testing.T) {
 	}
 	if first, last := l.receive(report(maxReceivedSize / 2)); first || !last {
 		t.Errorf("all of the bytes: first %v, last %v", first, last)
+	}
+}
+
+// TestHeartbeatsPassReports: an agent whose report waits behind those of hundreds of others has its
+// heartbeat answered before.
+func TestHeartbeatsPassReports(t *testing.T) {
+	c := NewCoordinator(Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := c.Run(ctx); ended <- err }()
+	l, err := ask(c, func() (l *agentStream, err error) {
+		for i := range 3 * maxBatch {
+			m := c.expect(replica.Member{Node: gpus(i+1, 1), Instance: "i", Patience: time.Hour})
+			l = newAgentStream(nil)
+			m.stream = l
+			report := wire.FromEvent("j", job.Reached{Seq: 1})
+			report.Seq = 1
+			l.receive(report)
+			c.ready.add(readyStream{m, l})
+			if i == 3*maxBatch-1 {
+				c.heartbeats.add(waitingHeartbeat{readyStream{m, l}, &pb.Heartbeat{}})
+			}
+		}
+		return l, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-l.wake
+	if answer := l.drain()[0]; answer.GetHeartbeat() == nil || answer.GetAcked() != 0 {
+		t.Errorf("the first word to the agent: %v", answer)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

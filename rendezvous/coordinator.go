@@ -201,7 +201,10 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 		case f := <-c.inbox:
 			f()
 			c.drainInbox()
+		case <-c.heartbeats.wake:
+			c.answerHeartbeats()
 		case <-c.ready.wake:
+			c.answerHeartbeats()
 			c.receive()
 			c.drainInbox()
 		case <-cancelled:
@@ -380,6 +383,8 @@ func (c *Coordinator) receiveWhile(waits func() bool, limit <-chan time.Time) bo
 		select {
 		case f := <-c.inbox:
 			f()
+		case <-c.heartbeats.wake:
+			c.answerHeartbeats()
 		case <-c.ready.wake:
 			c.receive()
 		case <-limit:
