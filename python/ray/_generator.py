@@ -1,6 +1,5 @@
 """The results of a generator, as they come."""
 
-import asyncio
 import threading
 from collections import deque
 
@@ -66,6 +65,8 @@ class ObjectRefGenerator:
         return self
 
     async def __anext__(self):
+        import asyncio
+
         loop = asyncio.get_running_loop()
         while True:
             with self._changed:

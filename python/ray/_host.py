@@ -6,13 +6,12 @@ when one has ended. It is one thread, so that it may fork.
 """
 
 import os
-import select
 import signal
 import socket
 import sys
 from collections import deque
 
-from . import _wire
+from . import _wire, _worker
 from ._head import Head
 
 _SPARE = 2  # idle processes that are kept beyond the node's CPUs
@@ -470,6 +469,4 @@ def _become(config, server, sock, host):
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         command = shlex.split(python) + ["-c", f"import sys; sys.path.insert(0, {home!r}); from ray._worker import executed; executed()"]
         os.execvp(command[0], command)
-    from ._worker import main
-
-    main(config, server, sock)
+    _worker.main(config, server, sock)

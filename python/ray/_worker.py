@@ -4,7 +4,6 @@ Its main thread runs tasks, one after another; an actor may have threads, or a l
 """
 
 import _thread
-import asyncio
 import contextvars
 import inspect
 import io
@@ -335,7 +334,7 @@ class Executor:
 
     def failure(self, running, error, method=None):
         """An exception as a descriptor."""
-        if running.cancelled or isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
+        if running.cancelled or isinstance(error, KeyboardInterrupt) or _is_cancellation(error):
             cancelled = errors.TaskCancelledError(f"TaskID({running.id.hex()})")
             if running.future is not None:
                 return "e", errors.dump(cancelled)
@@ -483,6 +482,8 @@ class Executor:
     def _leave(self):
         self.leaving = True
         if self.loop is not None:
+            import asyncio
+
             asyncio.run_coroutine_threadsafe(self._leave_soon(), self.loop)
             return
         if self.threads is not None:
@@ -491,6 +492,8 @@ class Executor:
         _shut(self.core)
 
     async def _leave_soon(self):
+        import asyncio
+
         while self.running:
             await asyncio.gather(*[r.future for r in list(self.running.values()) if r.future], return_exceptions=True)
         self.flush()
@@ -499,6 +502,8 @@ class Executor:
     # Actors with coroutines
 
     def _begin_loop(self, most):
+        import asyncio  # other processes do without
+
         loop = self._loop = asyncio.new_event_loop()
 
         def run():
@@ -546,6 +551,11 @@ class Executor:
         async for item in items:
             self._item(running, index, item)
             index += 1
+
+
+def _is_cancellation(error):
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
 
 class _Dep:

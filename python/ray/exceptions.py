@@ -47,7 +47,7 @@ class RayTaskError(RayError):
     def as_instanceof_cause(self):
         """The same error as an instance of its cause's class too."""
         cause = self.cause.__class__
-        if issubclass(RayTaskError, cause) or cause in (KeyboardInterrupt,) and False:
+        if issubclass(RayTaskError, cause):
             return self
         try:
             return self._dual(cause)
