@@ -70,7 +70,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_gpus.py", "test_ray.py", "test_torch.py", "test_verl.py":
+			case "test_far.py", "test_gpus.py", "test_ray.py", "test_ray_far.py", "test_torch.py", "test_verl.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -110,6 +110,8 @@ func TestPythonOfRay(t *testing.T) {
 	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "python3"} {
 		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
 			runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"))
+			cluster := clustertest.Start(t, 0, 0)
+			runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile)
 			return
 		}
 	}
