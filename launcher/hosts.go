@@ -39,7 +39,7 @@ func (j *Job) takeHosts() error {
 		r.MaxNodes = r.MinNodes
 	}
 	if r.MaxNodes > len(j.Network.Hosts)-j.Resources.Spares {
-		return usage.Errorf("it wants %d nodes and %d spares, and has %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
+		return usage.Errorf("it wants %d nodes and %d spares, but has only %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
 	}
 	return j.takeSlots()
 }

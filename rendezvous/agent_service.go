@@ -200,7 +200,7 @@ func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	select {
 	case m := <-came:
 		if m.err != nil {
-			return nil, status.Error(codes.Canceled, "it left without a word")
+			return nil, status.Error(codes.Canceled, "it left without giving a reason")
 		}
 		return m.FromAgent, nil
 	case <-limit.C:

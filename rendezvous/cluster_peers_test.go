@@ -321,7 +321,7 @@ func TestAMinorityOfCoordinators(t *testing.T) {
 		h.start(h.addrs[0])
 		h.start(h.addrs[1])
 		time.Sleep(10 * lease)
-		want(t, h.noted(), "waits for the other coordinators, all of which must come for the first time: h2:1 cannot be reached yet")
+		want(t, h.noted(), "waits for all other coordinators, as a first start must: h2:1 cannot be reached yet")
 		if h.living[h.addrs[0]].coordinator.Load() != nil || h.living[h.addrs[1]].coordinator.Load() != nil {
 			t.Error("two of three have begun")
 		}

@@ -156,7 +156,7 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 		m.answer(m.stream)
 		m.silence.Reset(wire.Reprieval)
 	default:
-		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", m.patience))
+		why := cmp.Or(m.fenced, fmt.Sprintf("its agent was silent for %v", m.patience))
 		c.noteCluster("node %s was lost: %s", m.name, why)
 		c.removeMember(m, why, wire.Refused("node %s was counted as lost: %s", m.name, why))
 	}

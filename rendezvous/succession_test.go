@@ -29,7 +29,7 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 				t.Errorf("rank %d was started %d times, want 2", rank, n)
 			}
 		}
-		want(t, strings.Join(p.decided(), "\n"), "n1 was lost: no word from its agent for 20s")
+		want(t, strings.Join(p.decided(), "\n"), "n1 was lost: its agent was silent for 20s")
 	})
 }
 

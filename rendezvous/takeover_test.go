@@ -182,7 +182,7 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 		if n := h.user().at("n2"); len(n.Holds) != 1 {
 			t.Errorf("%+v\n%s", n, a.all())
 		}
-		want(t, a.all(), "n1 was lost: no word from its agent for 20s")
+		want(t, a.all(), "n1 was lost: its agent was silent for 20s")
 	})
 }
 
@@ -208,7 +208,7 @@ func TestAShorterLease(t *testing.T) {
 		if got := n2.runs(); got != "a1" {
 			t.Errorf("%s runs", got)
 		}
-		want(t, a.all(), "n1 was lost: no word from its agent for 20s")
+		want(t, a.all(), "n1 was lost: its agent was silent for 20s")
 		n2.cable.cut()
 		time.Sleep(lease/5 + 2*time.Second)
 		want(t, h.user().watch("a").all(), "waiting for 1 of 1 node; none is here")

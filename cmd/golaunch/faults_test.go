@@ -171,7 +171,7 @@ func TestANodeFallsSilent(t *testing.T) {
 	b.line("attempt 0 rank 1")
 	nodes[1].Cut(t)
 	c := start(t, join(t, nodes[2], "c", token, job...))
-	a.line("b was lost: no word from its agent for 2.25s")
+	a.line("b was lost: its agent was silent for 2.25s")
 	c.line("attempt 1 rank 1")
 	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s")
 	a.ends(0)

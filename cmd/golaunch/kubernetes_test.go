@@ -227,7 +227,7 @@ func TestAPodIsRestarted(t *testing.T) {
 	first.line("up 1 attempt 0")
 	second.line("up 0 attempt 0")
 	second.kill()
-	first.line("train-1 was lost: (its agent has died|no word from its agent for 2.25s)")
+	first.line("train-1 was lost: (its agent has died|its agent was silent for 2.25s)")
 	ps.all[1].run(job...).ends(0, "up 0 attempt 1")
 	first.ends(0, "up 1 attempt 1")
 	ps.all[0].message(`golaunch: succeeded code=0 node=train-0 restarts=1/3 cause="job succeeded: 2 ranks exited 0 after 1 restart"`)

@@ -84,7 +84,7 @@ func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (in
 func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return 0, fmt.Errorf("cannot tell which golaunch this is, for other nodes: %w", err)
+		return 0, fmt.Errorf("cannot find the path of this golaunch, to start it on other nodes: %w", err)
 	}
 	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
 	j.Output.Stdout, j.Output.Stderr = io.Stdout, io.Stderr

@@ -127,7 +127,7 @@ func (q MemoryQuery) known(checked int) error {
 		unknown += len(gpus)
 	}
 	if checked > 0 && unknown > 0 {
-		return &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within, Missing: []string{fmt.Sprintf("the driver tells nothing of %d of them", unknown)}}
+		return &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within, Missing: []string{fmt.Sprintf("the driver does not know %d of them", unknown)}}
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 // check.
 func TestWhatIsNotKnown(t *testing.T) {
 	q := MemoryQuery{Job: "me", GPUs: map[string][]string{"n0": {"g", "h"}, "n1": {"g"}}}
-	for checked, want := range map[int]string{0: "", 2: "cannot tell whether the GPUs of me are free: the driver tells nothing of 1 of them", 3: ""} {
+	for checked, want := range map[int]string{0: "", 2: "cannot tell whether the GPUs of me are free: the driver does not know 1 of them", 3: ""} {
 		if err := q.known(checked); err == nil && want != "" || err != nil && err.Error() != want {
 			t.Errorf("%d: %v, want %q", checked, err, want)
 		}

@@ -213,7 +213,7 @@ func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 // whyWaits says why w waits; empty if it need not.
 func (t *turns) whyWaits(w *waiter) string {
 	if w.group.turn != nil {
-		return "its workers are told to load"
+		return "its workers are loading"
 	}
 	for other, earlier := range t.ahead(w) {
 		if earlier != nil {

@@ -58,7 +58,7 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	first = apart(func() error { return work(t.ctx, slow) })
 	second = apart(func() error { return work(t.ctx, slow) })
 	t.waiting(1) // for the end of what the other has begun
-	t.want(slow.Active(t.ctx, 10*time.Millisecond, t.nothing), "slow did not get its turn: context deadline exceeded: its workers are told to load")
+	t.want(slow.Active(t.ctx, 10*time.Millisecond, t.nothing), "slow did not get its turn: context deadline exceeded: its workers are loading")
 	open()
 	if err := errors.Join(<-first, <-second); err != nil {
 		t.Error(err)

@@ -155,7 +155,7 @@ class Turns:
             late = [w.rank for w in want.group.workers if w.state != "ready" and w._end is None]
             if late:
                 return f"its workers {late[:16]} are not there"
-            return "its workers are told to load" if want.group in self.running else self._before(want) or "nothing is known to be before it"
+            return "its workers are loading" if want.group in self.running else self._before(want) or "nothing is known to be before it"
 
     def _stir(self):
         """Wakes all waiters, and those that wait for the cluster's sockets. The lock is held."""

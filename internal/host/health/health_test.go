@@ -271,7 +271,7 @@ func TestDocumentation(t *testing.T) {
 func TestFindingString(t *testing.T) {
 	f := gpuRowRemap.find("GPU 3 is bad")
 	f.Node = "n17"
-	if got, want := f.String(), "n17: GPU 3 is bad; have the GPU replaced [gpu-row-remap]"; got != want {
+	if got, want := f.String(), "n17: GPU 3 is bad; replace the GPU [gpu-row-remap]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

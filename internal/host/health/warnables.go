@@ -4,7 +4,7 @@ package health
 var (
 	gpuDriver = Warnable{
 		"gpu-driver", "The NVIDIA driver does not work", Error,
-		"the driver is installed, and gives no list of GPUs: it is wedged, mismatched or broken, or takes more than 10 s",
+		"the driver is installed, but lists no GPUs: it is wedged, mismatched or broken, or takes more than 10 s",
 		"run nvidia-smi, look for Xid in dmesg, set persistence mode (nvidia-smi -pm 1), and reload the driver or reboot",
 	}
 	gpuLost = Warnable{
@@ -20,7 +20,7 @@ var (
 	gpuRowRemap = Warnable{
 		"gpu-row-remap", "A GPU has no spare row for bad memory", Error,
 		"the driver reports a row remapping failure (NVIDIA's criterion for replacement)",
-		"have the GPU replaced",
+		"replace the GPU",
 	}
 	gpuRowPending = Warnable{
 		"gpu-row-pending", "A GPU's bad memory is remapped at its next reset", Warning,
@@ -50,7 +50,7 @@ var (
 	nvLinkDown = Warnable{
 		"nvlink-down", "NVLinks are down", Warning,
 		"a GPU has links that are not active, and other GPUs of its kind on the machine have fewer such links",
-		"run nvidia-smi nvlink -s; reset all GPUs of the machine, and have the GPU or its bridge looked at",
+		"run nvidia-smi nvlink -s; reset all GPUs of the machine, and have the GPU or its bridge inspected",
 	}
 	fabricManager = Warnable{
 		"fabric-manager", "A GPU is not in the NVSwitch fabric", Error,
@@ -59,7 +59,7 @@ var (
 	}
 	cudaVisibleDevices = Warnable{
 		"cuda-visible-devices", "CUDA_VISIBLE_DEVICES names GPUs that do not exist", Warning,
-		"an entry names no GPU, or one for the second time: CUDA ignores it and all that follow, or all of them",
+		"an entry names no GPU, or the same GPU again: CUDA then ignores this entry and all later ones, or all entries",
 		"unset it, or name GPUs that nvidia-smi -L lists",
 	}
 )

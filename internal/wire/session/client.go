@@ -193,7 +193,7 @@ func (c *Client) mendable(err error) bool {
 	return (code == codes.Unavailable || code == codes.Aborted) && (c.trouble == nil || len(c.addrs) > 1 || !permanent(c.trouble))
 }
 
-var errSilent = fmt.Errorf("no word from it for %v", answerLimit)
+var errSilent = fmt.Errorf("it was silent for %v", answerLimit)
 
 // call makes a unary call.
 func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {

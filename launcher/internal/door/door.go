@@ -216,7 +216,7 @@ func (d Door) ask(ctx context.Context, at string) (a Answer, err error) {
 	}
 	word := strings.Fields(line)
 	if len(word) != 4 || word[0] != magic || word[1] != d.Job {
-		return a, fmt.Errorf("%s belongs to something else", at)
+		return a, fmt.Errorf("%s is a port of another job or program", at)
 	}
 	a.Coordinator = word[2]
 	if word[3] == "-" {
@@ -228,7 +228,7 @@ func (d Door) ask(ctx context.Context, at string) (a Answer, err error) {
 	}
 	inner := strings.Fields(sealed)
 	if len(inner) != 4 || inner[0] != magic || inner[1] != d.Job {
-		return a, fmt.Errorf("%s belongs to something else", at)
+		return a, fmt.Errorf("%s is a port of another job or program", at)
 	}
 	token, err := mtls.ParseToken(inner[3])
 	a.Coordinator, a.Token = inner[2], &token

@@ -56,7 +56,7 @@ func TestDoor(t *testing.T) {
 		t.Errorf("a door without a free port: %v", err)
 	}
 	d.Close()
-	if _, err := (Door{Job: job}).tryPorts(t.Context(), at.String()); err == nil || !strings.Contains(err.Error(), "belongs to something else") {
+	if _, err := (Door{Job: job}).tryPorts(t.Context(), at.String()); err == nil || !strings.Contains(err.Error(), "is a port of another job or program") {
 		t.Errorf("at a closed door: %v", err)
 	}
 	tooLate := errors.New("too late")

@@ -30,7 +30,7 @@ func nodeWith(name string, labels ...string) placement.Node {
 
 func TestRoster(t *testing.T) {
 	const (
-		broken = " is broken; have the GPU replaced [gpu-row-remap]"
+		broken = " is broken; replace the GPU [gpu-row-remap]"
 		kernel = "kernel: n1 1; n2 2; boot one kernel [kernel-skew]"
 	)
 	r, printed := newRoster(3)
@@ -68,7 +68,7 @@ func TestRosterRefuses(t *testing.T) {
 	r.joined(nodeWith("n1", "health.nofile", "only 3 files"))
 	r.joined(nodeWith("n2", "health.nofile", "only 3 files", "health.gpu-row-remap", "it is broken", placement.UnfitLabel, "gpu-row-remap"))
 	r.joined(nodeWith("n3", placement.UnfitLabel, "of-the-future"))
-	if want := []string{"n2: it is broken; have the GPU replaced [gpu-row-remap]", "n3 is unfit: of-the-future"}; !slices.Equal(why, want) {
+	if want := []string{"n2: it is broken; replace the GPU [gpu-row-remap]", "n3 is unfit: of-the-future"}; !slices.Equal(why, want) {
 		t.Errorf("got %q, want %q", why, want)
 	}
 }

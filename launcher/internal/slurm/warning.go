@@ -16,7 +16,7 @@ import (
 func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	go func() {
 		end, known := jobEnd()
-		left := "Slurm does not tell how much time is left"
+		left := "Slurm does not say how much time is left"
 		if known {
 			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.At).Round(time.Second))
 		}

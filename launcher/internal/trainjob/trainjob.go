@@ -44,10 +44,10 @@ func Here(getenv func(string) string) (*Status, error) {
 	roots := x509.NewCertPool()
 	pem, err := os.ReadFile(ca)
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell Kubeflow's Trainer of progress: KUBEFLOW_TRAINER_SERVER_CA_CERT: %w", err)
+		return nil, fmt.Errorf("cannot report progress to Kubeflow's Trainer: KUBEFLOW_TRAINER_SERVER_CA_CERT: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %s has no certificate", ca)
+		return nil, fmt.Errorf("cannot report progress to Kubeflow's Trainer: %s has no certificate", ca)
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
 	return &Status{url, token, &http.Client{Transport: transport, Timeout: pushLimit}}, nil
@@ -64,7 +64,7 @@ type Progress struct {
 // Push reports progress to the Trainer. It reads the token each time, since tokens change.
 func (s *Status) Push(ctx context.Context, p Progress) error {
 	if err := s.push(ctx, p); err != nil {
-		return fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %w", err)
+		return fmt.Errorf("cannot report progress to Kubeflow's Trainer: %w", err)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func (p *Participant) meetPeersOnce() (missing string) {
 	case begun:
 		return "waits for a majority of the coordinators: " + names + " cannot be reached"
 	case len(silent) > 0:
-		return "waits for the other coordinators, all of which must come for the first time: " + names + " cannot be reached yet"
+		return "waits for all other coordinators, as a first start must: " + names + " cannot be reached yet"
 	case p.cfg.Addr == p.cfg.Peers[0]:
 		p.quorumLog().Found(voters...)
 	}

@@ -136,7 +136,7 @@ func (p *Participant) leader() quorum.Voter {
 // Elsewhere says that the coordinator is not in this process, and where it is or may be.
 func (p *Participant) Elsewhere() error {
 	e := &wire.ElsewhereError{Leader: p.leader().Addr}
-	idle := "node " + p.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
+	idle := "node " + p.cfg.Node + " does not coordinate the job, and must not: no majority has elected it"
 	switch addrs := p.coordinators.Load(); {
 	case len(p.cfg.Peers) > 0:
 		e.Addrs = p.OtherPeers()

@@ -41,7 +41,7 @@ func arguments(n int) string {
 func Args(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if n := len(args); n < least || n > most {
-			return fmt.Errorf("%w: it is used as golaunch %s; this has %s", launcher.ErrUsage, c.Use, arguments(n))
+			return fmt.Errorf("%w: want golaunch %s, got %s", launcher.ErrUsage, c.Use, arguments(n))
 		}
 		return nil
 	}

@@ -70,9 +70,9 @@ const gigabyte = 1e9
 // printFabric is for people: what is wrong, and a line for each node.
 func PrintFabric(w io.Writer, r fabric.Report) error {
 	if !r.Led {
-		what := "nothing bad was found"
+		what := "no fault was found"
 		if r.Ill {
-			what = "something bad was found"
+			what = "a fault was found"
 		}
 		_, err := fmt.Fprintf(w, "%s: rank 0's node has the report\n", what)
 		return err

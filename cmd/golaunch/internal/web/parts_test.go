@@ -271,7 +271,7 @@ func TestTroubleHasAnAge(t *testing.T) {
 		var why atomic.Pointer[string]
 		c := &viewtest.Cluster{Nodes: 1, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second, Fails: func() error {
 			if w := why.Load(); w != nil {
-				if strings.HasPrefix(*w, "no word") {
+				if strings.HasPrefix(*w, "it was silent") {
 					time.Sleep(10 * time.Second) // virtual
 				}
 				return errors.New(*w)
@@ -306,7 +306,7 @@ func TestTroubleHasAnAge(t *testing.T) {
 		if h := read(3 * time.Second); h.Trouble != "" || h.Age != 0 {
 			t.Errorf("it is back: %+v", h)
 		}
-		slow := "no word from it for 10s"
+		slow := "it was silent for 10s"
 		why.Store(&slow)
 		if h := read(12 * time.Second); h.Trouble != slow || h.Age < 9 {
 			t.Errorf("12 s after it was silent: %+v", h)
