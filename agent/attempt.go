@@ -42,6 +42,7 @@ type attempt struct {
 	reports []job.Event
 
 	forks    forks
+	next     *next
 	notices  *notice.Notices
 	evidence evidence
 	exits    exits
@@ -66,6 +67,7 @@ type rankSetup struct {
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
 	a.forks.release = func() {}
+	a.next = newNext()
 	a.halted, a.halt = context.WithCancel(context.Background())
 	return a
 }
@@ -74,6 +76,7 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 func (a *attempt) run() {
 	defer close(a.gone)
 	defer a.halt()
+	defer a.next.settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
 	if err == nil && scope != nil {
@@ -137,13 +140,30 @@ func (a *attempt) open() (ranks.Scope, error) {
 	if a.scope != nil {
 		return a.scope, nil
 	}
-	name := fmt.Sprintf("%s-unit-%d-attempt-%d", a.job.id, a.order.Unit, a.order.Attempt)
-	scope, err := a.job.node.starter.Scope(name, keptAttempt{a.job.id, a.order})
+	scope, err := a.job.node.starter.Scope(a.scopeName(a.order.Attempt), keptAttempt{a.job.id, a.order})
 	if err != nil {
 		return nil, err
 	}
 	a.scope = scope
 	return scope, nil
+}
+
+// scopeName is that of the unit's scope at an attempt.
+func (a *attempt) scopeName(attempt int) string {
+	return fmt.Sprintf("%s-unit-%d-attempt-%d", a.job.id, a.order.Unit, attempt)
+}
+
+// adopt gives the attempt a scope, with processes that wait to become its ranks.
+func (a *attempt) adopt(scope ranks.Scope) {
+	a.mu.Lock()
+	stopped := a.stopped
+	if !stopped {
+		a.scope = scope
+	}
+	a.mu.Unlock()
+	if stopped {
+		a.endScope(scope.Close)
+	}
 }
 
 // wasStopped reports whether the attempt was ordered to stop.

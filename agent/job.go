@@ -86,6 +86,7 @@ func (j *jobOnNode) close() {
 	<-j.over
 	for _, a := range j.attempts {
 		<-a.gone
+		a.next.discard(j.node.Warn)
 	}
 	j.imports.End()
 	j.bundles.release()
@@ -188,6 +189,9 @@ func (j *jobOnNode) begin(a *attempt) {
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()
+			if scope := old.next.take(a.order.Attempt, j.node.Warn); scope != nil {
+				a.adopt(scope)
+			}
 		}
 		a.run()
 	}()

@@ -51,6 +51,8 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 			a.forks.report.Forking = time.Since(began)
 		}
 		a.report(a.startedReport(all))
+		ranks.Dismiss(scope)
+		a.next.prepare(a)
 		a.job.bundles.release()
 		defer a.watch(scope, all)()
 	}
@@ -157,6 +159,7 @@ func (a *attempt) awaitExit(r ranks.Rank) {
 	a.exited(r.Bundle, r.Process.Exit(), at, at.Sub(r.Since), r.Output)
 	close(r.Reported)
 	if !r.Process.Exit().OK() && !a.wasStopped() {
+		a.next.hurry()
 		a.gather(job.CrashEvidence)
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // slowModule notes each process that imports it in the file of IMPORTS. It asks for its process id
@@ -182,6 +185,54 @@ func TestForksOfManyAttempts(t *testing.T) {
 		t.Errorf("exit code %d after %d attempts, %d files open at first, %d in the end, %d imports", code, n, first, last, importsOf(t, imports))
 	}
 	gone(t, marker)
+}
+
+// The ranks of the next attempt are forked while those of this one run, and leave nothing behind.
+func TestForksAhead(t *testing.T) {
+	env, _ := withModule(t)
+	marker := mark(t)
+	begin := func(t *testing.T, args ...string) (p *process, ahead []int) {
+		args = append(append([]string{"--preload", "slow", "--backoff", "0s", "--procs-per-node", "2", "--env", marker}, args...), "--", python, "-c", `import os, slow, time
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "rank", os.environ["RANK"], "is", os.getpid(), flush=True)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(1000)
+`)
+		p = start(t, exec.Command(golaunch(t), args...), env...)
+		p.line("attempt 0 rank 0 is")
+		p.line("attempt 0 rank 1 is")
+		for limit := time.Now().Add(patience); len(ahead) < 3; runtime.Gosched() { // they and their server
+			if time.Now().After(limit) {
+				t.Fatalf("no ranks are forked ahead: there are %v", ahead)
+			}
+			ahead = slices.DeleteFunc(marked(t, marker), func(pid int) bool {
+				env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+				return err != nil || strings.Contains(string(env), "\x00RANK=")
+			})
+		}
+		return p, ahead
+	}
+	t.Run("of a restart", func(t *testing.T) {
+		p, ahead := begin(t)
+		kill(t, p.pid(`rank 0 is (\d+)`), syscall.SIGKILL)
+		for rank := range 2 {
+			if pid := p.pid(fmt.Sprintf(`attempt 1 rank %d is (\d+)`, rank)); !slices.Contains(ahead, pid) {
+				t.Errorf("rank %d is process %d, and %v waited", rank, pid, ahead)
+			}
+		}
+		p.ends(0)
+		gone(t, marker)
+	})
+	t.Run("of no restart", func(t *testing.T) {
+		p, _ := begin(t)
+		p.signal(syscall.SIGTERM)
+		p.wait()
+		gone(t, marker)
+	})
+	t.Run("of golaunch that is killed", func(t *testing.T) {
+		p, _ := begin(t)
+		kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
+		gone(t, marker)
+	})
 }
 
 // Nothing outlives golaunch, however it dies.

@@ -16,23 +16,31 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// between is a Forker that does something after its server has made a process, and before that may
-// run.
+// between is a Forker that does something after a process has become a rank, and before that may run.
 type between struct {
 	*Server
 	do func(pid int)
 }
 
-func (b between) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (int, func(), error) {
-	pid, run, err := b.Server.Fork(c, env, files, cgroup)
-	if err == nil {
-		b.do(pid)
-	}
-	return pid, run, err
+func (b between) Fork(birth proc.Birth) (proc.Fork, error) {
+	f, err := b.Server.Fork(birth)
+	return betweenFork{f, b.do}, err
 }
 
-// A process is found by its environment from the time that it is not found by its server's session
-// any more.
+type betweenFork struct {
+	proc.Fork
+	do func(pid int)
+}
+
+func (f betweenFork) Become(c *proc.Command, env []string, files []uintptr) (func(), error) {
+	run, err := f.Fork.Become(c, env, files)
+	if err == nil {
+		f.do(f.Fork.(*fork).pid)
+	}
+	return run, err
+}
+
+// A rank has a session of its own, and the environment by which it is found, before it runs.
 func TestTheEnvironmentOfAFork(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -70,10 +78,9 @@ type elsewhere struct {
 	cgroup int
 }
 
-func (e elsewhere) Fork(c *proc.Command, env []string, files []uintptr, _ int) (int, func(), error) {
-	moved := *c
-	moved.Rights = &safefile.Rights{}
-	return e.Server.Fork(&moved, env, files, e.cgroup)
+func (e elsewhere) Fork(b proc.Birth) (proc.Fork, error) {
+	b.Rights, b.Cgroup = &safefile.Rights{}, e.cgroup
+	return e.Server.Fork(b)
 }
 
 // A process that cannot be moved to its cgroup is ended and reaped with its scope, and its command
@@ -118,27 +125,19 @@ func TestAForkThatIsNotMoved(t *testing.T) {
 func TestAForkThatIsLost(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	p, err := Parse(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s, server, err := w.serve(argv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	others := slices.DeleteFunc(children(t), func(pid string) bool { return pid == strconv.Itoa(server.Pid()) })
-	gate := make([]int, 2)
-	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
-	null, err := os.Open(os.DevNull)
+	conn, far, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
-	fd := int(null.Fd())
-	order := words(&proc.Command{Args: argv, Dir: w.dir}, p, w.env)
-	answer, err := s.ask(order, []int{fd, fd, fd, gate[0]})
+	if err := errors.Join(s.ask([]int{int(far.Fd())}), far.Close()); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := receive(conn)
 	if err != nil || len(answer) != 2 || answer[0] != "pid" {
 		t.Fatalf("%q: %v", answer, err)
 	}
@@ -149,7 +148,7 @@ func TestAForkThatIsLost(t *testing.T) {
 	if session, err := unix.Getsid(pid); session != server.Pid() || err != nil {
 		t.Errorf("its session is %d (its server is %d): %v", session, server.Pid(), err)
 	}
-	if err := errors.Join(unix.Close(gate[0]), unix.Close(gate[1]), w.servers[0].Close()); err != nil {
+	if err := errors.Join(conn.Close(), w.servers[0].Close()); err != nil {
 		t.Error(err)
 	}
 	if now := children(t); !slices.Equal(now, others) {
@@ -158,7 +157,7 @@ func TestAForkThatIsLost(t *testing.T) {
 }
 
 // children are this process's, zombies included.
-func children(t *testing.T) []string {
+func children(t testing.TB) []string {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

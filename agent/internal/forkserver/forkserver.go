@@ -4,7 +4,7 @@
 // forked process is, to itself and to others, the one that `python script.py` would have been.
 // docs/preload.md says what all forks of one server nevertheless share, and what a server refuses.
 //
-// A [Server] is a [proc.Forker]. Its forks are children of the process that started the server
+// A [Server] is a proc.Forker. Its forks are children of the process that started the server
 // (CLONE_PARENT).
 package forkserver
 
@@ -26,7 +26,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/host/safefile"
-	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 //go:embed server
@@ -53,13 +52,9 @@ const stub = `import os,sys,struct;` +
 	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
 	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
 
-const (
-	// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps
-	// of 100,000 files.
-	maxMessage = 64 << 20
-	// forkLimit bounds one fork: a server that is stopped, or swaps, must not delay an attempt.
-	forkLimit = 5 * time.Second
-)
+// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps of
+// 100,000 files.
+const maxMessage = 64 << 20
 
 // Server is a process that has imported modules.
 type Server struct {
@@ -73,12 +68,12 @@ type Server struct {
 	mu     sync.Mutex
 	broken error
 
-	// forking counts the calls of Fork that have not returned, and held are the gates of processes
-	// that wait for the last of them: ranks that ran at once would compete with the later forks for
-	// CPUs.
+	// forking counts the calls of Fork and Become that have not returned, and held are the ranks
+	// that wait for the last of them: if they ran at once, they would compete with the later forks
+	// for CPUs.
 	gates   sync.Mutex
 	forking int
-	held    []int
+	held    []*fork
 }
 
 // ImportError says that a module could not be imported.
@@ -214,166 +209,6 @@ func (s *Server) Err() error {
 
 // Changed names a file of its modules that has changed, see [Stamps.Changed].
 func (s *Server) Changed(as *safefile.Rights) string { return s.stamp.Changed(as) }
-
-// Fork implements [proc.Forker]. The error may be an [*UnsafeError].
-func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error) {
-	p, err := Parse(c.Args)
-	if err != nil {
-		return 0, nil, &UnsafeError{Why: err.Error()}
-	}
-	if !p.Same(s.program) {
-		return 0, nil, &UnsafeError{Why: "the fork server runs another Python, or the same one with other flags"}
-	}
-	gate := make([]int, 2)
-	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
-		return 0, nil, fmt.Errorf("make a pipe for the fork server: %w", err)
-	}
-	s.begun()
-	defer s.returned()
-	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
-	// A server of another user may not make processes in a cgroup of this one, which then moves
-	// them there.
-	moves := cgroup >= 0 && c.Rights != nil
-	if cgroup >= 0 && !moves {
-		fds = append(fds, cgroup)
-	}
-	pid, err = s.order(c, words(c, p, env), fds, gate[1])
-	_ = unix.Close(gate[0])
-	if err == nil && moves {
-		err = move(pid, cgroup)
-	}
-	if err != nil {
-		_ = unix.Close(gate[1]) // ends the process if there is one
-		return 0, nil, err
-	}
-	return pid, func() { s.open(gate[1]) }, nil
-}
-
-// move moves a process to a cgroup.
-func move(pid, cgroup int) error {
-	procs, err := unix.Openat(cgroup, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open the cgroup of a rank: %w", err)
-	}
-	defer unix.Close(procs)
-	if _, err := unix.Write(procs, []byte(strconv.Itoa(pid))); err != nil {
-		return fmt.Errorf("move a rank to its cgroup: %w", err)
-	}
-	return nil
-}
-
-func (s *Server) begun() {
-	s.gates.Lock()
-	defer s.gates.Unlock()
-	s.forking++
-}
-
-func (s *Server) returned() {
-	s.gates.Lock()
-	defer s.gates.Unlock()
-	s.forking--
-	s.release()
-}
-
-// open lets a process run once no call waits for a fork.
-func (s *Server) open(gate int) {
-	s.gates.Lock()
-	defer s.gates.Unlock()
-	s.held = append(s.held, gate)
-	s.release()
-}
-
-func (s *Server) release() {
-	if s.forking > 0 {
-		return
-	}
-	for _, gate := range s.held {
-		_, _ = unix.Write(gate, []byte{1}) // it fails only if the process is dead
-		_ = unix.Close(gate)
-	}
-	s.held = nil
-}
-
-func words(c *proc.Command, p Program, env []string) []string {
-	cpus := make([]string, len(c.CPUs))
-	for i, cpu := range c.CPUs {
-		cpus[i] = strconv.Itoa(cpu)
-	}
-	memory := ""
-	if c.Memory != nil {
-		memory = strconv.Itoa(*c.Memory)
-	}
-	argv := p.argv()
-	out := []string{string(p.Kind), p.Name, c.Dir, strings.Join(cpus, " "), memory, fmt.Sprintf("%d %d", len(c.Args), len(argv))}
-	return append(append(append(out, c.Args...), argv...), env...)
-}
-
-// order has the server make a process. Once the process is known here, it moves to a session of its
-// own.
-func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pid int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		return 0, s.broken
-	}
-	answer, err := s.ask(words, fds)
-	if pid = number(answer); pid > 0 && err == nil {
-		if err := c.Born(pid); err != nil {
-			return 0, s.lies(err)
-		}
-		_, _ = unix.Write(gate, []byte{1}) // it fails only if the process is dead
-		answer, err = receive(s.conn)
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.broken = fmt.Errorf("the fork server did not answer for %v", forkLimit)
-		return 0, s.broken
-	case err != nil:
-		s.broken = fmt.Errorf("the fork server has died: %w", err)
-		return 0, s.broken
-	case len(answer) == 1 && answer[0] == "session" && pid > 0:
-		if err := c.Apart(); err != nil {
-			return 0, s.lies(err)
-		}
-		return pid, nil
-	case len(answer) == 2 && answer[0] == "unsafe":
-		return 0, &UnsafeError{Why: answer[1]}
-	case len(answer) == 2 && answer[0] == "failed":
-		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
-	default:
-		s.broken = fmt.Errorf("unexpected message from the fork server: %.80q", answer)
-		return 0, s.broken
-	}
-}
-
-// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and above a
-// pid_t's: signals to them would reach other processes, or all.
-func number(answer []string) int {
-	if len(answer) != 2 || answer[0] != "pid" {
-		return 0
-	}
-	pid, err := strconv.ParseInt(answer[1], 10, 32)
-	if err != nil || pid <= 1 {
-		return 0
-	}
-	return int(pid)
-}
-
-// lies ends the use of a server whose answer is false: any module may run code in it.
-func (s *Server) lies(err error) error {
-	s.broken = fmt.Errorf("the fork server does not behave: %w", err)
-	return s.broken
-}
-
-func (s *Server) ask(words []string, fds []int) ([]string, error) {
-	if err := s.conn.SetDeadline(time.Now().Add(forkLimit)); err != nil {
-		return nil, err
-	}
-	if err := send(s.conn, words, fds...); err != nil {
-		return nil, err
-	}
-	return receive(s.conn)
-}
 
 func send(conn *net.UnixConn, words []string, fds ...int) error {
 	return frame.Send(conn, frame.Words(words), fds...)

@@ -201,6 +201,11 @@ func (w *world) run(argv []string, stdin string, s *Server, more ...string) end 
 		c.Stdin = in
 	}
 	sc := w.scope("program")
+	if s != nil { // a rank that has waited is no different
+		if err := sc.Ahead(s, nil); err != nil {
+			w.Error(err)
+		}
+	}
 	p, err := sc.Start(c)
 	_, _ = out.Close(), errs.Close()
 	if err != nil {

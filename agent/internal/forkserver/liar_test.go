@@ -26,11 +26,12 @@ import os, socket, struct, sys, threading
 stop = threading.Event()
 thread = threading.Thread(target=stop.wait)
 thread.start()
-golaunch = socket.socket(fileno=0)
+server = socket.socket(fileno=0)
+data, fds, _, _ = socket.recv_fds(server, 4, 1)
+golaunch = socket.socket(fileno=fds[0])
 def say(*words):
     body = b"".join(w.encode() + b"\0" for w in words)
     golaunch.sendall(struct.pack(">I", len(body)) + body)
-golaunch.recv(4)
 say("pid", sys.argv[1].format(server=os.getpid(), thread=thread.native_id))
 say(sys.argv[2])
 try:

@@ -45,8 +45,8 @@ func (k *Keeper) Server(s *forkserver.Server) (*Server, error) {
 }
 
 // Fork fails: only the keeper forks.
-func (s *Server) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
-	return 0, nil, errors.New("the keeper alone forks from this server")
+func (s *Server) Fork(proc.Birth) (proc.Fork, error) {
+	return nil, errors.New("the keeper alone forks from this server")
 }
 
 // Err is why the keeper cannot use the server any more.
@@ -98,6 +98,6 @@ func (k *keeper) unserve(id int) {
 // noServer is a server that the keeper does not have.
 type noServer struct{}
 
-func (noServer) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
-	return 0, nil, errors.New("the keeper does not have the fork server")
+func (noServer) Fork(proc.Birth) (proc.Fork, error) {
+	return nil, errors.New("the keeper does not have the fork server")
 }

@@ -52,6 +52,13 @@ func Start(in Scope, c proc.Command, about any, files ...*os.File) (*proc.Proces
 	return kept.Start(c, data, files...)
 }
 
+// Dismiss ends the processes that wait in a scope. A keeper has none.
+func Dismiss(s Scope) {
+	if own, ok := s.(*proc.Scope); ok {
+		own.Dismiss()
+	}
+}
+
 // Forget has the keeper, if any, forget a scope in which nothing lives.
 func Forget(s Scope) {
 	if kept, ok := s.(*keeper.Scope); ok {

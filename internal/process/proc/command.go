@@ -54,29 +54,38 @@ type Command struct {
 	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not
 	// answer.
 	Looking func(path string)
-
-	// born and apart are for Born and Apart.
-	born  func(pid int) error
-	apart func() error
 }
 
-// Forker makes a process that has already done the first part of a program, such as its imports.
+// Forker makes processes that have already done the first part of a program, such as its imports.
 type Forker interface {
-	// Fork makes a child of this process that is what c would have become with an environment,
-	// three open files and, if cgroup is not negative, the cgroup that this refers to. The child
-	// has the environment, and calls setsid once [Command.Born] has returned. Until then it stays
-	// in the session of its server, which has [Command.Serves], so that a lost one is found there.
-	// The child does nothing more before run is called, and ends if it never is. Fork fails if Born
-	// or [Command.Apart] fails.
-	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
+	// Fork makes a child of this process that waits for [Fork.Become]. It calls setsid once
+	// [Birth.Born] has returned. Until then it stays in the session of its server, which has
+	// [Command.Serves], so that a lost one is found there. Fork fails if Born or [Birth.Apart]
+	// fails.
+	Fork(b Birth) (Fork, error)
 }
 
-// Born is called by a Forker when there is a child, even if it then fails. The error says why the
-// process cannot be such a fork. Then nothing may be done with it.
-func (c *Command) Born(pid int) error { return c.born(pid) }
+// Birth is what a scope wants of a fork, and how it takes it on.
+type Birth struct {
+	// Cgroup refers to the cgroup in which the process begins; -1 for that of its server.
+	Cgroup int
+	// Rights are those of the process's user; this process's own when nil.
+	Rights *safefile.Rights
+	// Born is called when there is a child, even if it then fails. The error says why the process
+	// cannot be such a fork. Then nothing may be done with it.
+	Born func(pid int) error
+	// Apart is called when the child has called setsid. The error says why that is not so.
+	Apart func() error
+}
 
-// Apart is called by a Forker when the child has called setsid. The error says why that is not so.
-func (c *Command) Apart() error { return c.apart() }
+// Fork is a process that waits to become the one of a command. It ends when this process does.
+type Fork interface {
+	// Become makes it what c would have become with an environment and three open files. The
+	// process does nothing more before run is called, and ends if it never is.
+	Become(c *Command, env []string, files []uintptr) (run func(), err error)
+	// Close ends a process that has not become a command's.
+	Close() error
+}
 
 // StartError says why a command did not start.
 type StartError struct {

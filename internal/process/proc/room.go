@@ -35,3 +35,8 @@ func Room(processes int, of *safefile.Rights) error {
 	}
 	return nil
 }
+
+// Memory returns how many bytes new processes may use without making the kernel swap or kill: what
+// /proc/meminfo calls available, and no more than the limits of this cgroup and those above it
+// leave. It returns 0 if that is not known.
+func Memory() int { return min(procfs.Available(), cgroup.MemoryRoom()) }

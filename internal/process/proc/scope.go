@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type Scope struct {
 	// procs is complete once the scope is barred. Their numbers are theirs until it has ended.
 	procs         []*Process
 	barred, ended bool
+	// waiting are processes, also in procs, that wait to become those of commands.
+	waiting []*waiter
 
 	// ending is held while the scope is killed.
 	ending sync.Mutex
@@ -94,14 +97,22 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sc.sup.guard.Expired(BootTime()) {
-		// This process was stopped, and the guardian may have killed the scope before the fork.
-		if err := sc.Kill(); err != nil {
-			return nil, c.failure(codeOwn, "the lease has expired, and %v", err)
-		}
-		return nil, c.failure(codeOwn, "the lease has expired")
+	if err := sc.keepsLease(); err != nil {
+		return nil, c.failure(codeOwn, "%v", err)
 	}
 	return p, nil
+}
+
+// keepsLease kills the scope, and fails, if the lease has expired: this process was stopped, and
+// the guardian may have killed the scope before the newest fork.
+func (sc *Scope) keepsLease() error {
+	if !sc.sup.guard.Expired(BootTime()) {
+		return nil
+	}
+	if err := sc.Kill(); err != nil {
+		return fmt.Errorf("the lease has expired, and %w", err)
+	}
+	return errors.New("the lease has expired")
 }
 
 // fork makes the process by the command's Forker, or else by fork and exec.

@@ -14,38 +14,120 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// forkByServer has the command's Forker make the process. Only signals and stops of this scope wait
-// for that.
-func (sc *Scope) forkByServer(c *Command, files []uintptr) (p *Process, err error) {
+// waiter is a process of the scope that a Forker has made, and that waits to become a command's.
+type waiter struct {
+	*Process
+	forker Forker
+	fork   Fork
+}
+
+// Ahead has a Forker make a process that waits in the scope. A later Start with that Forker then
+// needs no fork. The process ends with [Scope.Dismiss], when the scope is stopped or killed, or when
+// this process dies.
+func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
+	if err := sc.sup.guard.Ready(); err != nil {
+		return err
+	}
+	sc.asking.RLock()
+	defer sc.asking.RUnlock()
+	if err := sc.refuses(); err != nil {
+		return err
+	}
+	w, err := sc.await(f, as)
+	if err != nil {
+		return err
+	}
+	sc.mu.Lock()
+	sc.waiting = append(sc.waiting, w)
+	sc.mu.Unlock()
+	return sc.keepsLease()
+}
+
+// Dismiss ends the processes that wait in the scope.
+func (sc *Scope) Dismiss() {
+	sc.mu.Lock()
+	waiting := sc.waiting
+	sc.waiting = nil
+	sc.mu.Unlock()
+	for _, w := range waiting {
+		w.discard()
+	}
+}
+
+// waits returns a process of a Forker that waits in the scope, or nil.
+func (sc *Scope) waits(f Forker) *waiter {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	i := slices.IndexFunc(sc.waiting, func(w *waiter) bool { return w.forker == f })
+	if i < 0 {
+		return nil
+	}
+	w := sc.waiting[i]
+	sc.waiting = slices.Delete(sc.waiting, i, i+1)
+	return w
+}
+
+// await has a Forker make a process.
+func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
+	sc.sup.table.asking(1)
+	defer sc.sup.table.asking(-1)
+	var p *Process
+	fork, err := f.Fork(Birth{
+		Cgroup: sc.group.fd, Rights: as,
+		Born: func(pid int) (err error) {
+			p, err = sc.admit(pid, as)
+			return err
+		},
+		Apart: func() error { return p.separate(as) },
+	})
+	if err != nil {
+		if p != nil {
+			p.discard()
+		}
+		return nil, err
+	}
+	return &waiter{p, f, fork}, nil
+}
+
+// forkByServer has the command's Forker make the process, unless one waits that can become it. Only
+// signals and stops of this scope wait for that.
+func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
 	sc.asking.RLock()
 	defer sc.asking.RUnlock()
 	if err := sc.refuses(); err != nil {
 		return nil, err
 	}
-	sc.sup.table.asking(1)
-	defer sc.sup.table.asking(-1)
-	c.born = func(pid int) (err error) {
-		p, err = sc.admit(pid, c.Rights)
-		return err
+	for {
+		w := sc.waits(c.Forker)
+		ahead := w != nil
+		if !ahead {
+			var err error
+			if w, err = sc.await(c.Forker, c.Rights); err != nil {
+				return nil, err
+			}
+		}
+		run, err := w.fork.Become(c, append([]string{sc.marker}, c.Env...), files)
+		runtime.KeepAlive(c)
+		if err == nil {
+			w.forked = true
+			go w.wait(sc.explain)
+			run()
+			return w.Process, nil
+		}
+		w.discard()
+		if !ahead { // one that has waited for hours may have died
+			return nil, err
+		}
 	}
-	c.apart = func() error { return p.separate(c.Rights) }
-	_, run, err := c.Forker.Fork(c, append([]string{sc.marker}, c.Env...), files, sc.group.fd)
-	runtime.KeepAlive(c)
-	if err != nil {
-		p.discard()
-		return nil, err
-	}
-	p.forked = true
-	go p.wait(sc.explain)
-	run()
-	return p, nil
 }
 
-// discard kills a process that cannot be used, if there is one. Its scope reaps it.
+func (w *waiter) discard() {
+	_ = w.fork.Close() // it closes a socket
+	w.Process.discard()
+}
+
+// discard kills a process that cannot be used. Its scope reaps it.
 func (p *Process) discard() {
-	if p == nil {
-		return
-	}
 	p.handle.Kill()
 	go p.wait(func(*Process) {})
 }

@@ -20,10 +20,10 @@ import (
 // forker is a Forker that forks nothing, and returns on request.
 type forker struct{ asked, answer chan struct{} }
 
-func (f forker) Fork(*Command, []string, []uintptr, int) (pid int, run func(), err error) {
+func (f forker) Fork(Birth) (Fork, error) {
 	close(f.asked)
 	<-f.answer
-	return 0, nil, errors.New("it cannot")
+	return nil, errors.New("it cannot")
 }
 
 // A Forker that does not answer delays only its own scope.
@@ -93,11 +93,11 @@ type namer struct {
 	born, apart error
 }
 
-func (n *namer) Fork(c *Command, _ []string, _ []uintptr, _ int) (pid int, run func(), err error) {
-	if n.born = c.Born(n.pid); n.born == nil {
-		n.apart = c.Apart()
+func (n *namer) Fork(b Birth) (Fork, error) {
+	if n.born = b.Born(n.pid); n.born == nil {
+		n.apart = b.Apart()
 	}
-	return 0, nil, errors.New("it cannot")
+	return nil, errors.New("it cannot")
 }
 
 // A scope accepts no process that its Forker cannot have made, even if the server names it.

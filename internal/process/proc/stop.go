@@ -120,8 +120,9 @@ func (sc *Scope) Close() error {
 	return errors.Join(unix.Close(sc.group.fd), cgroup.Remove(sc.group.dir))
 }
 
-// bar refuses new processes and waits for those that are being forked.
+// bar refuses new processes, waits for those that are being forked, and ends those that wait.
 func (sc *Scope) bar() {
+	defer sc.Dismiss()
 	sc.asking.Lock()
 	defer sc.asking.Unlock()
 	sc.sup.table.forks.Lock()

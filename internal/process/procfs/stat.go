@@ -199,6 +199,22 @@ func ReadNumber(path string) (int, bool) {
 	return n, err == nil
 }
 
+// Available returns how many bytes of memory new programs may use without swapping (MemAvailable,
+// proc_meminfo(5)), or 0 if that is not known.
+func Available() int {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, is := strings.CutPrefix(line, "MemAvailable:"); is {
+			kilobytes, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(number), " kB"))
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
+
 // PIDNamespace names this process's PID namespace.
 func PIDNamespace() string {
 	name, _ := os.Readlink("/proc/self/ns/pid")

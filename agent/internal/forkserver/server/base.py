@@ -3,13 +3,13 @@
 # It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard
 # input is a socket to golaunch, from which STUB reads this text. A message is its length in 4
 # bytes, big-endian, and words that end in NUL. The server reports its imports. Each message to it
-# is then an order for one rank, and is answered with the pid, or with the reason why there is no
-# rank.
+# then asks for one fork, and brings that fork's own connection to golaunch.
 #
-# clone3 with CLONE_PARENT makes a rank a child of golaunch, as if golaunch had forked it. The rank
-# answers twice: with its pid while it is in this server's session, where golaunch finds even a rank
-# whose answer is lost; and, once golaunch has let it go on, when it has a session of its own and
-# the environment that marks it as the rank.
+# clone3 with CLONE_PARENT makes a fork a child of golaunch, as if golaunch had forked it. The fork
+# says its pid while it is in this server's session, where golaunch finds even one whose word is
+# lost; and, once golaunch has let it go on, that it has a session of its own. It then waits, perhaps
+# for hours, for the order that says which rank it is to become, answers when it is that or with the
+# reason why it must not be, and waits for permission to run.
 #
 # Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two
 # frames are on the stack below a rank's program. golaunch joins the files to one text in a fixed
@@ -83,7 +83,7 @@ def send(*words):
 
 
 def receive():
-    """Returns the next order and its descriptors. Exits when golaunch has ended."""
+    """Returns the next message and its descriptors. Exits when golaunch has ended."""
     head, ancillary, _, _ = socket.recvmsg(4, _socket.CMSG_SPACE(4 * 8), _socket.MSG_CMSG_CLOEXEC)
     fds = [
         int.from_bytes(data[i : i + 4], sys.byteorder)

@@ -1,8 +1,61 @@
-def become(order, kernel, variables):
-    """Turns the child into the process that fork and exec would have made, up to its first line."""
-    stdin, stdout, stderr, go = order.fds[:4]
-    if os.read(go, 1) == b"":  # golaunch has died or given up
+# --- Fork
+
+
+def fork(fds, kernel, before):
+    """Makes a fork with the given connection to golaunch and, perhaps, cgroup. Returns True there."""
+    global socket
+    kernel.told = fds[0]
+    why = unsafe(before, fds, memory=False)
+    if why:
+        kernel.tell("unsafe", why)
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    libc.fflush(None)
+    try:
+        pid = kernel.clone(fds[1] if len(fds) > 1 else None)
+    except OSError as e:
+        kernel.tell("failed", e.strerror)
+        return False
+    if pid:
+        return False  # the child answers
+    socket.close()
+    socket = _socket.socket(fileno=fds.pop(0))
+    while fds:
+        os.close(fds.pop())
+    return True
+
+
+def become(kernel, wrapper, variables, effects, generators):
+    """Waits for an order, and turns this fork into the process that fork and exec would have made,
+    up to its first line. Returns the order."""
+    order = Order(*receive())
+    wrapper.wrap(order)
+    script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
+    order.folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
+    why = variables.differs(order.environ) or bound_elsewhere(order, effects) or shadowed(order.folder)
+    if not why and order.kind == "script" and not os.access(script, os.R_OK):
+        why = "%s cannot be read" % script
+    if why:
+        send("unsafe", why)
         os._exit(1)
+    try:
+        kernel.show(b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
+        take(order, kernel, variables)
+        reseed(generators)
+    except BaseException as e:
+        send("failed", "%s: %s" % (type(e).__name__, e))
+        os._exit(1)
+    send("ready")
+    if socket.recv(1) == b"":  # golaunch has died or given up
+        os._exit(1)
+    socket.close()
+    return order
+
+
+def take(order, kernel, variables):
+    """Takes on what an order says of this process."""
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
     if order.memory:
@@ -10,11 +63,9 @@ def become(order, kernel, variables):
     if order.dir:
         os.chdir(order.dir)
     kinds = [kind(fd) for fd in (0, 1, 2)]
-    for fd, at in ((stdin, 0), (stdout, 1), (stderr, 2)):
+    for at, fd in enumerate(order.fds):
         os.dup2(fd, at)
-    while order.fds:
-        os.close(order.fds.pop())
-    socket.close()
+        os.close(fd)
     os.environb.clear()
     os.environb.update(order.environ)
     variables.change()
@@ -51,35 +102,3 @@ def reopen(fd, name):
     stream.mode = mode
     setattr(sys, name, stream)
     setattr(sys, "__%s__" % name, stream)
-
-
-def fork(order, kernel, variables, effects, before, generators):
-    """Forks one rank. Returns True in the rank, which is ready for its program."""
-    cgroup = order.fds[4] if len(order.fds) > 4 else None
-    script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
-    folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
-    order.folder = folder
-    why = unsafe(before, order.fds, memory=False) or variables.differs(order.environ) or bound_elsewhere(order, effects) or shadowed(folder)
-    if not why and order.kind == "script" and not os.access(script, os.R_OK):
-        why = "%s cannot be read" % script
-    if why:
-        send("unsafe", why)
-        return False
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    libc.fflush(None)
-    try:
-        pid = kernel.clone(cgroup, order.fds[3], b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
-    except OSError as e:
-        send("failed", e.strerror)
-        return False
-    if pid:
-        return False  # the child answers
-    try:
-        become(order, kernel, variables)
-        reseed(generators)
-    except BaseException as e:
-        os.write(2, os.fsencode("golaunch: the fork server cannot make this rank: %s: %s\n" % (type(e).__name__, e)))
-        os._exit(125)
-    return True

@@ -29,7 +29,7 @@ class Kernel:
     """Does what the C library's fork would have done, in the child and with the kernel."""
 
     def __init__(self):
-        self.socket = socket.fileno()
+        self.told = -1
         get_robust_list, self.set_robust_list, self.set_mempolicy, self.set_tid_address = SYS_OF[os.uname().machine]
         cleared = ctypes.c_void_p()
         prctl(PR_GET_TID_ADDRESS, ctypes.byref(cleared))
@@ -53,30 +53,28 @@ class Kernel:
         }  # fmt: skip
         return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
 
-    def clone(self, cgroup, go, args, env):
-        """Forks. Returns 0 in the child, whose /proc/PID/cmdline and environ have the given words,
-        each of which ends in NUL."""
+    def clone(self, cgroup):
+        """Forks. Returns 0 in the child, once golaunch knows it."""
+        pid = self.clone3(cgroup)
+        if pid == 0:
+            try:
+                self.announce()
+            except BaseException:  # this process must not go on as a second server
+                libc._exit(1)
+            python.PyOS_AfterFork_Child()
+        return pid
+
+    def show(self, args, env):
+        """Makes /proc/self/cmdline and environ show the given words, each of which ends in NUL."""
         size = len(args) + len(env)
         page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, anonymous
         if page in (None, ctypes.c_void_p(-1).value):
             raise OSError(ctypes.get_errno(), "mmap")
-        try:
-            ctypes.memmove(page, args + env, size)
-            m = self.map
-            m.arg_start, m.arg_end, m.env_start, m.env_end = page, page + len(args), page + len(args), page + size
-            m.brk = libc.sbrk(0)
-            pid = self.clone3(cgroup)
-            if pid == 0:
-                page = None
-                try:
-                    self.announce(go)
-                except BaseException:  # this process must not go on as a second server
-                    libc._exit(1)
-                python.PyOS_AfterFork_Child()
-            return pid
-        finally:
-            if page:
-                libc.munmap(page, size + 1)
+        ctypes.memmove(page, args + env, size)
+        m = self.map
+        m.arg_start, m.arg_end, m.env_start, m.env_end = page, page + len(args), page + len(args), page + size
+        m.brk = libc.sbrk(0)
+        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(m), ctypes.sizeof(m), 0)
 
     def clone3(self, cgroup):
         args = CloneArgs(flags=CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, child_tid=self.tid)
@@ -92,28 +90,26 @@ class Kernel:
                 raise OSError(number, os.strerror(number))
         return pid
 
-    def announce(self, go):
-        """Answers in the child as early as golaunch may know of it: the rest of a fork in Python
-        takes longer."""
+    def announce(self):
+        """Reports the child as early as golaunch may know of it: the rest of a fork in Python takes
+        longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        self.answer("pid", libc.getpid())
+        self.tell("pid", libc.getpid())
         byte = ctypes.create_string_buffer(1)
-        while (n := libc.read(go, byte, 1)) < 0 and ctypes.get_errno() == errno.EINTR:
+        while (n := libc.read(self.told, byte, 1)) < 0 and ctypes.get_errno() == errno.EINTR:
             pass
         if n != 1:  # golaunch has died or given up
             libc._exit(1)
-        if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(self.map), ctypes.c_ulong(ctypes.sizeof(self.map)), 0) != 0:
-            self.answer("failed", os.strerror(ctypes.get_errno()))
-            libc._exit(1)
         libc.setsid()
-        self.answer("session")
+        self.tell("session")
         if self.cleared != self.tid:
             syscall(ctypes.c_long(self.set_tid_address), ctypes.c_void_p(self.cleared))
         syscall(ctypes.c_long(self.set_robust_list), self.robust, self.robust_size)
 
-    def answer(self, *words):
-        answer = message(*words)
-        libc.send(self.socket, answer, ctypes.c_size_t(len(answer)), 0)
+    def tell(self, *words):
+        """Tells golaunch about a fork, on that one's connection."""
+        text = message(*words)
+        libc.send(self.told, text, ctypes.c_size_t(len(text)), _socket.MSG_NOSIGNAL)
 
     def prefer(self, node):
         """Prefers the memory of a NUMA node."""

@@ -1,5 +1,5 @@
 def serve():
-    """Imports, reports that, and forks ranks. Returns in each rank, with its order."""
+    """Imports, reports that, and forks. Returns in each fork, with its order."""
     if sys.implementation.name != "cpython" or not (3, 9) <= sys.version_info[:2] <= (3, 14):
         send("failed", "%s %d.%d is not CPython 3.9 to 3.14" % (sys.implementation.name, *sys.version_info[:2]))
         os._exit(1)
@@ -39,11 +39,10 @@ def serve():
     gc.freeze()  # keeps the ranks' collectors off the shared memory
     send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, *stamps.words())
     while True:
-        words, fds = receive()
+        fds = receive()[1]
         try:
-            order = Order(words, fds)
-            wrapper.wrap(order)
-            if fork(order, kernel, variables, effects, before, generators):
+            if fork(fds, kernel, before):
+                order = become(kernel, wrapper, variables, effects, generators)
                 order.record = order.environ.get(b"LOCAL_RANK") == b"0" and os.fsdecode(given[0])
                 return order
         finally:

@@ -244,13 +244,40 @@ func Gone(err error) error {
 // ProcessRoom returns how many more processes this cgroup and those above it allow, and which limit
 // says so.
 func ProcessRoom() (room int, why string) {
+	return least("pids", "pids.max", func(dir string) (int, bool) { return procfs.ReadNumber(filepath.Join(dir, "pids.current")) })
+}
+
+// MemoryRoom returns how many more bytes of memory this cgroup and those above it allow. What the
+// kernel can drop, pages of files that were not used lately, counts as room.
+func MemoryRoom() int {
+	bytes, _ := least("memory", "memory.max", func(dir string) (int, bool) {
+		used, ok := procfs.ReadNumber(filepath.Join(dir, "memory.current"))
+		stat, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+		if err != nil {
+			return used, ok
+		}
+		for line := range strings.Lines(string(stat)) {
+			if number, is := strings.CutPrefix(line, "inactive_file "); is {
+				if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil {
+					used -= n
+				}
+			}
+		}
+		return used, ok
+	})
+	return bytes
+}
+
+// least returns the least that a limit leaves, in this cgroup and those above it.
+func least(controller, limit string, used func(dir string) (int, bool)) (room int, why string) {
 	room = math.MaxInt
-	for _, controller := range []string{"", "pids"} {
+	for _, controller := range []string{"", controller} {
 		m, ok := FindMount(controller)
 		for dir := m.Own; ok; dir = filepath.Dir(dir) {
-			limit, is := procfs.ReadNumber(filepath.Join(dir, "pids.max")) // "max" is no limit
-			if used, known := procfs.ReadNumber(filepath.Join(dir, "pids.current")); is && known && max(0, limit-used) < room {
-				room, why = max(0, limit-used), fmt.Sprintf("pids.max of %s is %d", dir, limit)
+			if most, is := procfs.ReadNumber(filepath.Join(dir, limit)); is { // "max" is no limit
+				if n, known := used(dir); known && max(0, most-n) < room {
+					room, why = max(0, most-n), fmt.Sprintf("%s of %s is %d", limit, dir, most)
+				}
 			}
 			ok = dir != m.Point && len(dir) > 1
 		}

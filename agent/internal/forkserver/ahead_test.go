@@ -1,0 +1,118 @@
+package forkserver
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+// waiting are the children of this process but for the given ones.
+func waiting(t testing.TB, but ...string) []int {
+	t.Helper()
+	var pids []int
+	for _, child := range children(t) {
+		if pid, err := strconv.Atoi(child); err == nil && !slices.Contains(but, child) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Processes that were forked ahead become ranks of their scope, whatever happened to others, and
+// what is not needed ends.
+func TestForksAhead(t *testing.T) {
+	w := newWorld(t)
+	argv := []string{pythons(t)[0], "-c", "import os; print(os.getpid(), os.environ['NEW'])"}
+	s, _, err := w.serve(argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := children(t)
+	sc := w.scope("next")
+	var ahead []int
+	for range 4 {
+		if err := sc.Ahead(s, nil); err != nil {
+			t.Fatal(err)
+		}
+		ahead = waiting(t, before...)
+	}
+	if len(ahead) != 4 {
+		t.Fatalf("%v wait", ahead)
+	}
+	for _, pid := range ahead {
+		if session, err := unix.Getsid(pid); session != pid || err != nil {
+			t.Errorf("process %d waits in session %d: %v", pid, session, err)
+		}
+		if rank, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup"); err != nil || proc.Holds() && !strings.Contains(string(rank), "next") {
+			t.Errorf("process %d waits in the cgroup %s: %v", pid, rank, err)
+		}
+	}
+	if err := unix.Kill(ahead[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	become := func() int {
+		t.Helper()
+		p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: append(slices.Clone(w.env), "NEW=1"), Dir: w.dir, Forker: s, ForkOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Exit().OK() {
+			t.Errorf("%+v", p.Exit())
+		}
+		return p.Pid()
+	}
+	for range 2 {
+		if pid := become(); !slices.Contains(ahead[1:], pid) {
+			t.Errorf("rank %d is none of %v", pid, ahead[1:])
+		}
+	}
+	sc.Dismiss()
+	if pid := become(); slices.Contains(ahead, pid) {
+		t.Errorf("rank %d waited, and was not needed any more", pid)
+	}
+	if err := sc.Ahead(s, nil); err != nil {
+		t.Error(err)
+	}
+	if err := sc.Close(); err != nil {
+		t.Error(err)
+	}
+	if now := children(t); !slices.Equal(now, before) {
+		t.Errorf("children before: %v, now: %v", before, now)
+	}
+	if err := sc.Ahead(s, nil); err == nil {
+		t.Error("a process waits in a scope that has ended")
+	}
+}
+
+// A server that has been replaced makes no rank, though its forks wait.
+func TestForksAheadOfAnotherServer(t *testing.T) {
+	w := newWorld(t)
+	argv := []string{pythons(t)[0], "-c", "pass"}
+	old, _, err := w.serve(argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := w.serve(argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := children(t)
+	sc := w.scope("next")
+	if err := sc.Ahead(old, nil); err != nil {
+		t.Fatal(err)
+	}
+	ahead := waiting(t, before...)
+	p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: w.env, Dir: w.dir, Forker: s, ForkOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.Exit().OK() || slices.Contains(ahead, p.Pid()) {
+		t.Errorf("rank %d, ahead %v: %+v", p.Pid(), ahead, p.Exit())
+	}
+}
