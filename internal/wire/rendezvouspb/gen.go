@@ -3,3 +3,4 @@
 package rendezvouspb
 
 //go:generate go tool -modfile=../../../tools/generate/go.mod buf generate
+//go:generate go run lazy.go

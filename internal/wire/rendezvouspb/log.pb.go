@@ -56,6 +56,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -68,6 +69,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -324,6 +326,7 @@ type Founded struct {
 
 func (x *Founded) Reset() {
 	*x = Founded{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -336,6 +339,7 @@ func (x *Founded) String() string {
 func (*Founded) ProtoMessage() {}
 
 func (x *Founded) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -380,6 +384,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -392,6 +397,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -439,6 +445,7 @@ type Lost struct {
 
 func (x *Lost) Reset() {
 	*x = Lost{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -451,6 +458,7 @@ func (x *Lost) String() string {
 func (*Lost) ProtoMessage() {}
 
 func (x *Lost) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -491,6 +499,7 @@ type Back struct {
 
 func (x *Back) Reset() {
 	*x = Back{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -503,6 +512,7 @@ func (x *Back) String() string {
 func (*Back) ProtoMessage() {}
 
 func (x *Back) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -537,6 +547,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -549,6 +560,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -591,6 +603,7 @@ type Avoided struct {
 
 func (x *Avoided) Reset() {
 	*x = Avoided{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -603,6 +616,7 @@ func (x *Avoided) String() string {
 func (*Avoided) ProtoMessage() {}
 
 func (x *Avoided) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -644,6 +658,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -656,6 +671,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -699,6 +715,7 @@ type Gathered struct {
 
 func (x *Gathered) Reset() {
 	*x = Gathered{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -711,6 +728,7 @@ func (x *Gathered) String() string {
 func (*Gathered) ProtoMessage() {}
 
 func (x *Gathered) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -765,6 +783,7 @@ type Elapsed struct {
 
 func (x *Elapsed) Reset() {
 	*x = Elapsed{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -777,6 +796,7 @@ func (x *Elapsed) String() string {
 func (*Elapsed) ProtoMessage() {}
 
 func (x *Elapsed) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -817,6 +837,7 @@ type TimedOut struct {
 
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -829,6 +850,7 @@ func (x *TimedOut) String() string {
 func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -874,6 +896,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
@@ -886,6 +909,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1078,12 +1102,15 @@ var file_log_proto_depIdxs = []int32{
 	0,  // [0:19] is the sub-list for field type_name
 }
 
-func init() { file_log_proto_init() }
+var file_log_proto_once sync.Once
+
+func file_log_proto_load() { file_log_proto_once.Do(file_log_proto_init) }
+
 func file_log_proto_init() {
 	if File_log_proto != nil {
 		return
 	}
-	file_rendezvous_proto_init()
+	file_rendezvous_proto_load()
 	file_log_proto_msgTypes[0].OneofWrappers = []any{
 		(*Entry_Founded)(nil),
 		(*Entry_Submitted)(nil),
