@@ -60,7 +60,7 @@ func (l *localRun) start(ctx context.Context) (report.Result, error) {
 	return l.bySlurm(ctx)
 }
 
-// alone runs coordinator and agent in this process, connected by a pipe in memory.
+// alone runs coordinator and agent in this process.
 func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	l.holdsMore(ctx)
 	node, err := l.examinedNode(ctx, true)
@@ -77,9 +77,7 @@ func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 		return report.Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
 	l.job.Network.Lease, l.job.Resources.LastCall = unleased, 0 // no other node will ever come
-	listener, dial := session.Pipe()
-	m := role.Member{Options: session.Options{Node: node, Target: "this process", Dial: dial}}
-	return l.role().Begin(ctx, listener, nil, m)
+	return l.role().BeginAlone(ctx, role.Member{Options: session.Options{Node: node, Target: "this process"}})
 }
 
 // serveTimers serves torch's file timers to the ranks of this node until the caller calls end.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
@@ -154,7 +152,7 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.stream == nil {
 		return
 	}
-	if size := proto.Size(msg); size > wire.MaxReport { // it would break the stream, and the next one
+	if size := wire.Oversize(msg, wire.MaxReport); size > 0 { // it would break the stream, and the next one
 		c.warn(fmt.Errorf("node %s does not get %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}

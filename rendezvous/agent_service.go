@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -29,6 +30,12 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	pb.RegisterRendezvousServer(srv, agentService{c: c, refusals: srv.Refusals})
 	pb.RegisterClusterServer(srv, clientService{c: c})
 	return srv.Serve(l, c.done)
+}
+
+// Direct connects an agent of this process: it is its [session.Options.Connect].
+func (c *Coordinator) Direct(context.Context) (session.Conn, error) {
+	srv := server.New(nil, c.cfg.Warn, nil)
+	return srv.Direct(agentService{c: c, refusals: srv.Refusals}), nil
 }
 
 // ServeClients serves clients, but no agents, at a listener of this machine until Run returns.

@@ -3,8 +3,7 @@ package rendezvous
 import (
 	"sync"
 
-	"google.golang.org/protobuf/proto"
-
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
@@ -62,7 +61,7 @@ func (s *agentStream) drain() []*pb.ToAgent {
 
 // receive adds a message. first says that no other waits, and full that no other may be received.
 func (s *agentStream) receive(msg *pb.FromAgent) (first, full bool) {
-	size := proto.Size(msg)
+	size := wire.SizeBound(msg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.received, s.size = append(s.received, msg), s.size+size

@@ -95,6 +95,9 @@ func (w *world) joinWith(o session.Options, exit func(int) (int, bool), jobs map
 	c := newCable(w.connect)
 	if o.Target == "" {
 		o.Target, o.Dial, o.Proof, o.Warn = "head:1", c.connect, c.proof, w.warn
+		if directly {
+			o.Connect = c.over(w.coordinator)
+		}
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*lease)
 	defer cancel()

@@ -109,6 +109,13 @@ func (w *world) connect(ctx context.Context) (net.Conn, error) {
 	return dial(ctx)
 }
 
+// coordinator is the one that there is now.
+func (w *world) coordinator() *Coordinator {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.c
+}
+
 func (w *world) warn(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

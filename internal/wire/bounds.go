@@ -101,10 +101,10 @@ const (
 
 // ExcessOfNode says what is too large in a node's description. It is empty if nothing is.
 func ExcessOfNode(n *pb.Node) string {
-	switch size := proto.Size(n); {
+	switch size := Oversize(n, MaxNode); {
 	case len(n.GetGpus()) > MaxGPUs:
 		return fmt.Sprintf("it has %d GPUs, and a node at most %d", len(n.GetGpus()), MaxGPUs)
-	case size > MaxNode:
+	case size > 0:
 		return fmt.Sprintf("its description is too long: %d bytes, %d at most; its %d labels have %d; use fewer or shorter ones",
 			size, MaxNode, len(n.GetLabels()), proto.Size(&pb.Node{Labels: n.GetLabels()}))
 	}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -18,7 +17,7 @@ func fromMet(m Met) *pb.Met {
 		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, MaxLine), Came: int32(m.Meeting.Came),
 		Waiting: int32(m.Meeting.Waiting), Homes: fromClients(m.Meeting.Clients),
 	}
-	if proto.Size(met) > MaxReport {
+	if Oversize(met, MaxReport) > 0 {
 		met.Homes = nil
 	}
 	return met

@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -72,7 +71,7 @@ type Inquiry struct {
 type Ask struct {
 	Question
 	ID  string
-	Via *grpc.ClientConn
+	Via pb.RendezvousClient
 }
 
 // Answer is a part of a node's answer.

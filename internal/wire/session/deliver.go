@@ -17,7 +17,7 @@ import (
 func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := pb.NewRendezvousClient(r.Via).Deliver(ctx)
+	stream, err := r.Via.Deliver(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,22 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/mtls"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
 	"github.com/golaunch/golaunch/placement"
@@ -35,9 +27,7 @@ type agentStream struct {
 	ended  error
 	stream pb.Rendezvous_JoinClient
 	cancel context.CancelFunc
-	client *grpc.ClientConn
-	// conn is the connection, and secured the one with TLS on it.
-	conn, secured net.Conn
+	conn   Conn
 }
 
 // helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many
@@ -69,23 +59,15 @@ func (e *unreachableError) Unwrap() error { return e.error }
 // dial connects once, opens a stream and says hello.
 func (d dialer) dial(ctx context.Context) (*agentStream, error) {
 	limits := d.patience()
-	dialCtx, cancel := context.WithTimeout(ctx, limits.dial)
-	defer cancel()
-	raw, err := d.Dial(dialCtx)
+	conn, err := d.open(ctx, limits)
 	if err != nil {
-		if why := ports.Why(err); why != "" {
-			err = fmt.Errorf("%w (%s)", err, why)
-		}
-		return nil, &unreachableError{fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)}
+		return nil, err
 	}
-	limitUnsent(raw)
-	l := &agentStream{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
+	l := &agentStream{conn: conn, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
 	if !l.node.Addr.IsValid() {
-		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
-			l.node.Addr = ap.Addr().Unmap()
-		}
+		l.node.Addr = conn.LocalAddr()
 	}
-	if err := d.greet(ctx, l, limits); err != nil {
+	if err := d.within(ctx, limits.hello, func(ctx context.Context) error { return d.welcome(ctx, l, limits.hello) }); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -94,53 +76,40 @@ func (d dialer) dial(ctx context.Context) (*agentStream, error) {
 	return l, nil
 }
 
-// greet secures the connection and says hello.
-func (d dialer) greet(ctx context.Context, l *agentStream, limits patience) error {
-	for _, step := range []struct {
-		limit time.Duration
-		do    func(context.Context) error
-	}{
-		{limits.secure, func(ctx context.Context) error { return d.secure(ctx, l) }},
-		{limits.hello, func(ctx context.Context) error { return d.welcome(ctx, l, limits.hello) }},
-	} {
-		within, cancel := context.WithTimeout(ctx, step.limit)
-		err := step.do(within)
-		late := within.Err() != nil
-		cancel()
-		if err != nil && late && !permanent(err) {
-			return fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
-		}
-		if err != nil {
-			return err
-		}
+// open connects to the coordinator.
+func (d dialer) open(ctx context.Context, limits patience) (Conn, error) {
+	if d.Connect != nil {
+		return d.Connect(ctx)
 	}
-	return nil
+	conn, err := d.reach(ctx, limits.dial)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{conn: conn}
+	if err = d.within(ctx, limits.secure, func(ctx context.Context) error { return d.secure(ctx, n) }); err != nil {
+		_ = n.Close() // the error does not matter any more
+		return nil, err
+	}
+	return n, nil
 }
 
-// secure does the TLS handshake.
-func (d dialer) secure(ctx context.Context, l *agentStream) error {
-	if d.TLS == nil {
-		l.secured = l.conn
-		return nil
+// within does a step for a limited time.
+func (d dialer) within(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && ctx.Err() != nil && !permanent(err) {
+		return fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
 	}
-	secure, err := mtls.Handshake(ctx, l.conn, d.TLS)
-	if err != nil {
-		return mtls.ExplainClient(err, d.Target, d.TLS)
-	}
-	l.secured = secure
-	return nil
+	return err
 }
 
 // welcome says hello and waits for the answer.
-func (d dialer) welcome(ctx context.Context, l *agentStream, patience time.Duration) error {
-	var err error
-	if l.client, err = client(l.secured); err != nil {
-		return fmt.Errorf("cannot talk to the coordinator at %s: %w", d.Target, err)
-	}
+func (d dialer) welcome(ctx context.Context, l *agentStream, patience time.Duration) (err error) {
 	var streamCtx context.Context
 	streamCtx, l.cancel = context.WithCancel(context.Background())
 	defer context.AfterFunc(ctx, l.cancel)()
-	if l.stream, err = pb.NewRendezvousClient(l.client).Join(streamCtx); err != nil {
+	if l.stream, err = l.conn.Join(streamCtx); err != nil {
 		return d.explain(err)
 	}
 	if err := l.stream.Send(d.hello(l.node, patience)); err != nil && status.Code(err) == codes.ResourceExhausted {
@@ -205,31 +174,6 @@ type hintError struct {
 	of *wire.ElsewhereError
 }
 
-// client makes gRPC use an existing connection that is already secure.
-func client(conn net.Conn) (*grpc.ClientConn, error) {
-	var used atomic.Bool
-	use := func(context.Context, string) (net.Conn, error) {
-		if used.Swap(true) {
-			return nil, net.ErrClosed
-		}
-		return conn, nil
-	}
-	return grpc.NewClient("passthrough:///coordinator",
-		grpc.WithContextDialer(use),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: wire.PingAfter, Timeout: 10 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
-		grpc.WithMaxHeaderListSize(wire.MaxHeader),
-		grpc.WithReadBufferSize(wire.BufferSize),
-		grpc.WithStaticStreamWindowSize(wire.Window),
-		grpc.WithStaticConnWindowSize(wire.Window),
-		grpc.WithWriteBufferSize(wire.BufferSize),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithIdleTimeout(0),
-	)
-}
-
 func (l *agentStream) receive() {
 	defer close(l.in)
 	for {
@@ -265,8 +209,7 @@ func (l *agentStream) send() {
 // and TLS.
 func (l *agentStream) close() {
 	_ = l.conn.Close() // the error does not matter any more
-	if l.client != nil {
+	if l.cancel != nil {
 		l.cancel()
-		_ = l.client.Close() // closed once only
 	}
 }

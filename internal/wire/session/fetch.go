@@ -20,12 +20,12 @@ import (
 // links are an agent's connections, one after another.
 type links struct {
 	mu     sync.Mutex
-	newest *grpc.ClientConn
+	newest pb.RendezvousClient
 	// replaced is closed when another is the newest; nil before the first.
 	replaced chan struct{}
 }
 
-func (l *links) set(conn *grpc.ClientConn) {
+func (l *links) set(conn pb.RendezvousClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.replaced != nil {
@@ -34,7 +34,7 @@ func (l *links) set(conn *grpc.ClientConn) {
 	l.newest, l.replaced = conn, make(chan struct{})
 }
 
-func (l *links) get() (*grpc.ClientConn, <-chan struct{}) {
+func (l *links) get() (pb.RendezvousClient, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest, l.replaced
@@ -70,7 +70,7 @@ func (e errKeep) Unwrap() error { return e.error }
 func (s *Session) Fetch(ctx context.Context, w report.Workspace, f *Fetcher) error {
 	for {
 		conn, replaced := s.links.get()
-		err := f.fetch(ctx, pb.NewRendezvousClient(conn), w)
+		err := f.fetch(ctx, conn, w)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -48,6 +48,9 @@ func (e *RefusedError) Error() string {
 type Options struct {
 	// Target is the coordinator's HOST:PORT.
 	Target string
+	// Connect connects to the coordinator in this process; nil if it is reached through Dial, with
+	// gRPC and TLS.
+	Connect func(ctx context.Context) (Conn, error)
 	// Dial connects to the coordinator; TCP to Target when nil.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Proof is a secret with which a guardian ends the connection, below TLS, once the session is

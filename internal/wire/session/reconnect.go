@@ -63,7 +63,7 @@ func (s *Session) reconnected(r dialResult) {
 // adopt switches to a stream. All that may not have arrived is sent again.
 func (s *Session) adopt(l *agentStream) {
 	s.link, s.in, s.out, s.sent = l, l.in, l.out, 0
-	s.links.set(l.client)
+	s.links.set(l.conn)
 	s.heartbeat()
 	s.take(l.first)
 }

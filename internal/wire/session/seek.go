@@ -98,7 +98,7 @@ func (d *dialer) nextTarget() {
 
 func (d *dialer) turnTo(addr string) {
 	dial := d.DialAt
-	d.Target, d.Dial = addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
+	d.Target, d.Connect, d.Dial = addr, nil, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
 }
 
 // hear learns from a failed attempt, and returns how long to wait before the next; wait is the

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -140,7 +139,7 @@ func (s *Session) Report(id string, ev any) {
 	if msg == nil {
 		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
 	}
-	if size := proto.Size(msg); size > wire.MaxReport {
+	if size := wire.Oversize(msg, wire.MaxReport); size > 0 {
 		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, wire.MaxReport))
 		return
 	}
@@ -313,7 +312,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 	if s.peers, do = wire.Gather(s.peers, msg, do); do != nil {
 		s.dialer.bound = true
 		if a, ok := do.(wire.Ask); ok {
-			a.Via = s.link.client
+			a.Via = s.link.conn
 			do = a
 		}
 		s.pending = append(s.pending, wire.Order{Job: msg.GetJob(), Do: do})

@@ -66,8 +66,9 @@ type Member struct {
 // role is what a process does in a job: it coordinates the job in its terms, is a node of it, or
 // both.
 type role struct {
-	// listener is where the nodes meet; nil if another process begins the job. tls is nil on one
-	// machine.
+	// begins says that this process begins the job. listener is where the other nodes join it; nil if
+	// there are none. tls is nil on one machine.
+	begins   bool
 	listener net.Listener
 	tls      *tls.Config
 	// name is this node's, and candidate it as a possible leader; nil if there are no others.
@@ -81,22 +82,41 @@ type role struct {
 	nodes func(context.Context) (report.Result, error)
 }
 
+// BeginAlone is the role of the only node of a job. Its agent reaches the coordinator directly.
+func (p *Process) BeginAlone(ctx context.Context, m Member) (report.Result, error) {
+	m.Connect = func(ctx context.Context) (session.Conn, error) {
+		if c := p.leads.Load(); c != nil {
+			return c.Direct(ctx)
+		}
+		return nil, errEnded
+	}
+	return p.Begin(ctx, nil, nil, m)
+}
+
 // Begin is the role of the node that begins the job, and takes the others in at a listener.
 func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
 		own := rendezvous.NewLocalNode(m.Node)
 		m.Began = own.Began
 		r := p.node(m, n)
-		r.listener, r.tls, r.own = l, server, own
+		r.begins, r.listener, r.tls, r.own = true, l, server, own
 		return r, nil
 	})
+}
+
+// close ends what has not begun.
+func (r role) close() error {
+	if r.listener == nil {
+		return nil
+	}
+	return r.listener.Close()
 }
 
 // BeginRemote is the role of a process that begins the job and has nodes start the agents in other
 // processes. What they fail of after the end of the job does not matter.
 func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (report.Result, error) {
 	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
-		return role{listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {
+		return role{begins: true, listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {
 			err := nodes(ctx)
 			if ctx.Err() != nil {
 				err = nil
@@ -201,10 +221,12 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 		terms = r.candidate.Terms()
 		defer r.candidate.Close()
 	}
-	if r.listener != nil {
+	if r.begins {
 		if first, err = p.newTerm(r, nil); err != nil {
-			return result, errors.Join(err, r.listener.Close())
+			return result, errors.Join(err, r.close())
 		}
+	}
+	if r.listener != nil {
 		served := make(chan error, 1)
 		go func() { served <- orCancel(first.coordinator, first.serve(r)) }()
 		defer func() {

@@ -24,8 +24,8 @@ func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
 	pipe, _ := session.Pipe()
 	for name, r := range map[string]role{
-		"its agents fail": {listener: pipe, nodes: func(context.Context) (report.Result, error) { return report.Result{}, boom }},
-		"its listener fails": {listener: deafListener{boom}, nodes: func(ctx context.Context) (report.Result, error) {
+		"its agents fail": {begins: true, listener: pipe, nodes: func(context.Context) (report.Result, error) { return report.Result{}, boom }},
+		"its listener fails": {begins: true, listener: deafListener{boom}, nodes: func(ctx context.Context) (report.Result, error) {
 			<-ctx.Done()
 			return report.Result{}, nil
 		}},

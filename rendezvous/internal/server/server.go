@@ -8,7 +8,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"runtime/debug"
@@ -31,31 +30,46 @@ const HelloTimeout = 5 * time.Second
 // that does not learn the reason keeps asking.
 const lastAnswerTimeout = time.Second
 
-// Server is a gRPC server to register services with.
+// Server serves agents and clients with the services registered with it. The first connection makes
+// its gRPC server.
 type Server struct {
-	*grpc.Server
 	Refusals *Refusals
-	// endHandshakes ends handshakes under way.
-	endHandshakes context.CancelFunc
+	config   *tls.Config
+	warn     func(error)
+	hold     HoldFunc
+	services []func(grpc.ServiceRegistrar)
 }
 
 // New returns a server without services. hold, which may be nil, delays clients before the
 // handshake.
 func New(config *tls.Config, warn func(error), hold HoldFunc) *Server {
-	over, end := context.WithCancel(context.Background())
-	s := &Server{Refusals: newRefusals(warn), endHandshakes: end}
-	recovered := recovery.WithRecoveryHandler(func(p any) error {
-		warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
+	return &Server{Refusals: newRefusals(warn), config: config, warn: warn, hold: hold}
+}
+
+// RegisterService registers a service (grpc.ServiceRegistrar).
+func (s *Server) RegisterService(d *grpc.ServiceDesc, of any) {
+	s.services = append(s.services, func(r grpc.ServiceRegistrar) { r.RegisterService(d, of) })
+}
+
+// recovery makes an error of a handler's panic.
+func (s *Server) recovery() recovery.Option {
+	return recovery.WithRecoveryHandler(func(p any) error {
+		s.warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
 		return status.Error(codes.Internal, "the coordinator failed to handle a message")
 	})
-	s.Server = grpc.NewServer(
-		grpc.Creds(transportCredentials(over, config, s.Refusals, hold)),
+}
+
+// server returns a gRPC server whose handshakes end with over.
+func (s *Server) server(over context.Context) *grpc.Server {
+	recovered := s.recovery()
+	srv := grpc.NewServer(
+		grpc.Creds(transportCredentials(over, s.config, s.Refusals, s.hold)),
 		grpc.ConnectionTimeout(HelloTimeout),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(wire.MaxHeader),
-		grpc.ReadBufferSize(readBufferSize(config)),
+		grpc.ReadBufferSize(readBufferSize(s.config)),
 		grpc.WriteBufferSize(wire.BufferSize),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(wire.Window),
@@ -66,7 +80,10 @@ func New(config *tls.Config, warn func(error), hold HoldFunc) *Server {
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovered), auth.StreamServerInterceptor(authorize), limitStreams),
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovered), auth.UnaryServerInterceptor(authorize)),
 	)
-	return s
+	for _, register := range s.services {
+		register(srv)
+	}
+	return srv
 }
 
 // readBufferSize spares a connection with TLS a buffer: TLS has one of its own.
@@ -79,21 +96,79 @@ func readBufferSize(config *tls.Config) int {
 
 // Serve serves at l until done is closed.
 func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
-	defer s.endHandshakes()
+	first, err := await(l, done)
+	if err != nil && !isClosed(done) {
+		return fmt.Errorf("cannot accept agents at %v: %w", l.Addr(), err)
+	}
+	if first == nil {
+		return nil
+	}
+	rest := &resumed{Listener: l, first: first}
+	defer rest.giveUp()
+	over, end := context.WithCancel(context.Background())
+	defer end()
+	srv := s.server(over)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		<-done
-		s.endHandshakes()
-		limit := time.AfterFunc(lastAnswerTimeout, s.Stop)
-		s.GracefulStop()
+		end()
+		limit := time.AfterFunc(lastAnswerTimeout, srv.Stop)
+		srv.GracefulStop()
 		limit.Stop()
 	}()
-	if err := s.Server.Serve(listener{l}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := srv.Serve(listener{rest}); err != nil && !isClosed(done) {
 		return fmt.Errorf("cannot accept agents at %v: %w", l.Addr(), err)
 	}
 	<-ended
 	return nil
+}
+
+// await accepts the first connection. It closes the listener if done is closed before.
+func await(l net.Listener, done <-chan struct{}) (net.Conn, error) {
+	came, closed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(closed)
+		select {
+		case <-done:
+			_ = l.Close() // Accept says so
+		case <-came:
+		}
+	}()
+	conn, err := l.Accept()
+	close(came)
+	<-closed
+	return conn, err
+}
+
+// giveUp closes the connection if nobody took it.
+func (l *resumed) giveUp() {
+	if l.first != nil {
+		_ = l.first.Close() // its peer has nothing to hear
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// resumed is a listener that has accepted its first connection already.
+type resumed struct {
+	net.Listener
+	first net.Conn
+}
+
+// Accept is called by one goroutine.
+func (l *resumed) Accept() (conn net.Conn, err error) {
+	if conn, l.first = l.first, nil; conn != nil {
+		return conn, nil
+	}
+	return l.Listener.Accept()
 }
 
 // Local says that other machines cannot reach an address.
