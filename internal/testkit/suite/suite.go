@@ -34,6 +34,26 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// MainWith runs the tests of a package [Apart], and builds [Golaunch] for them, at *path.
+func MainWith(m *testing.M, path *string) {
+	done := Apart()
+	dir, err := os.MkdirTemp("", "bin")
+	if err == nil {
+		err = Golaunch(dir)
+	}
+	if err == nil {
+		err = os.Setenv("GORACE", "atexit_sleep_ms=0") // each process would wait for a second at its end, for races that it could still report
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	*path = filepath.Join(dir, "golaunch")
+	code := m.Run()
+	done()
+	os.Exit(code)
+}
+
 const (
 	// apart is in the environment of a test binary that is apart, and of all that it starts.
 	apart = "GOLAUNCH_TEST_APART"

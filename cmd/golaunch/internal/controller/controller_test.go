@@ -22,22 +22,7 @@ import (
 // golaunch is the command that controllers start.
 var golaunch string
 
-func TestMain(m *testing.M) {
-	done := suite.Apart()
-	dir, err := os.MkdirTemp("", "bin")
-	if err == nil {
-		err = suite.Golaunch(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	golaunch = filepath.Join(dir, "golaunch")
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	code := m.Run()
-	done()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { suite.MainWith(m, &golaunch) }
 
 const (
 	testLimit = 10 * time.Minute

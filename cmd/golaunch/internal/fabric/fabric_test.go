@@ -58,8 +58,7 @@ func start(t *testing.T, nodes int, o Options, env ...string) *job {
 		store.Close()
 	})
 	for i := range nodes {
-		argv := Command(o)
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd := exec.CommandContext(ctx, golaunch, Command(o)[1:]...)
 		cmd.Env = os.Environ()
 		for _, v := range rankenv.Vars(rankenv.Facts{
 			JobID: "check", Rank: i, WorldSize: nodes, LocalWorldSize: 1, NodeRank: i, Nodes: nodes, NodeName: fmt.Sprintf("n%d", i+1),
