@@ -92,7 +92,7 @@ func TestPythonOfTorch(t *testing.T) {
 // TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, and for arrays NumPy.
 func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
-	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "python3"} {
+	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "/usr/bin/python3", "python3"} {
 		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
 			runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"))
 			cluster := clustertest.Start(t, 0, 0)
