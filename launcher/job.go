@@ -38,13 +38,6 @@ type Job struct {
 	Command []string `json:"Command"`
 	// Dir is the working directory of the ranks; the caller's own when empty.
 	Dir string `json:"Dir"`
-	// Workspace is a directory that travels to the nodes of the job; none when empty. It is packed
-	// when the job begins, without what .gitignore and .rayignore name, and on each node the ranks run
-	// in a copy of their own, at Dir, which is relative to it (docs/workspace.md). A directory that
-	// cannot travel is an ErrUsage.
-	Workspace string `json:"Workspace"`
-	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
-	WorkspaceLimit int64 `json:"WorkspaceLimit"`
 	// Env has NAME=value for every rank, with precedence over all other sources. NAME alone takes
 	// the caller's value.
 	Env []string `json:"Env"`
@@ -57,6 +50,14 @@ type Job struct {
 	Output    Output    `json:"Output"`    // where output and logs go
 	Network   Network   `json:"Network"`   // where the nodes are, and how they meet
 	Cluster   Cluster   `json:"Cluster"`   // a cluster that gets the job instead
+
+	// Workspace is a directory that travels to the nodes of the job; none when empty. It is packed
+	// when the job begins, without what .gitignore and .rayignore name, and on each node the ranks run
+	// in a copy of their own, at Dir, which is relative to it (docs/workspace.md). A directory that
+	// cannot travel is an ErrUsage.
+	Workspace string `json:"Workspace"`
+	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
+	WorkspaceLimit int64 `json:"WorkspaceLimit"`
 
 	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
 	// FailureRules.
