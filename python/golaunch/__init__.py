@@ -10,13 +10,13 @@ docs/groups.md of golaunch describes it. It needs only the golaunch command.
 """
 
 __all__ = [
-    "CallCancelled", "DeadlineExceeded", "Future", "GPUMemoryError", "GolaunchError", "NamedSharding", "ResultTooLarge", "VirtualCluster", "WorkerFailureError",
+    "CallCancelled", "DeadlineExceeded", "Executor", "Future", "GPUMemoryError", "GolaunchError", "NamedSharding", "ResultTooLarge", "VirtualCluster", "WorkerFailureError",
     "WorkerGroup", "find_binary",
 ]
 
 _HOMES = {
     "CallCancelled": "errors", "DeadlineExceeded": "errors", "GPUMemoryError": "errors", "GolaunchError": "errors", "ResultTooLarge": "errors", "WorkerFailureError": "errors",
-    "Future": "future", "NamedSharding": "sharding", "VirtualCluster": "cluster", "WorkerGroup": "group", "find_binary": "binary",
+    "Executor": "executor", "Future": "future", "NamedSharding": "sharding", "VirtualCluster": "cluster", "WorkerGroup": "group", "find_binary": "binary",
 }
 
 

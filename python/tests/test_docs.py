@@ -45,6 +45,9 @@ class Programs(Case):
         self.assertEqual(out.returncode, 0, out.stderr)
         return out.stdout
 
+    def test_the_executor(self):
+        self.assertEqual(self.run_program(blocks("docs/groups.md")[-1]), "328350\n")
+
     def test_the_first_program(self):
         self.assertEqual(self.run_program(blocks("docs/groups.md")[0]), "2.7\n")
 
