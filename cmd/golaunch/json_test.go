@@ -40,7 +40,7 @@ var outputs = []struct {
 	{"Errors and golaunch's own words", &jsonout.Words{}},
 	{"`golaunch run --json`", &jsonout.Submitted{}},
 	{"`golaunch plan --json`", &planShown{}},
-	{"`golaunch plan --explain --json`", &environment{}},
+	{"`golaunch plan --explain --json`", &explained{}},
 	{"`golaunch env --json`", &surroundings{}},
 	{"`golaunch version --json`", &versionShown{}},
 	{"`golaunch doctor --json`", &diagnosis.Machine{}},
@@ -69,6 +69,7 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[listing.Job]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Node]():        "`golaunch status --json`",
 	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
+	reflect.TypeFor[report.Workspace]():    "`golaunch status --json`",
 }
 
 // opaque are values whose fields are not their type's: those of a failure are checked in its JSON,

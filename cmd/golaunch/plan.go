@@ -69,14 +69,17 @@ func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) e
 	if err != nil {
 		return err
 	}
-	shown := newEnvironment(env)
+	shown := explained{environment: newEnvironment(env)}
 	if shown.Workspace, err = o.Job.DescribeWorkspace(); err != nil {
 		return err
 	}
 	if shown.Workspace != nil && !o.JSON {
 		fmt.Fprintf(io.Stdout, "workspace %s from %s\n", workspace.Text(*shown.Workspace), o.Job.Workspace)
 	}
-	return printEnv(io.Stdout, shown, o.JSON)
+	if o.JSON {
+		return jsonout.Print(io.Stdout, &shown)
+	}
+	return shown.print(io.Stdout)
 }
 
 // parseDeclared reads nodes such as n1,10.0.0.9,8.
@@ -158,9 +161,14 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 // environment is what golaunch sets and removes, for plan --explain and env. Variables that a rank
 // merely inherits are omitted: they are the user's own and may hold secrets.
 type environment struct {
-	jsonout.Header
 	Set     []variable `json:"set"`
 	Dropped []dropped  `json:"dropped"`
+}
+
+// explained is what plan --explain shows.
+type explained struct {
+	jsonout.Header
+	environment
 	// Workspace is what the ranks would run in; nil if they run where the nodes have it.
 	Workspace *report.Workspace `json:"workspace,omitempty"`
 }
@@ -189,13 +197,6 @@ func newEnvironment(env rankenv.Env) (e environment) {
 		e.Dropped = append(e.Dropped, dropped{v.Name, string(v.Source), v.Reason})
 	}
 	return e
-}
-
-func printEnv(w io.Writer, shown environment, asJSON bool) error {
-	if asJSON {
-		return jsonout.Print(w, &shown)
-	}
-	return shown.print(w)
 }
 
 func (e environment) print(w io.Writer) error {
