@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -245,7 +246,7 @@ func (c *directClient[Q, A]) CloseAndRecv() (*A, error) {
 	a, err := c.Recv()
 	if err == nil {
 		_, err = c.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 	}
