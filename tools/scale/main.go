@@ -50,8 +50,10 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p := plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical,
-		golaunch: *golaunch, cores: *cores}
+	p := plan{
+		ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical,
+		golaunch: *golaunch, cores: *cores,
+	}
 	err := measure(ctx, *sizes, p, *asJSON)
 	if ctx.Err() != nil { // its processes were ended, which is all that err says
 		err = context.Cause(ctx)
