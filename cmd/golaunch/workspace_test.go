@@ -29,10 +29,10 @@ func project(t *testing.T) string {
 
 const projectSeen = `has one in \.gitignore lib train\.sh`
 
-// noWorkspaces checks that no node has kept a directory of a job.
-func noWorkspaces(t *testing.T) {
+// noWorkspace checks that no node has kept the directory of a job.
+func noWorkspace(t *testing.T, job string) {
 	t.Helper()
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "golaunch-*", "*", ".workspaces", "trees", "*"))
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "golaunch-*", "*", ".workspaces", "trees", job+"-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("directories of jobs are left: %v (%v)", left, err)
 	}
@@ -80,7 +80,7 @@ func TestWorkspaceOnACluster(t *testing.T) {
 		p.cmd.Process.Signal(syscall.SIGTERM)
 		p.wait()
 	}
-	noWorkspaces(t)
+	noWorkspace(t, "w")
 }
 
 // TestWorkspaceOfARendezvous checks that the ranks of all nodes run in what the first has.
