@@ -32,6 +32,7 @@ func TestSwap(t *testing.T) {
 	n9.ends(0, "drained")
 	follow.line("saved 0")
 	follow.line("resumed on n10")
+	follow.wait() // with the job, and with a code that depends on whether n9 could still send all
 	job := h.status().job(t, "a")
 	if job.Result == nil || job.Result.Code != 0 || job.Result.Restarts != 0 {
 		t.Errorf("%+v", job)
