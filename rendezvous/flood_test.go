@@ -132,10 +132,20 @@ func TestFloods(t *testing.T) {
 		case <-s.Orders():
 			t.Fatal(s.Err())
 		}
-		n, b := runtime.NumGoroutine()-goroutines, live()-heap
+		// While the garbage collector runs it holds up the streams of connections that have ended,
+		// and the attackers open more: only what stays is the coordinator's.
+		var n int
+		var b int64
+		for range 1000 {
+			n, b = runtime.NumGoroutine()-goroutines, live()-heap
+			if n <= 600 && b <= 64<<20 { // 64 hellos for each of the four that open some, two goroutines each
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 		t.Logf("%d goroutines and %d KiB more", n, b>>10)
-		if n > 600 || b > 64<<20 { // 64 hellos for each of the four that open some, two goroutines each
-			t.Errorf("%d goroutines and %d MiB more", n, b>>20)
+		if n > 600 || b > 64<<20 {
+			t.Errorf("%d goroutines and %d MiB more stay", n, b>>20)
 		}
 	}
 	close(over)
