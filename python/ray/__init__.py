@@ -56,7 +56,7 @@ _UNSERVED = {
     "client": "ray.init(address)", "ClientBuilder": "ray.init(address)", "java_function": "ray.remote", "java_actor_class": "ray.remote", "cross_language": "ray.remote",
     "LoggingConfig": "the module logging", "dag": "references as arguments", "workflow": "references as arguments",
 }
-_LAZY = {"util", "actor", "runtime_env", "runtime_context", "remote_function", "types"}
+_LAZY = {"runtime_context", "remote_function"}
 
 
 def __getattr__(name):

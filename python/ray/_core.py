@@ -6,9 +6,11 @@ user's is unpickled in the receiving thread, where it would keep others waiting.
 """
 
 import _thread
+import hashlib
 import itertools
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -39,10 +41,11 @@ class Object:
 class Local:
     """References of this process to an object."""
 
-    __slots__ = ("count", "owner", "view")
+    __slots__ = ("count", "owner", "view", "waiting")
 
     def __init__(self, owner):
         self.count, self.owner, self.view = 1, owner, None
+        self.waiting = None  # for the owner's answer
 
 
 class Task:
@@ -83,6 +86,11 @@ class ActorLink:
         self.handles, self.closing, self.pins = 0, False, ()
 
 
+def base_of(proc):
+    """The first bytes of the names of what a process owns."""
+    return hashlib.blake2b(proc.encode(), digest_size=12).digest()
+
+
 class Core:
     def __init__(self, session, address, head_address, host_address, certificate, job):
         self.session, self.address, self.proc, self.node_id = session, address, address[0], address[1]
@@ -96,7 +104,7 @@ class Core:
         self.tasks, self.pools, self.actors, self.sent = {}, {}, {}, {}
         self.reaping = False
         self.numbers = itertools.count(1)
-        self.base = os.urandom(12)
+        self.base = base_of(address[0])
         self.closed, self.why_closed = False, ""
         self.executor = None  # what a worker runs tasks with
         self.on_wait = None  # of a worker: its task waits for others
@@ -104,6 +112,7 @@ class Core:
         self.held_results = {}
         self.thread = None
         self.printed = None
+        self.creates = False  # it has created actors, which end with it
 
     # Life cycle
 
@@ -123,17 +132,29 @@ class Core:
         if self.closed:
             raise errors.RaySystemError(self.why_closed or "ray.shutdown() has been called: references and handles of that cluster are of no use any more")
 
-    def close(self, why=""):
+    def close(self):
         with self.lock:
             if self.closed:
                 return
-            self.closed, self.why_closed = True, why
+            self.closed = True
         for link in list(self.links.values()) + [self.host, self._head]:
             if link is not None:
                 self.loop.soon(link.close)
         self.loop.soon(self.loop.stop)
         if self.thread is not threading.current_thread():
             self.thread.join(5)
+        self._fail_all("ray.shutdown() has been called")
+
+    def forked(self):
+        """This is a child after a fork: the connections and their thread are the parent's."""
+        self.closed, self.why_closed = True, "this process is a fork of one that uses the cluster, and cannot: start it with ray, or with another program"
+        self.lock = threading.RLock()
+        for held in [*self.links.values(), self.host, self._head]:
+            if held is not None:
+                held.sock.close()  # otherwise it would hide the parent's end
+        self.server.close()
+        if self.executor is not None:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
     def listen(self, server):
         def accept(_):
@@ -226,8 +247,11 @@ class Core:
             os._exit(1)
         if not self.closed:
             self.closed, self.why_closed = True, why
-            for task in list(self.tasks.values()):
-                self._fail(task, errors.RaySystemError(why))
+            self._fail_all(why)
+
+    def _fail_all(self, why):
+        for task in list(self.tasks.values()):
+            self._fail(task, errors.RaySystemError(why))
 
     @property
     def head(self):
@@ -494,21 +518,34 @@ class Core:
                         return
             else:
                 desc = None
+                local = self.local[oid]
+                if local.waiting is not None:
+                    local.waiting.append(then)
+                    return
+                local.waiting = [then]
         if desc is not None:
             then(desc)
             return
 
+        def told(value, error, _):
+            with self.lock:
+                waiting, local.waiting = local.waiting, None
+            for then in waiting:
+                then(value if error is None else ("e", errors.dump(errors.OwnerDiedError(oid.hex()))))
+
         def linked(link):
             if link is None:
-                then(("e", errors.dump(errors.OwnerDiedError(ref.hex()))))
-                return
-
-            def told(value, error, _):
-                then(value if error is None else ("e", errors.dump(errors.OwnerDiedError(ref.hex()))))
-
-            link.ask(told, "value", oid)
+                told(None, ConnectionError(), ())
+            else:
+                link.ask(told, "value", oid)
 
         self.link_to(ref._owner, linked)
+
+    def _forget(self, ref, then):
+        """Does not call then any more; the lock is held."""
+        known = self.objects.get(ref._id) if ref._owner[0] == self.proc else self.local.get(ref._id)
+        if known is not None and known.waiting and then in known.waiting:
+            known.waiting.remove(then)
 
     def on_value(self, link, then, oid):
         with self.lock:
@@ -547,10 +584,13 @@ class Core:
 
             return then
 
-        for i, ref in enumerate(refs):
-            if got[i] is None:
-                self.when_ready(ref, ready(i))
+        asked = [(ref, ready(i)) for i, ref in enumerate(refs) if got[i] is None]
+        for ref, then in asked:
+            self.when_ready(ref, then)
         if not self._await(there, timeout):
+            with self.lock:
+                for ref, then in asked:
+                    self._forget(ref, then)
             raise errors.GetTimeoutError("Get timed out: some object(s) not ready.")
         return got
 
@@ -706,13 +746,18 @@ class Core:
 
             return do
 
-        for i, ref in enumerate(refs):
-            self.when_ready(ref, then(i))
+        asked = [then(i) for i in range(len(refs))]
+        for ref, do in zip(refs, asked):
+            self.when_ready(ref, do)
         self._await(there, None if end is None else max(0, end - time.monotonic()))
         with lock:
             told[0] = True
             done = sorted(ready)[:count]
         chosen = set(done)
+        with self.lock:
+            for i, ref in enumerate(refs):
+                if i not in chosen:
+                    self._forget(ref, asked[i])
         return [refs[i] for i in done], [r for i, r in enumerate(refs) if i not in chosen]
 
     def _settle(self, oid, desc, nested=None):
@@ -855,7 +900,7 @@ class Core:
         leases = [x for x in pool.leases.values() if not x.stalled]
         while queue and leases:
             lease = min(leases, key=_busy) if len(leases) > 1 else leases[0]
-            if len(lease.tasks) >= pool.depth:
+            if len(lease.tasks) >= (pool.depth if queue[0].retries else 1):  # what may run once only is not sent ahead
                 break
             self._send(queue.popleft(), lease)
         wanted = min(len(queue), _ASKED) - pool.asked
@@ -885,7 +930,7 @@ class Core:
         def linked(link):
             with self.lock:
                 pool.asked -= 1
-                if link is None:  # it has just died
+                if link is None or link.closed:  # it has just died
                     self.head.send("release", number)
                     self._pump_pool(pool)
                     return

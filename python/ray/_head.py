@@ -99,6 +99,7 @@ class Head:
         job = next((j for j in self.jobs.values() if j["link"] is link and j["alive"]), None)
         if job is not None:
             self._job_over(job)
+            self._owner_gone(job["driver"][0])
         for lease in [x for x in self.leases.values() if x.link is link]:  # whoever would get the results is gone
             self._end_process(lease)
             self._free(lease)
@@ -343,7 +344,13 @@ class Head:
 
     # Processes
 
-    def told_ended(self, proc, why, orderly):
+    def _owner_gone(self, proc):
+        for node in self.nodes.values():
+            if node.alive:
+                node.link.do(None, "owner_gone", proc)
+
+    def told_ended(self, proc, why):
+        self._owner_gone(proc)
         for lease in [x for x in self.leases.values() if x.process is not None and x.process[0] == proc]:
             self._free(lease)
         for actor in list(self.actors.values()):

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 
 from . import _wire, _worker
+from ._core import base_of
 from ._head import Head
 
 _SPARE = 2  # idle processes that are kept beyond the node's CPUs
@@ -85,6 +86,7 @@ class _Node:
         self.made = 0
         self.processes, self.by_pid, self.linked = {}, {}, {}
         self.objects, self.pulls, self.used = {}, {}, 0
+        self.rooms = {}  # the part of used that is not sealed yet, by connection
         self.mover, self.mover_waits = None, deque()
         self.head = None  # a Head here, or a connection to it
         self.links = []
@@ -150,7 +152,7 @@ class _Node:
         except OSError:
             return
         sock.setblocking(False)
-        fd, have = sock.fileno(), bytearray()
+        fd, have, over = sock.fileno(), bytearray(), []
 
         def greet(_):
             try:
@@ -162,6 +164,7 @@ class _Node:
             have.extend(data)
             if data and len(have) < _wire.NAME:
                 return
+            over.append(True)
             self.loop.unregister(fd)
             if data:
                 self._hand_on(have.decode("ascii", "replace").strip(), sock)
@@ -169,7 +172,7 @@ class _Node:
                 sock.close()
 
         self.loop.register(fd, greet)
-        self.loop.later(_wire.CONNECT, lambda: len(have) < _wire.NAME and (self.loop.unregister(fd), sock.close()))
+        self.loop.later(_wire.CONNECT, lambda: over or (self.loop.unregister(fd), sock.close()))
 
     def _hand_on(self, proc, sock):
         if proc == self.proc:
@@ -208,6 +211,7 @@ class _Node:
     def _left(self, link):
         if link in self.links:
             self.links.remove(link)
+        self.used -= self.rooms.pop(link, 0)
         for proc, other in list(self.linked.items()):
             if other is link:
                 del self.linked[proc]
@@ -263,7 +267,17 @@ class _Node:
         process.idle = True
         idle = [p for p in self.processes.values() if p.idle]
         if len(idle) > self.cpus + _SPARE:
-            self.do_end(None, idle[0].proc)
+            self._retire(idle[0])
+
+    def _retire(self, process):
+        """Ends an idle process, unless it owns objects or actors."""
+        process.idle = False
+        self.processes[process.proc] = self.processes.pop(process.proc)  # another one is asked next
+
+        def stays(_value, error, _):
+            process.idle = error is None
+
+        process.link.ask(stays, "retire")
 
     def do_send(self, then, proc, message):
         process = self.processes.get(proc)
@@ -285,6 +299,11 @@ class _Node:
 
     def do_node_gone(self, then, node_id):
         """Whoever has a connection to its processes learns of it by that."""
+
+    def do_owner_gone(self, then, proc):
+        """Frees what a process owned that has ended."""
+        base = base_of(proc)
+        self.said_free(None, (), [oid for oid in self.objects if oid.startswith(base)])
 
     def do_job_over(self, then, job, but):
         for process in list(self.processes.values()):
@@ -336,7 +355,7 @@ class _Node:
             why = f"exit code {os.WEXITSTATUS(status)}"
         if process.link is not None:
             process.link.close()
-        self.tell_head("ended", process.proc, why, os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0)
+        self.tell_head("ended", process.proc, why)
 
     def said_created(self, link, fds, actor, error):
         self.tell_head("created", actor, error)
@@ -352,9 +371,11 @@ class _Node:
             then(error=("full", self.used, self.limit))
         else:
             self.used += size
+            self.rooms[link] = self.rooms.get(link, 0) + size
             then(True)
 
     def said_sealed(self, link, fds, oid, size):
+        self.rooms[link] -= size
         self.objects[oid] = fds[0], size
         for other in self.pulls.pop(oid, ()):
             other(fds=[fds[0]])

@@ -15,13 +15,29 @@ _env_of_job = {}
 _config = None  # of a worker
 _PREFIX = "golaunch-session-"
 _JOIN = 60.0  # seconds in which all nodes must have joined
+_fork = False  # of a process with a cluster
 _pending = []  # of ray.cluster_utils: a cluster that is described, and starts at init
+
+
+def _forked():
+    """In a child after a fork: the cluster is the parent's."""
+    global _core, _cluster, _config, _lock, _fork
+    _lock = threading.RLock()
+    if _core is not None:
+        _core.forked()
+        _core = _cluster = _config = None
+        _fork = True
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def core():
     """The core of this process; outside of a cluster, a local one is started as Ray does."""
-    if _core is None or _core.closed and _core.executor is None and not _core.why_closed:
+    if _core is None:
         with _lock:
+            if _fork:
+                raise errors.RaySystemError("this process is a fork of one that uses a cluster, which it cannot use: call ray.init in it, or start it as a program of its own")
             if _core is None:
                 if os.environ.get("RAY_ENABLE_AUTO_CONNECT", "1") == "0":
                     raise errors.RaySystemError("Ray has not been started yet. You can start Ray with 'ray.init()'.")
@@ -30,7 +46,7 @@ def core():
 
 
 def initialized():
-    return _core is not None and not (_core.closed and not _core.why_closed)
+    return _core is not None
 
 
 def namespace():
@@ -77,12 +93,14 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
     "ray://HOST:PORT" of a golaunch coordinator, or of a cluster that another program of this machine
     has started.
     """
-    global _core, _cluster, _namespace, _env_of_job
+    global _fork
     for name in kwargs:
         if not name.startswith("_"):
             raise RuntimeError(f"Unknown keyword argument(s): {name}")
     if local_mode:
         raise NotImplementedError("golaunch does not serve local_mode; use plain calls of the functions")
+    if enable_resource_isolation or system_reserved_cpu is not None or system_reserved_memory is not None:
+        raise NotImplementedError("golaunch does not serve enable_resource_isolation; use golaunch's limits of a job's memory and CPUs")
     for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if value is not None and value < 0:
             raise ValueError(f"{name}={value}: 0 or more")
@@ -105,24 +123,19 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
             described = next((c for c in _pending if c.address == address), None)
             found = described._begin() if described is not None else _running(address)
             if found is None:
-                found = _on_cluster(address, object_store_memory, kwargs)
+                found = _on_cluster(address, object_store_memory)
         else:
-            found = _local(num_cpus, num_gpus, resources, labels, object_store_memory, kwargs)
+            found = _start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}], None)
         try:
             _join(found, namespace, log_to_driver, env)
         except BaseException:
             shutdown()
             raise
+        _fork = False
     import atexit
 
     atexit.register(shutdown)
     return context()
-
-
-def _local(num_cpus, num_gpus, resources, labels, object_store_memory, kwargs):
-    """A cluster on this machine, for this program."""
-    node = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}
-    return _start([node], None)
 
 
 def _start(nodes, address, **options):
@@ -195,7 +208,7 @@ def _gpus_here():
     return [int(v) if v.isdigit() else v for v in visible.split(",") if v][:found]
 
 
-def _on_cluster(address, object_store_memory, kwargs):
+def _on_cluster(address, object_store_memory):
     """All nodes of a golaunch cluster."""
     import json
     import subprocess

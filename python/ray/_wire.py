@@ -22,6 +22,11 @@ NAME = 64  # bytes of the name of a process
 MAX_MESSAGE = 1 << 30
 _WANT = (BlockingIOError,)  # and those of ssl, once a connection needs it
 CONNECT = 10.0  # seconds in which a process of the session must answer a connection
+# The kernel ends a connection to a machine that says nothing for 60 s: it has lost power, or its network.
+_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30), (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3), (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+)
 
 
 class Loop:
@@ -35,7 +40,7 @@ class Loop:
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.register(self._wake[0], self._woken)
         self.stopped = False
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a finalizer, which may run while its own thread is in here, may want a timer too
 
     def register(self, fd, handler, mask=select.EPOLLIN):
         self._handlers[fd] = handler
@@ -135,6 +140,8 @@ class Connection:
         self._shaking = False
         if tls is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for level, option, value in _ALIVE:
+                sock.setsockopt(level, option, value)
             if server:
                 sock.setblocking(False)
                 self._shaking = True
@@ -145,6 +152,8 @@ class Connection:
         self.sock = sock
         self._fd = sock.fileno()
         loop.register(self._fd, self._event)
+        if self._shaking:
+            loop.later(CONNECT, lambda: self._shaking and self.close())
 
     # Sending
 
@@ -202,8 +211,7 @@ class Connection:
             self._asked += 1
             number = self._asked
             self._answers[number] = then
-        if not self.send("?", number, op, *args, fds=fds):
-            self._answers.pop(number, None)
+        if not self.send("?", number, op, *args, fds=fds) and self._answers.pop(number, None) is not None:
             then(None, ConnectionError("the connection has ended"), ())
 
     def answer(self, number, value=None, error=None, fds=()):

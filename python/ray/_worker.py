@@ -98,6 +98,8 @@ class Executor:
         core.on_wait = self.waits
         core.said_create = lambda link, fds, *args: self._push(link, ("create", *args))
         core.said_leave = lambda link, fds: self._push(link, ("leave",))
+        core.on_retire = self._retire
+        self.early = deque(maxlen=1024)  # cancelled, and neither in the queue nor running: on the way between the two, or done
 
     # In the thread that receives
 
@@ -141,7 +143,18 @@ class Executor:
         for link, ids in back.items():
             link.send("unstarted", ids)
 
+    def _retire(self, link, then):
+        """The node has processes enough: this one ends, unless others depend on it."""
+        core = self.core
+        with core.lock:
+            needed = core.objects or core.tasks or core.creates or core.held_results or self.running or self.queue
+        if needed:
+            then()
+        else:
+            core.apart(_shut, core)
+
     def cancel(self, link, task_id, force):
+        self.early.append(task_id)
         for item in list(self.queue):
             if len(item[1]) > 1 and item[1][1] == task_id:
                 try:
@@ -153,6 +166,7 @@ class Executor:
         running = self.running.get(task_id)
         if running is None:
             return
+        self.early.remove(task_id)
         running.cancelled = True
         if force:
             os._exit(1)
@@ -161,6 +175,12 @@ class Executor:
         elif running is self.main:
             self.interrupted = running
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    def _check(self, running):
+        """Ends a task that was cancelled just before it began."""
+        if self.early and running.id in self.early:
+            running.cancelled = True
+            raise KeyboardInterrupt
 
     def lost(self, link):
         for task_id, running in list(self.running.items()):
@@ -187,8 +207,8 @@ class Executor:
                     self._create(*message[1:])
                 else:
                     self._leave()
-            except KeyboardInterrupt:
-                pass  # a cancellation that has come too late
+            except KeyboardInterrupt:  # of a cancellation, between the last step of a task and its answer, or after that
+                self._fail(link, message[1], errors.TaskCancelledError(f"TaskID({message[1].hex()})"))
 
     def _interrupt(self, *_):
         running, self.interrupted = self.interrupted, None
@@ -212,6 +232,7 @@ class Executor:
         token = current.set(running)
         try:
             try:
+                self._check(running)
                 self.show(gpus)
                 function = self.functions[fid]
                 if type(function) is tuple:
@@ -447,6 +468,7 @@ class Executor:
         token = current.set(running)
         try:
             try:
+                self._check(running)
                 args, kwargs = self.load(body, deps)
                 value = self._method(name)(*args, **kwargs)
                 del args, kwargs
@@ -525,6 +547,7 @@ class Executor:
         try:
             async with self.limit:
                 running.began = time.monotonic()
+                self._check(running)
                 args, kwargs = self.load(body, deps)
                 value = self._method(name)(*args, **kwargs)
                 if inspect.isawaitable(value):

@@ -105,7 +105,7 @@ class ActorClass:
             placed = {**runs, "CPU": 1}
         actor_id = os.urandom(12) + bytes.fromhex(core.job["id"])
         meta = {"class": self._cls.__name__, "methods": _methods(self._cls), "name": name, "namespace": namespace, "max_task_retries": retries,
-                "module": self._cls.__module__}
+                "module": self._cls.__module__, "max_pending_calls": options.get("max_pending_calls") or -1}
         spec = {
             "name": name, "namespace": namespace, "job": core.job["id"], "detached": lifetime == "detached", "class": self._cls.__name__, "blob": self._made[0],
             "placed": placed, "runs": runs, "strategy": _options.strategy(options),
@@ -120,6 +120,7 @@ class ActorClass:
             if options.get("get_if_exists"):
                 return get_actor(name, namespace=namespace)
             raise
+        core.creates = True
         link = core.actor(actor_id, meta)
         link.pins = pins  # a restart needs them again
         if deps:
@@ -168,9 +169,13 @@ class ActorMethod:
 
     def _remote(self, args, kwargs, options):
         handle = self._handle
-        core = handle._core
+        core, link = handle._core, handle._link
+        most = handle._meta["max_pending_calls"]
+        if most > 0 and len(link.tasks) + len(link.queue) >= most:
+            raise errors.PendingCallsLimitExceeded(
+                f"{handle._meta['class']}.{self._name} is not called: {most} calls of this process wait for the actor's answer, as many as its option max_pending_calls allows")
         task = Task()
-        task.actor, task.method = handle._link, self._name
+        task.actor, task.method = link, self._name
         task.name = options.get("name") or f"{handle._meta['class']}.{self._name}"
         retries = options.get("max_task_retries")
         task.retries = handle._meta["max_task_retries"] if retries is None else retries
@@ -251,9 +256,10 @@ def get_actor(name, namespace=None):
         raise ValueError(f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a named actor you didn't create. "
                          "2. The named actor died. 3. You did not use a namespace matching the namespace of the actor.")
     actor_id, meta = found
-    if actor_id in core.actors and core.actors[actor_id].handles:
-        core.head.send("unhold", actor_id)
-    return ActorHandle(core.actor(actor_id, meta), core, meta)
+    with core.lock:
+        if actor_id in core.actors and core.actors[actor_id].handles:
+            core.head.send("unhold", actor_id)
+        return ActorHandle(core.actor(actor_id, meta), core, meta)
 
 
 def exit_actor():

@@ -60,15 +60,25 @@ class Programs(unittest.TestCase):
 
 
 class Failures(unittest.TestCase):
-    def finish(self, program, **options):
+    def run_program(self, program, **options):
         process = run(program, **options)
+
+        def end():
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def finish(self, program, **options):
+        process = self.run_program(program, **options)
         out, err = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 0, err)
         return out
 
     def test_a_killed_driver_leaves_nothing(self):
         word = f"RAY_TEST_WORD={os.getpid()}-killed"
-        process = run(
+        process = self.run_program(
             "import ray, sys, time\nray.init(num_cpus=2)\n"
             "@ray.remote\nclass A:\n    def hello(self): return 1\n"
             "a = A.options(lifetime='detached', name='a').remote()\nray.get(a.hello.remote())\n"
@@ -78,8 +88,6 @@ class Failures(unittest.TestCase):
         self.assertGreater(len(processes(word)), 2)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(LIMIT)
-        process.stdout.close()
-        process.stderr.close()
         end = time.monotonic() + LIMIT
         while processes(word):
             self.assertLess(time.monotonic(), end, f"these are left: {processes(word)}")
@@ -133,6 +141,78 @@ class Failures(unittest.TestCase):
             "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n")
         self.assertEqual(out, "True\n8000000\n")
 
+    def test_what_a_dead_owner_leaves_is_freed(self):
+        out = self.finish(
+            "import ray, time\nray.init(num_cpus=1, object_store_memory=10_000_000)\n"
+            "@ray.remote\nclass A:\n    def put(self): self.kept = ray.put(b'x' * 8_000_000); return [self.kept]\n"
+            "a = A.remote(); ref, = ray.get(a.put.remote())\nprint(len(ray.get(ref))); ray.kill(a)\n"
+            "end = time.monotonic() + 60\n"
+            "while True:\n"
+            "    try: print(len(ray.get(ray.put(b'x' * 7_000_000)))); break\n"
+            "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
+            "try: ray.get(ref)\nexcept ray.exceptions.OwnerDiedError: print('died')\n")
+        self.assertEqual(out, "8000000\n7000000\ndied\n")
+
+    def test_owners_stay(self):
+        """Processes that are idle end if there are more than CPUs, but not while others need what they own."""
+        out = self.finish(
+            "import ray\nray.init(num_cpus=1)\n"
+            "@ray.remote\nclass Barrier:\n"
+            "    def __init__(self):\n        import asyncio\n        self.n, self.all = 0, asyncio.Event()\n"
+            "    async def meet(self, n):\n"
+            "        self.n += 1\n        if self.n == n: self.all.set()\n        await self.all.wait()\n"
+            "@ray.remote(num_cpus=0)\nclass Counter:\n    def add(self): return 1\n"
+            "@ray.remote\ndef make(barrier):\n"
+            "    ray.get(barrier.meet.remote(8))\n"
+            "    return ray.put(b'x' * 200_000), Counter.remote()\n"
+            "barrier = Barrier.remote()\nmade = ray.get([make.remote(barrier) for _ in range(8)])\n"
+            "import time\nend = time.monotonic() + 60\n"
+            "while ray.available_resources().get('CPU', 0) < 1 and time.monotonic() < end: time.sleep(0.05)\n"
+            "print({len(x) for x in ray.get([m[0] for m in made])}, sum(ray.get([m[1].add.remote() for m in made])))\n")
+        self.assertEqual(out, "{200000} 8\n")
+
+    def test_a_fork(self):
+        """A fork of a driver can do nothing with its cluster, ends nothing, and may have one of its own."""
+        out = self.finish(
+            "import os, ray, sys\nray.init(num_cpus=1)\n"
+            "@ray.remote\ndef f(): return os.getppid() and 1\n"
+            "ref = f.remote()\npid = os.fork()\n"
+            "if pid == 0:\n"
+            "    for do in (lambda: ray.get(ref), lambda: f.remote()):\n"
+            "        try: do()\n        except ray.exceptions.RaySystemError as e: print('fork' in str(e), flush=True)\n"
+            "    del ref, do\n    sys.exit(ray.is_initialized())\n"
+            "print(os.waitpid(pid, 0)[1], flush=True)\nprint(ray.get([ref, f.remote()]))\n")
+        self.assertEqual(out, "True\nTrue\n0\n[1, 1]\n")
+
+    def test_a_cancellation_comes_with_its_call(self):
+        """The process reads both at once: it was stopped when they came."""
+        out = self.finish(
+            "import asyncio, os, ray, signal\nray.init(num_cpus=2)\n"
+            "@ray.remote\nclass A:\n"
+            "    async def pid(self): return os.getpid()\n"
+            "    async def wait(self): await asyncio.Event().wait()\n"
+            "@ray.remote(max_concurrency=2)\nclass T:\n"
+            "    def pid(self): return os.getpid()\n"
+            "    def wait(self): import threading; threading.Event().wait()\n"
+            "for kind in (A, T):\n"
+            "    a = kind.remote()\n    pid = ray.get(a.pid.remote())\n    os.kill(pid, signal.SIGSTOP)\n"
+            "    ref = a.wait.remote()\n    ray.cancel(ref)\n    os.kill(pid, signal.SIGCONT)\n"
+            "    try: ray.get(ref)\n    except ray.exceptions.TaskCancelledError: print('cancelled')\n")
+        self.assertEqual(out, "cancelled\ncancelled\n")
+
+    def test_pending_calls_are_limited(self):
+        out = self.finish(
+            "import ray\nray.init(num_cpus=1)\n"
+            "@ray.remote(max_pending_calls=2)\nclass A:\n"
+            "    def __init__(self):\n        import asyncio\n        self.event = asyncio.Event()\n"
+            "    async def wait(self): await self.event.wait()\n"
+            "    async def set(self): self.event.set()\n"
+            "a = A.remote()\nfirst = a.wait.remote()\nlast = a.set.remote()\n"
+            "try: a.wait.remote(); a.wait.remote(); a.wait.remote()\n"
+            "except ray.exceptions.PendingCallsLimitExceeded as e: print('max_pending_calls' in str(e))\n"
+            "ray.get([first, last])\nprint(ray.get(a.set.remote()))\n")
+        self.assertEqual(out, "True\nNone\n")
+
     def test_names_that_are_not_served(self):
         import ray
 
@@ -155,7 +235,7 @@ class Failures(unittest.TestCase):
         with tempfile.TemporaryDirectory() as other:
             os.mkdir(os.path.join(other, "ray"))
             open(os.path.join(other, "ray", "_raylet.so"), "w").close()
-            process = run("import ray", env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "") + ":" + other})
+            process = self.run_program("import ray", env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "") + ":" + other})
             _, err = process.communicate(timeout=LIMIT)
             self.assertRegex(err.splitlines()[-1], "golaunch-ray .* and ray .* uninstall one")
 

@@ -150,7 +150,7 @@ say(ray.get(r.add.remote()), ray.get(r.pid.remote()) != first)
 short = Counter.options(name="short").remote()
 ray.get(short.add.remote())
 del short
-for _ in range(100):
+for _ in range(600):
     if "short" not in ray.util.list_named_actors():
         break
     time.sleep(0.1)
@@ -218,7 +218,7 @@ class Threads:
         self.barrier = threading.Barrier(3)
 
     def meet(self):
-        self.barrier.wait(20)
+        self.barrier.wait(60)
         return True
 
 

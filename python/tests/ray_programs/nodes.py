@@ -36,7 +36,7 @@ class Place:
 
 for strategy, bundles in (("STRICT_PACK", 2), ("PACK", 2), ("SPREAD", 2), ("STRICT_SPREAD", 2), ("STRICT_SPREAD", 3)):
     group = placement_group([{"CPU": 1}] * bundles, strategy=strategy)
-    there = group.wait(1)
+    there = group.wait(60 if bundles == 2 else 1)
     nodes = set(placement_group_table(group)["bundles_to_node_id"].values())
     actors = [Place.options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group, i)).remote() for i in range(bundles)] if there else []
     say(strategy, bundles, there, len(nodes) if there else 0, len(set(ray.get([a.node.remote() for a in actors]))))

@@ -40,7 +40,7 @@ for h in holders + [big]:
 del holders, big, h
 
 pg = placement_group([{"CPU": 1, "GPU": 1}, {"CPU": 1, "GPU": 1}], strategy="PACK", name="pair")
-say(ray.get(pg.ready()) == pg, pg.wait(5), pg.bundle_count, pg.bundle_specs)
+say(ray.get(pg.ready()) == pg, pg.wait(60), pg.bundle_count, pg.bundle_specs)
 table = placement_group_table(pg)
 say(table["state"], table["strategy"], table["name"], sorted(table["bundles"].items()), sorted(table))
 inside = [Holder.options(num_gpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(pg, placement_group_bundle_index=i)).remote() for i in (0, 1)]
@@ -53,7 +53,7 @@ try:
     ray.get(inside[0].where.remote())
 except ray.exceptions.RayActorError as error:
     say(type(error).__name__)
-say(never.wait(10), placement_group_table(pg)["state"])
+say(never.wait(60), placement_group_table(pg)["state"])
 remove_placement_group(never)
 
 for wrong in ([], [{}], [{"CPU": 0}], {"CPU": 1}):

@@ -39,7 +39,7 @@ def produce(q, n):
 
 
 done = produce.remote(queue, 5)
-say([queue.get(timeout=20) for _ in range(5)], ray.get(done))
+say([queue.get(timeout=60) for _ in range(5)], ray.get(done))
 queue.shutdown()
 
 
