@@ -83,7 +83,8 @@ func SizeBound(m proto.Message) int { return sizeBound(reflect.ValueOf(m)) }
 func sizeBound(v reflect.Value) (size int) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
+		n := v.NumField() // Fields would allocate for each of them
+		for i := range n {
 			if f := v.Field(i); f.CanInterface() && !f.IsZero() { // the others are protobuf's
 				size += fieldBound(f)
 			}
