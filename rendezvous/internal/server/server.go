@@ -96,13 +96,11 @@ func readBufferSize(config *tls.Config) int {
 
 // Serve serves at l until done is closed.
 func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
-	first, err := await(l, done)
-	if err != nil && !isClosed(done) {
-		return fmt.Errorf("cannot accept agents at %v: %w", l.Addr(), err)
-	}
-	if first == nil {
+	first := await(l, done)
+	if first == nil && isClosed(done) {
 		return nil
 	}
+	// If Accept has failed, gRPC calls it again, and knows whether that helps.
 	rest := &resumed{Listener: l, first: first}
 	defer rest.giveUp()
 	over, end := context.WithCancel(context.Background())
@@ -124,8 +122,9 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 	return nil
 }
 
-// await accepts the first connection. It closes the listener if done is closed before.
-func await(l net.Listener, done <-chan struct{}) (net.Conn, error) {
+// await accepts the first connection, and returns nil if it cannot. It closes the listener if done is
+// closed before.
+func await(l net.Listener, done <-chan struct{}) net.Conn {
 	came, closed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -138,7 +137,10 @@ func await(l net.Listener, done <-chan struct{}) (net.Conn, error) {
 	conn, err := l.Accept()
 	close(came)
 	<-closed
-	return conn, err
+	if err != nil {
+		return nil
+	}
+	return conn
 }
 
 // giveUp closes the connection if nobody took it.
