@@ -126,8 +126,8 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *age
 		if b := msg.GetHeartbeat(); b != nil {
 			if s.c.exclusive.Load() {
 				s.c.answerHeartbeat(m, l, b)
-			} else {
-				s.c.heartbeats.add(waitingHeartbeat{readyStream{m, l}, b})
+			} else if l.receiveHeartbeat(b) {
+				s.c.heartbeats.add(readyStream{m, l})
 			}
 			continue
 		}

@@ -23,6 +23,8 @@ type agentStream struct {
 	// received are messages that the coordinator has not taken yet, and size is their size in bytes.
 	received []*pb.FromAgent
 	size     int
+	// beat is the newest heartbeat that the coordinator has not answered yet; nil if there is none.
+	beat *pb.Heartbeat
 }
 
 // maxReceived and maxReceivedSize, in bytes before the last message, bound the messages of an agent
@@ -66,6 +68,23 @@ func (s *agentStream) receive(msg *pb.FromAgent) (first, full bool) {
 	defer s.mu.Unlock()
 	s.received, s.size = append(s.received, msg), s.size+size
 	return len(s.received) == 1, len(s.received) >= maxReceived || s.size >= maxReceivedSize
+}
+
+// receiveHeartbeat replaces the heartbeat that waits. first says that none did.
+func (s *agentStream) receiveHeartbeat(b *pb.Heartbeat) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, s.beat = s.beat == nil, b
+	return first
+}
+
+// takeHeartbeat removes and returns the heartbeat that waits.
+func (s *agentStream) takeHeartbeat() *pb.Heartbeat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.beat
+	s.beat = nil
+	return b
 }
 
 // take removes and returns the received messages.

@@ -36,6 +36,13 @@ func TestAgentStreamIsBounded(t *testing.T) {
 	if first, last := l.receive(report(maxReceivedSize / 2)); first || !last {
 		t.Errorf("all of the bytes: first %v, last %v", first, last)
 	}
+	later := new(pb.Heartbeat)
+	if first, again := l.receiveHeartbeat(&pb.Heartbeat{}), l.receiveHeartbeat(later); !first || again {
+		t.Errorf("of two heartbeats, the first waits alone: %v, and the second: %v", first, again)
+	}
+	if b := l.takeHeartbeat(); b != later || l.takeHeartbeat() != nil {
+		t.Errorf("the heartbeat that waits is %v, want the second alone", b)
+	}
 }
 
 // TestHeartbeatsPassReports: an agent whose report waits behind those of hundreds of others has its
@@ -55,7 +62,8 @@ func TestHeartbeatsPassReports(t *testing.T) {
 			l.receive(report)
 			c.ready.add(readyStream{m, l})
 			if i == 3*maxBatch-1 {
-				c.heartbeats.add(waitingHeartbeat{readyStream{m, l}, &pb.Heartbeat{}})
+				l.receiveHeartbeat(&pb.Heartbeat{})
+				c.heartbeats.add(readyStream{m, l})
 			}
 		}
 		return l, nil

@@ -3,8 +3,6 @@ package rendezvous
 import (
 	"context"
 	"sync"
-
-	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // eventLoop is how others reach the goroutine of Run, which owns the coordinator's state.
@@ -12,15 +10,15 @@ type eventLoop struct {
 	// inbox has functions for that goroutine; done is closed when it ends.
 	inbox chan func()
 	done  chan struct{}
-	// ready are the agents whose messages wait. Their heartbeats do not wait behind those.
-	ready      *waiting[readyStream]
-	heartbeats *waiting[waitingHeartbeat]
+	// ready are the streams with messages that wait, each once, and heartbeats those with a
+	// heartbeat, which does not wait behind messages.
+	ready, heartbeats readyStreams
 }
 
 func newEventLoop() eventLoop {
 	return eventLoop{
 		inbox: make(chan func(), 256), done: make(chan struct{}),
-		ready: newWaiting[readyStream](), heartbeats: newWaiting[waitingHeartbeat](),
+		ready: readyStreams{wake: make(chan struct{}, 1)}, heartbeats: readyStreams{wake: make(chan struct{}, 1)},
 	}
 }
 
@@ -80,49 +78,40 @@ func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer
 	}
 }
 
-// readyStream is a stream whose messages the coordinator has yet to take.
+// readyStreams are the streams that wait for the goroutine of Run, in order. They wake it.
+type readyStreams struct {
+	wake chan struct{}
+	mu   sync.Mutex
+	all  []readyStream
+}
+
 type readyStream struct {
 	member *member
 	stream *agentStream
 }
 
-// waitingHeartbeat is a heartbeat that the coordinator has yet to answer.
-type waitingHeartbeat struct {
-	readyStream
-	*pb.Heartbeat
-}
-
-// waiting is what waits for the goroutine of Run, in order. It wakes that.
-type waiting[T any] struct {
-	wake chan struct{}
-	mu   sync.Mutex
-	all  []T
-}
-
-func newWaiting[T any]() *waiting[T] { return &waiting[T]{wake: make(chan struct{}, 1)} }
-
-func (w *waiting[T]) add(t T) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, t)
-	w.signal()
+func (r *readyStreams) add(s readyStream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, s)
+	r.signal()
 }
 
 // next removes the first batch. What remains wakes the coordinator again.
-func (w *waiting[T]) next() []T {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := min(len(w.all), maxBatch)
-	next := w.all[:n:n]
-	if w.all = w.all[n:]; len(w.all) > 0 {
-		w.signal()
+func (r *readyStreams) next() []readyStream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(r.all), maxBatch)
+	next := r.all[:n:n]
+	if r.all = r.all[n:]; len(r.all) > 0 {
+		r.signal()
 	}
 	return next
 }
 
-func (w *waiting[T]) signal() {
+func (r *readyStreams) signal() {
 	select {
-	case w.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // it is signalled already
 	}
 }

@@ -93,10 +93,10 @@ func (c *Coordinator) answerHeartbeat(m *member, s *agentStream, b *pb.Heartbeat
 // answerHeartbeats answers heartbeats once it is certain that no other process coordinates. Thousands
 // of reports may wait, and are taken in batches between which this is called.
 func (c *Coordinator) answerHeartbeats() {
-	for _, b := range c.heartbeats.next() {
-		if b.member.stream == b.stream {
-			b.member.hear()
-			c.queue(b.member, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b.Heartbeat)}})
+	for _, s := range c.heartbeats.next() {
+		if b := s.stream.takeHeartbeat(); s.member.stream == s.stream {
+			s.member.hear()
+			c.queue(s.member, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}})
 		}
 	}
 }
