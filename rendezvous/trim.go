@@ -4,12 +4,17 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
 // trimmer gives memory back to the system when nothing has happened for a while. Go keeps a heap of
 // twice what lives there, and gRPC buffers of all that thousands of agents have sent at once.
-type trimmer struct{ quiet *time.Timer }
+type trimmer struct {
+	quiet *time.Timer
+	// next is the earliest time of the next trim, in nanoseconds since 1970.
+	next atomic.Int64
+}
 
 const (
 	// quietAfter is how long nothing must have happened, and manyAgents how many agents make a heap
@@ -18,16 +23,20 @@ const (
 	manyAgents = 128
 	// worthwhile is the part of the heap that must be unused.
 	worthwhile = 16
+	// trimShare bounds the cost where something happens every few seconds: it is at most one part in
+	// trimShare of a core.
+	trimShare = 50
 )
 
 // happened notes that a coordinator of so many agents is busy.
 func (t *trimmer) happened(agents int) {
+	wait := max(quietAfter, time.Until(time.Unix(0, t.next.Load())))
 	switch {
 	case agents < manyAgents:
 	case t.quiet == nil:
-		t.quiet = time.AfterFunc(quietAfter, trim)
+		t.quiet = time.AfterFunc(wait, t.trim)
 	default:
-		t.quiet.Reset(quietAfter)
+		t.quiet.Reset(wait)
 	}
 }
 
@@ -37,7 +46,7 @@ func (t *trimmer) stop() {
 	}
 }
 
-func trim() {
+func (t *trimmer) trim() {
 	s := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},
@@ -48,7 +57,16 @@ func trim() {
 	objects, unused, free, live := s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64(), s[3].Value.Uint64()
 	garbage := objects - min(objects, live) // at most: what is new may live
 	if unused+free+garbage > (objects+unused+free)/worthwhile {
+		before := collecting()
 		runtime.GC() // a pool forgets what it holds in the second one (sync.Pool)
 		debug.FreeOSMemory()
+		t.next.Store(time.Now().Add(trimShare * (collecting() - before)).UnixNano())
 	}
+}
+
+// collecting is the processor time that garbage collection and the return of memory have taken.
+func collecting() time.Duration {
+	s := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/scavenge/total:cpu-seconds"}}
+	metrics.Read(s)
+	return time.Duration((s[0].Value.Float64() + s[1].Value.Float64()) * float64(time.Second))
 }

@@ -85,7 +85,12 @@ func (s *scene) rest(ctx context.Context) error {
 	if err := s.reset(); err != nil {
 		return err
 	}
+	registered := s.head.cpu()
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
 	before := s.head.cpu()
+	s.add("register: coordinator's processor afterwards", (before - registered).Seconds(), "s", true)
 	if err := pause(ctx, s.quiet); err != nil {
 		return err
 	}
