@@ -114,7 +114,7 @@ func (s clientService) Offer(stream pb.Cluster_OfferServer) error {
 		return err
 	}
 	w := wire.ToWorkspace(m.GetWorkspace())
-	if !workspace.ValidID(w.ID) || w.Bytes <= 0 {
+	if !workspace.ValidID(w.ID) || w.Bytes <= 0 || w.Bytes > workspace.MaxArchive {
 		return wire.Wrong("%q with %d bytes is no workspace", w.ID, w.Bytes)
 	}
 	use := s.c.depot.Open(w.ID)
