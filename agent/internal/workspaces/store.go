@@ -123,7 +123,9 @@ func (s *Store) run(ctx context.Context, it *item) {
 	err = s.Coordinator.Fetch(ctx, it.want, &session.Fetcher{Have: archive != nil, Begin: p.begin, Write: p.write, Fetch: p.fetch, End: p.end})
 	if it.archive == nil {
 		p.fail(fmt.Errorf("cannot get workspace %.12s: %w", it.want.ID, err))
+		return
 	}
+	<-ctx.Done() // jobs still unpack it, even if no other node gets it from this one
 }
 
 // part is a workspace of which a part is here. It belongs to the goroutine that gets it.
