@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -463,6 +464,9 @@ func (t *truth) checkCause(r report.Result) error {
 	i := slices.IndexFunc(all, func(f reported) bool { return f.rank == r.Cause.Rank })
 	if i < 0 && t.unable[r.Cause.Node] && r.Cause.Exit.Spawn != "" {
 		return nil
+	}
+	if i < 0 && r.Cause.Verdict == verdict.NodeLost && r.Cause.Attempt == r.Attempts && strings.Contains(r.Reason, r.Cause.Why) {
+		return nil // it kept that attempt from starting
 	}
 	if i < 0 {
 		return fmt.Errorf("cause is rank %d, which did not fail", r.Cause.Rank)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -190,7 +191,7 @@ func (s *State) gather(u *unit, why string) string {
 }
 
 func (s *State) unplaceable(why string) string {
-	r := report.Result{Code: codeOwn, Cause: s.cause()}
+	r := report.Result{Code: codeOwn, Cause: cmp.Or(s.cause(), s.step.loss)}
 	if s.roster.lost {
 		if s.closed() {
 			why = s.roster.loss + "; no other can come; " + why

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -31,6 +32,20 @@ func TestALateSpare(t *testing.T) {
 	}
 	s.Step(Lost{Node: "n3", Why: "power"})
 	if r, ok := s.Result(); !ok || r.Code != codeOwn || !strings.Contains(r.Reason, "no other can come") {
+		t.Errorf("%+v, %v", r, ok)
+	}
+}
+
+// TestLossBeforeTheFirstStart checks that a job that cannot start for the loss of a node names it.
+func TestLossBeforeTheFirstStart(t *testing.T) {
+	s := New(Spec{ID: "j", FixedPool: true, Pool: 2, MaxRestarts: 3, Request: placement.Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}}})
+	for i := range 2 {
+		s.Step(Joined{placement.Node{Name: fmt.Sprint("n", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}})
+	}
+	s.Step(Submitted{})
+	s.Step(Lost{Node: "n1", Why: "power"})
+	r, ok := s.Result()
+	if f := r.Cause; !ok || f == nil || f.Node != "n1" || f.Attempt != 0 || f.Verdict != verdict.NodeLost {
 		t.Errorf("%+v, %v", r, ok)
 	}
 }

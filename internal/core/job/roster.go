@@ -172,6 +172,7 @@ func (s *State) lost(ev Lost) string {
 		return s.step.ignore()
 	}
 	s.roster.noteLoss(fmt.Sprintf("%s was lost: %s", n.Name, ev.Why))
+	s.step.lose(s.fault(report.Failure{Node: n.Name, Rank: -1, Attempt: s.budget.attempts, Why: s.roster.loss}))
 	return s.gone(n)
 }
 

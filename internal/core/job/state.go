@@ -175,7 +175,9 @@ type step struct {
 	actions []Action
 	changes []goodput.Change
 	judged  report.Verdict
-	stale   bool
+	// loss is the loss of a node, as what keeps the next attempt from starting; nil if there is none.
+	loss  *report.Failure
+	stale bool
 	// replaced says that a spare took the place of a node.
 	replaced bool
 }
@@ -184,6 +186,7 @@ func (st *step) do(a Action)            { st.actions = append(st.actions, a) }
 func (st *step) note(c goodput.Change)  { st.changes = append(st.changes, c) }
 func (st *step) judge(v report.Verdict) { st.judged = v }
 func (st *step) replace()               { st.replaced = true }
+func (st *step) lose(f *fault)          { st.loss = &f.Failure }
 
 // ignore is the answer to an event that changes nothing.
 func (st *step) ignore() string {
