@@ -99,7 +99,7 @@ class Executor:
         core.said_create = lambda link, fds, *args: self._push(link, ("create", *args))
         core.said_leave = lambda link, fds: self._push(link, ("leave",))
         core.on_retire = self._retire
-        self.early = deque(maxlen=1024)  # cancelled, and neither in the queue nor running: on the way between the two, or done
+        self.early = deque(maxlen=1024)  # cancelled: what is on its way from the queue to where it runs looks here
 
     # In the thread that receives
 
@@ -166,7 +166,6 @@ class Executor:
         running = self.running.get(task_id)
         if running is None:
             return
-        self.early.remove(task_id)
         running.cancelled = True
         if force:
             os._exit(1)
