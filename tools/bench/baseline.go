@@ -24,7 +24,7 @@ const former = record.Golaunch + " " + baseline
 func buildBaseline(ctx context.Context, dir string) (golaunch string, err error) {
 	tree, golaunch := filepath.Join(dir, "baseline"), filepath.Join(dir, "golaunch-"+baseline)
 	line := fmt.Sprintf("mkdir %[1]s && git archive %[2]s | tar -xC %[1]s && cd %[1]s && "+
-		"go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o %[3]s ./cmd/golaunch", tree, baseline, golaunch)
+		"GOFLAGS= go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o %[3]s ./cmd/golaunch", tree, baseline, golaunch)
 	if out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
 	}

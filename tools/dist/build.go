@@ -46,7 +46,7 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 	}
 	for _, arch := range architectures {
 		r.plain[arch], r.static[arch] = filepath.Join(stage, arch, "golaunch"), filepath.Join(stage, arch+"_static", "golaunch")
-		for tags, to := range map[string]string{"": r.plain[arch], "static": r.static[arch]} {
+		for tags, to := range map[string]string{"grpcnotrace": r.plain[arch], "grpcnotrace,static": r.static[arch]} {
 			if err := r.compile(ctx, to, "-s -w", tags, "GOARCH="+arch, "CGO_ENABLED=0"); err != nil {
 				return nil, err
 			}
@@ -55,7 +55,7 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 	r.linked = filepath.Join(stage, "cgo", "golaunch")
 	// go-nvml calls NVML functions that nvml.h calls deprecated. The names are bound when they are
 	// called, as in make build.
-	err := r.compile(ctx, r.linked, "-s -w -extldflags=-Wl,-z,lazy", "", "GOARCH=amd64", "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+	err := r.compile(ctx, r.linked, "-s -w -extldflags=-Wl,-z,lazy", "grpcnotrace", "GOARCH=amd64", "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if err != nil {
 		return nil, err
 	}
