@@ -17,9 +17,13 @@ var edits = []struct {
 	find *regexp.Regexp
 	with string
 }{
+	{ // an initializer would make it
+		regexp.MustCompile(`(?m)^var (file_\w+)_msgTypes = (make\(\[\]protoimpl\.MessageInfo, \d+\))$`),
+		"var ${1}_msgTypes []protoimpl.MessageInfo\n\nfunc ${1}_make() { ${1}_msgTypes = $2 }\n",
+	},
 	{
 		regexp.MustCompile(`(?m)^func init\(\) \{ (file_\w+)_init\(\) \}$`),
-		"var ${1}_once sync.Once\n\nfunc ${1}_load() { ${1}_once.Do(${1}_init) }\n",
+		"var ${1}_once sync.Once\n\nfunc ${1}_load() {\n\t${1}_once.Do(func() { ${1}_make(); ${1}_init() })\n}\n",
 	},
 	{regexp.MustCompile(`(?m)^\tmi := &(file_\w+)_msgTypes\[`), "\t${1}_load()\n$0"},
 }

@@ -1054,7 +1054,10 @@ func file_log_proto_rawDescGZIP() []byte {
 	return file_log_proto_rawDescData
 }
 
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_log_proto_msgTypes []protoimpl.MessageInfo
+
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 12) }
+
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
 	(*Founded)(nil),               // 1: golaunch.rendezvous.v1.Founded
@@ -1104,7 +1107,9 @@ var file_log_proto_depIdxs = []int32{
 
 var file_log_proto_once sync.Once
 
-func file_log_proto_load() { file_log_proto_once.Do(file_log_proto_init) }
+func file_log_proto_load() {
+	file_log_proto_once.Do(func() { file_log_proto_make(); file_log_proto_init() })
+}
 
 func file_log_proto_init() {
 	if File_log_proto != nil {

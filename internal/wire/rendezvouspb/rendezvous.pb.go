@@ -8226,7 +8226,10 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
+
+func file_rendezvous_proto_make() { file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100) }
+
 var file_rendezvous_proto_goTypes = []any{
 	(*Workspace)(nil),             // 0: golaunch.rendezvous.v1.Workspace
 	(*FetchRequest)(nil),          // 1: golaunch.rendezvous.v1.FetchRequest
@@ -8513,7 +8516,9 @@ var file_rendezvous_proto_depIdxs = []int32{
 
 var file_rendezvous_proto_once sync.Once
 
-func file_rendezvous_proto_load() { file_rendezvous_proto_once.Do(file_rendezvous_proto_init) }
+func file_rendezvous_proto_load() {
+	file_rendezvous_proto_once.Do(func() { file_rendezvous_proto_make(); file_rendezvous_proto_init() })
+}
 
 func file_rendezvous_proto_init() {
 	if File_rendezvous_proto != nil {
