@@ -7,6 +7,7 @@ package main
 
 import (
 	"fmt"
+	"go/format"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,7 +24,7 @@ var edits = []struct {
 	},
 	{
 		regexp.MustCompile(`(?m)^func init\(\) \{ (file_\w+)_init\(\) \}$`),
-		"var ${1}_once sync.Once\n\nfunc ${1}_load() {\n\t${1}_once.Do(func() { ${1}_make(); ${1}_init() })\n}\n",
+		"var ${1}_once sync.Once\n\nfunc ${1}_load() { ${1}_once.Do(func() { ${1}_make(); ${1}_init() }) }\n",
 	},
 	{regexp.MustCompile(`(?m)^\tmi := &(file_\w+)_msgTypes\[`), "\t${1}_load()\n$0"},
 }
@@ -51,6 +52,9 @@ func main() {
 			code = e.find.ReplaceAll(code, []byte(e.with))
 		}
 		code = dependency.ReplaceAll(code, []byte("\t${1}_load()"))
+		if code, err = format.Source(code); err != nil {
+			panic(err)
+		}
 		if err := os.WriteFile(name, code, 0o644); err != nil {
 			panic(err)
 		}

@@ -8228,7 +8228,9 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
-func file_rendezvous_proto_make() { file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100) }
+func file_rendezvous_proto_make() {
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+}
 
 var file_rendezvous_proto_goTypes = []any{
 	(*Workspace)(nil),             // 0: golaunch.rendezvous.v1.Workspace
