@@ -1,0 +1,44 @@
+package server
+
+import (
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// fullListener has no descriptor for the first connection, and closes served when it has one.
+type fullListener struct {
+	net.Listener
+	calls  atomic.Int32
+	served chan struct{}
+}
+
+func (l *fullListener) Accept() (net.Conn, error) {
+	switch l.calls.Add(1) {
+	case 1:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	case 2:
+		close(l.served)
+	}
+	return l.Listener.Accept()
+}
+
+// TestFirstAccept fails for a lack of descriptors, and is tried again.
+func TestFirstAccept(t *testing.T) {
+	s := New(nil, func(err error) { t.Error(err) }, nil)
+	l := &fullListener{Listener: bufconn.Listen(1 << 10), served: make(chan struct{})}
+	done, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Serve(l, done) }()
+	select {
+	case <-l.served:
+	case err := <-ended:
+		t.Fatalf("the server has ended: %v", err)
+	}
+	close(done)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
