@@ -26,8 +26,9 @@ def _refuse_beside_ray():
 
 _refuse_beside_ray()
 
-if importlib.util.find_spec("cloudpickle") is None:
-    raise ImportError("golaunch-ray needs cloudpickle, which is not installed: pip install cloudpickle")
+for _needed in ("cloudpickle", "golaunch"):
+    if importlib.util.find_spec(_needed) is None:
+        raise ImportError(f"golaunch-ray needs {_needed}, which is not installed: pip install {_needed}")
 
 import cloudpickle  # noqa: E402
 

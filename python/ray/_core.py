@@ -108,7 +108,6 @@ class Core:
         self.closed, self.why_closed = False, ""
         self.executor = None  # what a worker runs tasks with
         self.on_wait = None  # of a worker: its task waits for others
-        self.streams = {}
         self.held_results = {}
         self.thread = None
         self.printed = None
@@ -1179,12 +1178,16 @@ class Core:
 
     def said_I(self, link, fds, task_id, index, out):
         with self.lock:
-            task = self.tasks.get(task_id)
-            if task is None:
-                if out[0][0] == "s":
-                    self._free_copies(_result_id(task_id, index), out[0][2])
+            task, oid = self.tasks.get(task_id), _result_id(task_id, index)
+            again = task is not None and index < task.stream.came_so_far  # its first process has died
+            if task is None or again:
+                if again and oid in self.objects:
+                    self.objects[oid].desc = out[0]
+                elif out[0][0] == "s":
+                    self._free_copies(oid, out[0][2])
+                if out[1]:
+                    link.send("got", (task_id, index))
                 return
-            oid = _result_id(task_id, index)
             self.objects[oid] = Object(out[0])
             ref = self.ref(oid, self.address)
             if out[1]:

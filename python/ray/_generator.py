@@ -11,7 +11,7 @@ class ObjectRefGenerator:
 
     def __init__(self, core, task):
         self._core, self._task = core, task
-        self._items, self._over = deque(), False
+        self._items, self._over, self.came_so_far = deque(), False, 0
         self._changed = threading.Condition()
         self._watching = []
 
@@ -23,6 +23,7 @@ class ObjectRefGenerator:
     def came(self, ref):
         with self._changed:
             self._items.append(ref)
+            self.came_so_far += 1
             self._changed.notify_all()
             watching, self._watching = self._watching, []
         for watch in watching:

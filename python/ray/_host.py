@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
 
 from . import _wire, _worker
 from ._core import base_of
@@ -84,10 +83,10 @@ class _Node:
         self.loop = _wire.Loop()
         self.tls = config["certificate"]
         self.made = 0
-        self.processes, self.by_pid, self.linked = {}, {}, {}
+        self.processes, self.linked = {}, {}
         self.objects, self.pulls, self.used = {}, {}, 0
         self.rooms = {}  # the part of used that is not sealed yet, by connection
-        self.mover, self.mover_waits = None, deque()
+        self.mover = None
         self.head = None  # a Head here, or a connection to it
         self.links = []
         self.server = _wire.listen(self.proc)
@@ -376,6 +375,7 @@ class _Node:
 
     def said_sealed(self, link, fds, oid, size):
         self.rooms[link] -= size
+        self.said_free(link, (), [oid])  # it may be made again
         self.objects[oid] = fds[0], size
         for other in self.pulls.pop(oid, ()):
             other(fds=[fds[0]])

@@ -86,7 +86,7 @@ class Executor:
         self.running = {}
         self.main = None  # what the main thread runs
         self.watching = False
-        self.held, self.held_since, self.arming = [], 0.0, False
+        self.held, self.arming = [], False
         self.hold_lock = threading.Lock()
         self.gpus, self.visible = [], os.environ.get("CUDA_VISIBLE_DEVICES")
         self.actor = self.actor_id = self.spec = None
@@ -235,7 +235,7 @@ class Executor:
                 self.show(gpus)
                 function = self.functions[fid]
                 if type(function) is tuple:
-                    function = self.functions[fid] = self._loaded(function)
+                    function = self.functions[fid] = _objects.loads(*function)
                 args, kwargs = self.load(body, deps)
                 if stream:
                     self._stream(running, function(*args, **kwargs))
@@ -257,9 +257,6 @@ class Executor:
             self.main = None
             self.running.pop(task_id, None)
             current.reset(token)
-
-    def _loaded(self, function):
-        return _objects.loads(*function)
 
     def load(self, body, deps):
         """The arguments of a call; top-level references are values by now."""

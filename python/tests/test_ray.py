@@ -184,6 +184,18 @@ class Failures(unittest.TestCase):
             "print(os.waitpid(pid, 0)[1], flush=True)\nprint(ray.get([ref, f.remote()]))\n")
         self.assertEqual(out, "True\nTrue\n0\n[1, 1]\n")
 
+    def test_a_generator_that_is_run_again(self):
+        """What came before its process died does not come twice."""
+        out = self.finish(
+            "import os, ray, tempfile\nray.init(num_cpus=1)\n"
+            "@ray.remote\ndef g(path):\n"
+            "    yield 1\n    yield b'x' * 200_000\n"
+            "    if not os.path.exists(path):\n        open(path, 'w').close()\n        os._exit(1)\n"
+            "    yield 3\n"
+            "with tempfile.TemporaryDirectory() as d:\n"
+            "    got = [ray.get(r) for r in g.remote(d + '/x')]\n    print(got[0], len(got[1]), got[2:])\n")
+        self.assertEqual(out, "1 200000 [3]\n")
+
     def test_a_cancellation_comes_with_its_call(self):
         """The process reads both at once: it was stopped when they came."""
         out = self.finish(
