@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,28 +125,14 @@ func TestSSHElsewhere(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	onHosts(t, h, "--hosts", "n1", "--dir", dir, "--", "true").ends(125, "no agent on n1: ", dir+": No such file or directory", "cd "+dir)
 	copied := filepath.Join(dir, "golaunch")
-	if err := copyFile(golaunch(t), copied); err != nil {
-		t.Fatal(err)
+	// Another test's child would inherit the file, open for writing, and it could not be executed.
+	if out, err := exec.Command("cp", golaunch(t), copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := h.Command(copied, "--hosts", "n1", "--", "true")
 	cmd.Dir = "/"
 	start(t, cmd).ends(125, "no agent on n1: ", copied, "install this golaunch there at the same path")
 	left(t, h)
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	_, err = io.Copy(out, in)
-	return err
 }
 
 // again is a rank that ends when it was started again.
@@ -221,8 +206,8 @@ func TestHostsThatMakeNoSense(t *testing.T) {
 		{"--hosts n1,n2,n1", "n1 is listed twice"},
 		{"--hosts n[1-999999999]", "more than 1048576 hosts"},
 		{"--hosts -oProxyCommand=id", "host"},
-		{"--hosts n1,n2 --nodes 3", "it wants 3 nodes and 0 spares, and has 2 hosts"},
-		{"--hosts n1 --spares 1", "it wants 1 nodes and 1 spares, and has 1 hosts"},
+		{"--hosts n1,n2 --nodes 3", "it wants 3 nodes and 0 spares, but has only 2 hosts"},
+		{"--hosts n1 --spares 1", "it wants 1 nodes and 1 spares, but has only 1 hosts"},
 		{"--hosts n1:4,n2", "give slots to all hosts or to none, or --gpus-per-node auto"},
 		{"--hosts n1:4,n2 --procs-per-node 8", "n1 has 4 slots, and each node 8 ranks"},
 		{"--hosts n1 --simulate", "leave out simulate"},
