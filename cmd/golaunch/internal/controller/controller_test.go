@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -94,11 +95,11 @@ func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
 	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "/usr/bin/python3", "python3"} {
 		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
-			if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py")); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
+			if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"), "PYTHONPATH="+abs(t, tree)); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
 				t.Errorf("%s has no NumPy:\n%s", python, out)
 			}
 			cluster := clustertest.Start(t, 0, 0)
-			runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile)
+			runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
 			return
 		}
 	}
@@ -169,9 +170,13 @@ func runPython(t *testing.T, python, variable, file string, more ...string) stri
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+	modules := filepath.Join(dir, "modules") // as the wheel golaunch has them: without a module ray
+	if err := errors.Join(os.Mkdir(modules, 0o700), os.Symlink(filepath.Join(abs(t, tree), "golaunch"), filepath.Join(modules, "golaunch"))); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(ctx, python, "-X", "faulthandler", file)
-	cmd.Env = append(append(os.Environ(), more...), variable, "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+abs(t, tree), "PYTHONDONTWRITEBYTECODE=1",
-		"TMPDIR="+dir, "GOLAUNCH_COORDINATOR=")
+	cmd.Env = append(append(os.Environ(), variable, "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+modules, "PYTHONDONTWRITEBYTECODE=1",
+		"TMPDIR="+dir, "GOLAUNCH_COORDINATOR="), more...)
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	if err != nil {
