@@ -165,11 +165,17 @@ func (n *Node) sort() {
 	n.below = nil
 	slices.SortFunc(n.Nodes, func(a, b *Node) int {
 		return cmp.Or(compareSets(a.Ranks, b.Ranks), cmp.Compare(a.Function, b.Function), cmp.Compare(a.File, b.File),
-			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Wait, b.Wait))
+			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Wait, b.Wait), order(a.innermost(), b.innermost()))
 	})
 	for _, c := range n.Nodes {
 		c.sort()
 	}
+}
+
+// innermost reports whether threads are in this call itself. The same call with the same line, from
+// which threads have called others, is another node.
+func (n *Node) innermost() bool {
+	return !slices.ContainsFunc(n.Nodes, func(c *Node) bool { return c.Wait == "" })
 }
 
 // compareSets puts fewer ranks before more, and lower ones before higher ones.
