@@ -109,8 +109,7 @@ func TestSpread(t *testing.T) {
 // TestSpreadWithFailures checks that all nodes get the workspace where some, or all, cannot reach
 // each other.
 func TestSpreadWithFailures(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	took, sent := spread(t, 200, func() bool { return r.IntN(10) == 0 })
+	took, sent := spread(t, 200, func() bool { return rand.IntN(10) == 0 })
 	t.Logf("a tenth of the transfers fail: %v, sent %d times", took, sent)
 	took, sent = spread(t, 50, func() bool { return true })
 	t.Logf("no node reaches another: %v, sent %d times", took, sent)
