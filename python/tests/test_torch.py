@@ -23,8 +23,9 @@ class Torch(Case):
             self.assertTrue(g.shutdown())
 
     def test_grpo_toy(self):
-        out = subprocess.run([sys.executable, EXAMPLE, self.dir.name], capture_output=True, text=True, timeout=300)
-        self.assertEqual(out.returncode, 0, out.stderr)
+        # SIGABRT has it print where its threads stand.
+        out = subprocess.run(["timeout", "-k", "10", "-s", "ABRT", "300", sys.executable, "-X", "faulthandler", EXAMPLE, self.dir.name], capture_output=True, text=True)
+        self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
         self.assertIn("failed (killed)", out.stdout)
         last = out.stdout.splitlines()[-1]
         self.assertTrue(last.startswith("step 30: the wanted token has a probability of "), out.stdout)
