@@ -7,8 +7,10 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // receive handles what agents have sent.
@@ -18,8 +20,8 @@ func (c *Coordinator) receive() {
 	}
 }
 
-func (c *Coordinator) takeAll(m *member, s *agentStream) {
-	for _, msg := range s.take() {
+func (c *Coordinator) takeAll(m *member, s *server.AgentStream) {
+	for _, msg := range s.Take() {
 		c.take(m, s, msg)
 	}
 }
@@ -29,7 +31,7 @@ const maxNotice = 24 * time.Hour
 
 // take handles a message of an agent. No report is handled twice: a new stream starts after what
 // was handled when it was welcomed, and what remains in the old one is dropped.
-func (c *Coordinator) take(m *member, s *agentStream, msg *pb.FromAgent) {
+func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) {
 	if m.stream != s {
 		return
 	}
@@ -152,14 +154,14 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.stream == nil {
 		return
 	}
-	if size := wire.Oversize(msg, wire.MaxReport); size > 0 { // it would break the stream, and the next one
+	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 { // it would break the stream, and the next one
 		c.warn(fmt.Errorf("node %s does not get %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}
 	msg.Acked = m.taken.Load()
 	s := m.stream
 	once(func() {
-		if !s.push(msg) {
+		if !s.Push(msg) {
 			c.fence(m, s)
 		}
 	})

@@ -16,10 +16,6 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// maxOrders bounds the messages queued for one agent. A node whose ranks restart one by one gets a
-// message for each.
-const maxOrders = 4096
-
 // Serve serves agents and clients at a listener until Run returns. Without TLS it refuses to listen
 // to other machines.
 func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
@@ -82,8 +78,8 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	if !conn.ClaimAgent() {
 		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
 	}
-	l := newAgentStream(conn)
-	defer close(l.over)
+	l := server.NewAgentStream(conn)
+	defer close(l.Over)
 	m, err := s.admit(stream.Context(), h, l)
 	if status.Code(err) == codes.AlreadyExists {
 		return err // it may come again under another name, and else says so itself
@@ -100,13 +96,13 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	}()
 	for {
 		select {
-		case <-l.wake:
-			for _, msg := range l.drain() {
+		case <-l.Wake:
+			for _, msg := range l.Drain() {
 				if err := stream.Send(msg); err != nil {
 					return err
 				}
 			}
-		case err := <-l.cut:
+		case err := <-l.Cut:
 			return err
 		case <-ended:
 			return status.Error(codes.Canceled, "the stream has ended")
@@ -117,7 +113,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 }
 
 // receive receives an agent's messages until the stream ends, at the latest with Join.
-func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *agentStream) {
+func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *server.AgentStream) {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
@@ -126,12 +122,12 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *age
 		if b := msg.GetHeartbeat(); b != nil {
 			if s.c.exclusive.Load() {
 				s.c.answerHeartbeat(m, l, b)
-			} else if l.receiveHeartbeat(b) {
+			} else if l.ReceiveHeartbeat(b) {
 				s.c.heartbeats.add(readyStream{m, l})
 			}
 			continue
 		}
-		first, full := l.receive(msg)
+		first, full := l.Receive(msg)
 		if first {
 			s.c.ready.add(readyStream{m, l})
 		}
@@ -139,7 +135,7 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *age
 			continue
 		}
 		select {
-		case <-l.room:
+		case <-l.Room:
 		case <-stream.Context().Done():
 			return
 		}
@@ -155,7 +151,7 @@ func (c *Coordinator) agentEndError() error {
 }
 
 // admit asks the coordinator to admit an agent.
-func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *agentStream) (*member, error) {
+func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *server.AgentStream) (*member, error) {
 	from, err := server.CertifiedNode(ctx)
 	if err != nil {
 		return nil, err

@@ -220,7 +220,7 @@ func TestFullQueue(t *testing.T) {
 		synctest.Wait()
 		b.cable.stuck.Store(true)
 		at := time.Now()
-		for i := range 8 * maxOrders {
+		for i := range 8 * server.MaxOrders {
 			w.c.Signal(syscall.SIGUSR1)
 			if i%32 == 0 {
 				synctest.Wait()

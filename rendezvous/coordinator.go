@@ -36,6 +36,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 	"github.com/golaunch/golaunch/rendezvous/internal/journal"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	"github.com/golaunch/golaunch/rendezvous/internal/trim"
 )
 
 // Config configures a coordinator. The zero Config is valid.
@@ -114,7 +115,7 @@ type Coordinator struct {
 	// messages are for people, and journal has the events of the only job.
 	messages *asyncwriter.Writer
 	journal  *journal.Journal
-	trimmer  trimmer
+	trimmer  trim.Trimmer
 	// restored says that a coordinator before this one has admitted agents.
 	restored bool
 	end      end
@@ -231,7 +232,7 @@ func (c *Coordinator) close() {
 	if c.log != nil {
 		c.drainLog()
 	}
-	c.trimmer.stop()
+	c.trimmer.Stop()
 	c.journal.Close()
 	c.messages.Finish(asyncwriter.Patience)
 }

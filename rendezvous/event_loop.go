@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"context"
 	"sync"
+
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // eventLoop is how others reach the goroutine of Run, which owns the coordinator's state.
@@ -87,7 +89,7 @@ type readyStreams struct {
 
 type readyStream struct {
 	member *member
-	stream *agentStream
+	stream *server.AgentStream
 }
 
 func (r *readyStreams) add(s readyStream) {

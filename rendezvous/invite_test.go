@@ -10,10 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
-	"google.golang.org/grpc/status"
 )
 
 // thirdIsLast is secondIsLast with one more attempt.

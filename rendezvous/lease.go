@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // leaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's
@@ -23,7 +24,7 @@ type leaseMonitor struct {
 	heard time.Time
 	// answered is the stream whose heartbeats are answered, if any. A node that is or may be
 	// counted as lost must not believe that it still has its lease.
-	answered *agentStream
+	answered *server.AgentStream
 }
 
 func (m *leaseMonitor) start(patience time.Duration, silent func()) {
@@ -44,7 +45,7 @@ func (m *leaseMonitor) renew() {
 }
 
 // heartbeat is false if heartbeats on that stream are not answered.
-func (m *leaseMonitor) heartbeat(s *agentStream) bool {
+func (m *leaseMonitor) heartbeat(s *server.AgentStream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.answered != s {
@@ -55,7 +56,7 @@ func (m *leaseMonitor) heartbeat(s *agentStream) bool {
 }
 
 // answer answers heartbeats on that stream only, or on no stream if it is nil.
-func (m *leaseMonitor) answer(s *agentStream) {
+func (m *leaseMonitor) answer(s *server.AgentStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.answered = s
@@ -81,11 +82,11 @@ func (m *leaseMonitor) overdue(at time.Time) (heard time.Time, by time.Duration)
 }
 
 // answerHeartbeat is called by the goroutine that reads the stream.
-func (c *Coordinator) answerHeartbeat(m *member, s *agentStream, b *pb.Heartbeat) {
+func (c *Coordinator) answerHeartbeat(m *member, s *server.AgentStream, b *pb.Heartbeat) {
 	if !m.heartbeat(s) {
 		return
 	}
-	if !s.push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
+	if !s.Push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
 		c.post(func() { c.fence(m, s) })
 	}
 }
@@ -94,7 +95,7 @@ func (c *Coordinator) answerHeartbeat(m *member, s *agentStream, b *pb.Heartbeat
 // of reports may wait, and are taken in batches between which this is called.
 func (c *Coordinator) answerHeartbeats() {
 	for _, s := range c.heartbeats.next() {
-		if b := s.stream.takeHeartbeat(); s.member.stream == s.stream {
+		if b := s.stream.TakeHeartbeat(); s.member.stream == s.stream {
 			s.member.hear()
 			c.queue(s.member, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}})
 		}

@@ -182,7 +182,7 @@ func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
 
 // apply applies an entry to the state, appends it to the log, and performs what follows.
 func (c *Coordinator) apply(e replica.Entry) {
-	c.trimmer.happened(len(c.members))
+	c.trimmer.Happened(len(c.members))
 	o := c.state.Apply(e)
 	if c.log.Storage != nil && !o.Stale {
 		c.log.Append(wire.WriteEntry(e), durable(e, o))

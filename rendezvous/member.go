@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // member is an agent as the coordinator sees it, from its first hello until it is lost. It belongs
@@ -28,7 +29,7 @@ type member struct {
 	// machine is its [placement.MachineLabel].
 	machine string
 	// stream is the connection to the agent, nil while there is none.
-	stream *agentStream
+	stream *server.AgentStream
 	leaseMonitor
 	// excused is when the agent was last heard before the coordinator itself was paused. Such an agent
 	// gets a little more time once.
@@ -55,7 +56,7 @@ type attemptOnNode struct {
 }
 
 // admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
-func (c *Coordinator) admit(s *agentStream, h *pb.Hello, from string) (*member, error) {
+func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*member, error) {
 	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
 		c.endIfTooFew(h, err)
@@ -75,12 +76,12 @@ func (c *Coordinator) admit(s *agentStream, h *pb.Hello, from string) (*member, 
 		delete(c.refused, node.Name)
 	}
 	if m.stream != nil {
-		m.stream.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
+		m.stream.Cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
 	m.stream = s
 	m.answer(s)
-	s.conn.Node = m.name
-	s.conn.OnDeath(h.GetCommitment(), func(outOfMemory bool) { c.post(func() { c.died(m, outOfMemory) }) })
+	s.Conn.Node = m.name
+	s.Conn.OnDeath(h.GetCommitment(), func(outOfMemory bool) { c.post(func() { c.died(m, outOfMemory) }) })
 	m.hear()
 	welcome := &pb.Welcome{Epoch: c.state.Epoch, Lease: durationpb.New(c.cfg.Lease), Heartbeat: heartbeatReply(h.GetHeartbeat())}
 	if c.onlyJob != nil {
@@ -124,7 +125,7 @@ func (m *member) unlink() {
 
 // streamEnded notes that the stream of an agent has ended. The agent may come back within its
 // lease.
-func (c *Coordinator) streamEnded(m *member, s *agentStream) {
+func (c *Coordinator) streamEnded(m *member, s *server.AgentStream) {
 	c.takeAll(m, s) // its last messages among them
 	delete(c.succession.departing, s)
 	if m.stream == s {
@@ -163,12 +164,12 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 }
 
 // fence cuts off an agent that does not read its orders.
-func (c *Coordinator) fence(m *member, s *agentStream) {
+func (c *Coordinator) fence(m *member, s *server.AgentStream) {
 	if m.stream != s {
 		return
 	}
-	m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
-	s.conn.Close()
+	m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", server.MaxOrders)
+	s.Conn.Close()
 	m.unlink()
 }
 
@@ -185,7 +186,7 @@ func (c *Coordinator) removeMember(m *member, why string, end error) {
 	case end == nil:
 		c.succession.release(m.name, s)
 	default:
-		c.log.Then(func() { s.cut <- end })
+		c.log.Then(func() { s.Cut <- end })
 	}
 	m.unlink()
 	c.queries.nodeLost(m.name)

@@ -189,7 +189,7 @@ func BenchmarkReport(b *testing.B) {
 type owner struct {
 	b       *testing.B
 	c       *Coordinator
-	streams []*agentStream
+	streams []*server.AgentStream
 	nodes   []placement.Node
 	members []*member
 	// wake is sent to when a link has orders.
@@ -237,14 +237,14 @@ func (o *owner) life(nodes int) {
 var lastWords = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
 func (o *owner) join(nodes int) {
-	o.streams, o.members, o.wake = make([]*agentStream, nodes), make([]*member, nodes), make(chan struct{}, 1)
+	o.streams, o.members, o.wake = make([]*server.AgentStream, nodes), make([]*member, nodes), make(chan struct{}, 1)
 	o.nodes = make([]placement.Node, nodes)
 	for i := range o.nodes {
 		o.nodes[i] = gpus(i+1, o.ranks)
 	}
 	o.do("hello", nodes, func(i int) {
 		var err error
-		o.streams[i] = &agentStream{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &server.Conn{}}
+		o.streams[i] = &server.AgentStream{Wake: o.wake, Cut: make(chan error, 1), Over: make(chan struct{}), Conn: &server.Conn{}}
 		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(o.nodes[i])}
 		if o.members[i], err = o.c.admit(o.streams[i], hello, ""); err != nil {
 			o.b.Error(err)
@@ -278,7 +278,7 @@ func (o *owner) obey() []job.Start {
 		<-o.wake
 		kind, said := "", make([][]any, len(o.streams))
 		for i, l := range o.streams {
-			for _, msg := range l.drain() {
+			for _, msg := range l.Drain() {
 				o.sent, o.size = o.sent+1, o.size+proto.Size(msg)
 				switch do := wire.ToAction(o.nodes[i], msg).(type) {
 				case job.Prepare:

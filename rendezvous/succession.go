@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // succession makes sure that another process can take over from the coordinator.
@@ -45,7 +46,7 @@ type succession struct {
 	silent map[string]bool
 	// departing are the streams of agents that have left, but whose nodes vote until others do
 	// instead.
-	departing map[*agentStream]bool
+	departing map[*server.AgentStream]bool
 }
 
 // ErrDeposed is the error of a coordinator that another one may have replaced.
@@ -56,7 +57,7 @@ var ErrDeposed = errors.New("this node no longer coordinates the job: a majority
 const establishAfter = time.Second
 
 func newSuccession(c *Coordinator) succession {
-	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*agentStream]bool{}}
+	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*server.AgentStream]bool{}}
 }
 
 // ousted is closed when another coordinator may be there.
@@ -192,9 +193,9 @@ func (s *succession) replaceMissing() {
 // release lets an agent go that has said goodbye. If its node votes, the agent waits until others
 // vote instead, as long as it waits for anything: when most voters left at once, the rest would be
 // no majority.
-func (s *succession) release(node string, l *agentStream) {
+func (s *succession) release(node string, l *server.AgentStream) {
 	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
-		s.c.log.Then(func() { l.cut <- nil })
+		s.c.log.Then(func() { l.Cut <- nil })
 		return
 	}
 	s.departing[l] = true
@@ -204,7 +205,7 @@ func (s *succession) release(node string, l *agentStream) {
 		}
 		go s.c.post(func() {
 			delete(s.departing, l)
-			s.c.log.Then(func() { l.cut <- nil })
+			s.c.log.Then(func() { l.Cut <- nil })
 		})
 	})
 }
@@ -240,7 +241,7 @@ func (s *succession) departures() (d departures) {
 		return departures{stays: true}
 	}
 	for l := range s.departing {
-		d.next = l.over
+		d.next = l.Over
 	}
 	for _, m := range s.c.members {
 		if m.leaving {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
@@ -101,7 +102,7 @@ const (
 
 // ExcessOfNode says what is too large in a node's description. It is empty if nothing is.
 func ExcessOfNode(n *pb.Node) string {
-	switch size := Oversize(n, MaxNode); {
+	switch size := plainpb.Oversize(n, MaxNode); {
 	case len(n.GetGpus()) > MaxGPUs:
 		return fmt.Sprintf("it has %d GPUs, and a node at most %d", len(n.GetGpus()), MaxGPUs)
 	case size > 0:

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
@@ -17,7 +18,7 @@ func fromMet(m Met) *pb.Met {
 		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, MaxLine), Came: int32(m.Meeting.Came),
 		Waiting: int32(m.Meeting.Waiting), Homes: fromClients(m.Meeting.Clients),
 	}
-	if Oversize(met, MaxReport) > 0 {
+	if plainpb.Oversize(met, MaxReport) > 0 {
 		met.Homes = nil
 	}
 	return met

@@ -16,6 +16,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -139,7 +140,7 @@ func (s *Session) Report(id string, ev any) {
 	if msg == nil {
 		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
 	}
-	if size := wire.Oversize(msg, wire.MaxReport); size > 0 {
+	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 {
 		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, wire.MaxReport))
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
@@ -186,7 +186,7 @@ func receive[M any](messages <-chan *M, end, otherEnd <-chan struct{}, why func(
 func (s *directServer[Q, A]) Send(a *A) error {
 	if s.ctx.Err() == nil {
 		select {
-		case s.answers <- wire.Copy(a):
+		case s.answers <- plainpb.Copy(a):
 			return nil
 		case <-s.ctx.Done():
 		}
@@ -205,7 +205,7 @@ func (c *directClient[Q, A]) Send(q *Q) error {
 		return io.EOF
 	}
 	select {
-	case c.questions <- wire.Copy(q):
+	case c.questions <- plainpb.Copy(q):
 		return nil
 	case <-c.answered:
 	case <-c.ctx.Done():

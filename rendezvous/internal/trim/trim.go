@@ -1,4 +1,5 @@
-package rendezvous
+// Package trim gives unused memory back to the system.
+package trim
 
 import (
 	"runtime"
@@ -8,9 +9,9 @@ import (
 	"time"
 )
 
-// trimmer gives memory back to the system when nothing has happened for a while. Go keeps a heap of
-// twice what lives there, and gRPC buffers of all that thousands of agents have sent at once.
-type trimmer struct {
+// Trimmer gives memory back when a coordinator has had nothing to do for a while. Go keeps a heap of
+// twice what lives there, and gRPC keeps buffers for all that thousands of agents have sent at once.
+type Trimmer struct {
 	quiet *time.Timer
 	// next is the earliest time of the next trim, in nanoseconds since 1970.
 	next atomic.Int64
@@ -28,8 +29,8 @@ const (
 	trimShare = 50
 )
 
-// happened notes that a coordinator of so many agents is busy.
-func (t *trimmer) happened(agents int) {
+// Happened notes that a coordinator of so many agents is busy.
+func (t *Trimmer) Happened(agents int) {
 	wait := max(quietAfter, time.Until(time.Unix(0, t.next.Load())))
 	switch {
 	case agents < manyAgents:
@@ -40,13 +41,14 @@ func (t *trimmer) happened(agents int) {
 	}
 }
 
-func (t *trimmer) stop() {
+// Stop ends the wait for a quiet time.
+func (t *Trimmer) Stop() {
 	if t.quiet != nil {
 		t.quiet.Stop()
 	}
 }
 
-func (t *trimmer) trim() {
+func (t *Trimmer) trim() {
 	s := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},

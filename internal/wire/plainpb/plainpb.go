@@ -1,4 +1,6 @@
-package wire
+// Package plainpb copies and measures protobuf messages as plain Go values. The tables that protobuf
+// makes of a message's type at its first use cost a process more than all messages of a small job.
+package plainpb
 
 import (
 	"math/bits"
@@ -6,9 +8,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 )
-
-// What is here works on messages as Go values. The tables that protobuf makes of a message's type
-// at its first use cost a process more than all messages of a small job.
 
 // Copy returns a copy of a message that shares nothing with it.
 func Copy[M any](m *M) *M {
