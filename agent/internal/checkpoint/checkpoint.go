@@ -1,0 +1,114 @@
+// Package checkpoint tells from the files of a checkpoint whether it is complete.
+//
+// It asks the program nothing: each format leaves a mark at the end, or says how long its files
+// must be. [Inspect] reads little of large files and follows no instruction in them. It opens
+// files only through an [fs.FS] whose root is the directory that has the checkpoints.
+package checkpoint
+
+import (
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// State says what the files of a checkpoint prove.
+type State int
+
+const (
+	// Unknown means that nothing is missing as far as the files say, but that they have no mark of
+	// the end.
+	Unknown State = iota
+	// Partial means that something is missing.
+	Partial
+	// Complete means that the program would find all that it has saved.
+	Complete
+)
+
+func (s State) String() string { return [...]string{"unknown", "partial", "complete"}[s] }
+
+// Finding is what the files of a checkpoint say.
+type Finding struct {
+	// Name is the name of its directory or file.
+	Name  string
+	State State
+	// Format says who wrote it: "dcp", "megatron", "file" and so on.
+	Format string
+	// Step is -1 if the names do not say it.
+	Step  int64
+	Bytes int64
+	// Oldest and Newest are when its files were changed, by the clock of the file server.
+	Oldest, Newest time.Time
+	// Why is the reason for the state.
+	Why string
+}
+
+// Known is what the caller knows of a checkpoint besides its files.
+type Known struct {
+	// Ranks is how many ranks wrote it; 0 if that is not known.
+	Ranks int
+	// Settled says that no process has any of its files open for writing, and that nothing of it
+	// has changed for a while. That is enough for formats without a mark of the end.
+	Settled bool
+}
+
+// Inspect looks at the checkpoint of a name, which is a file or a directory.
+func Inspect(dir fs.FS, name string, known Known) Finding {
+	f := Finding{Name: name, Step: Step(name)}
+	t, err := scan(dir, name)
+	if err != nil {
+		f.State, f.Why = Unknown, err.Error()
+		return f
+	}
+	f.Bytes, f.Oldest, f.Newest = t.bytes, t.oldest, t.newest
+	kind := kindOf(t)
+	f.Format = kind.name
+	f.State, f.Why = judge(t, kind, known)
+	if f.State == Unknown && known.Settled && t.err == nil {
+		f.State, f.Why = Complete, "no file of it is open for writing, and nothing has changed since"
+	}
+	return f
+}
+
+// judge first looks for what no complete checkpoint has, whoever wrote it, then for the mark of the
+// end.
+func judge(t *tree, kind kind, known Known) (State, string) {
+	if len(t.files) == 0 {
+		return Partial, "it has no file"
+	}
+	for _, look := range []func(*tree) string{unfinished, cutFiles, missingShards, missingListed} {
+		if why := look(t); why != "" {
+			return Partial, why
+		}
+	}
+	if t.err != nil {
+		return Unknown, t.err.Error()
+	}
+	state, why := kind.end(t, known)
+	if t.err != nil { // of a read during end
+		return Unknown, t.err.Error()
+	}
+	return state, why
+}
+
+// Newest inspects the checkpoint with the highest step in a directory. It returns false if there is
+// none. Most programs load that one when they start.
+func Newest(dir fs.FS, known Known) (Finding, bool) {
+	entries, err := readDir(dir, ".")
+	if err != nil {
+		return Finding{}, false
+	}
+	newest, step := "", int64(-1)
+	for _, e := range entries {
+		if n := Step(e.Name()); n > step && isCheckpoint(e.Name()) && !isTemporary(e.Name()) {
+			newest, step = e.Name(), n
+		}
+	}
+	if newest == "" {
+		return Finding{}, false
+	}
+	return Inspect(dir, newest, known), true
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s %s: %s", f.Name, f.State, f.Format, f.Why)
+}

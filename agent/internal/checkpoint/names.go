@@ -1,0 +1,101 @@
+package checkpoint
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
+)
+
+// directories matches names of directories that are checkpoints, with their step: those of
+// torchtitan, Megatron, Trainer and accelerate, DeepSpeed and verl, NeMo RL, NeMo Automodel and
+// Lightning.
+var directories = lazyregexp.New(`^(?:step-|iter_|checkpoint[-_]|global_step_?|step_|epoch_\d+_step_)(\d+)$|\.ckpt$`)
+
+// bare is the name of a checkpoint of Orbax. Other directories may have such a name too.
+var bare = lazyregexp.New(`^\d+$`)
+
+// inner says of a directory what its file's name says about it: it is a checkpoint.
+var inner = lazyregexp.New(`\.distcp$|^(?:__\d+)?\.metadata(?:\.tmp)?$|_(?:model|optim)_states\.pt$|^random_states_\d+\.pkl$` +
+	`|^(?:pytorch_model|model|optimizer|scheduler|adapter_model|diffusion_pytorch_model)(?:-\d+-of-\d+)?\.(?:bin|safetensors)$|^trainer_state\.json$|^rng_state(?:_\d+)?\.pth$`)
+
+var (
+	saved    = lazyregexp.New(`\.(?:pt|pth|ckpt|safetensors|bin)$`)
+	stepped  = lazyregexp.New(`step[=_-]?(\d+)`)
+	numbers  = lazyregexp.New(`\d+`)
+	localOne = lazyregexp.New(`^iter_(\d{7})_\d+_local\.pt$`)
+	orbaxTmp = lazyregexp.New(`\.orbax-checkpoint-tmp.*$`)
+)
+
+// maxClimb is how far above a file its checkpoint is looked for.
+const maxClimb = 5
+
+// Locate returns the checkpoint that a file belongs to, by its path alone: the directory that has
+// the checkpoint and the name of the checkpoint there. It returns false for other files. A
+// temporary name gives the final one.
+func Locate(file string) (dir, name string, ok bool) {
+	file = path.Clean(file)
+	parts := strings.Split(file, "/")
+	for i := max(1, len(parts)-1-maxClimb); i < len(parts)-1; i++ {
+		final := finalName(parts[i])
+		if directories.Get().MatchString(final) || bare.Get().MatchString(final) && final != parts[i] {
+			return strings.Join(parts[:i], "/"), final, true
+		}
+	}
+	base := path.Base(file)
+	if inner.Get().MatchString(base) && len(parts) > 2 {
+		return path.Dir(path.Dir(file)), finalName(path.Base(path.Dir(file))), true
+	}
+	if final := finalName(base); saved.Get().MatchString(final) {
+		return path.Dir(file), final, true
+	}
+	return "", "", false
+}
+
+// finalName returns the name that a checkpoint gets when it is complete.
+func finalName(name string) string {
+	name = orbaxTmp.Get().ReplaceAllString(name, "")
+	for _, prefix := range []string{"tmp_", "tmp-", ".tmp_", ".tmp-"} {
+		name = strings.TrimPrefix(name, prefix)
+	}
+	for _, suffix := range []string{".tmp", ".temp", ".part", "-tmp", "_tmp", "-unfinished"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return strings.Replace(name, "_local.dirty.pt", "_local.pt", 1)
+}
+
+// isTemporary reports whether a name says that what has it is not complete, or was set aside.
+func isTemporary(name string) bool {
+	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, setAside)
+}
+
+// setAside ends the names of partial checkpoints that were set aside.
+const setAside = ".partial"
+
+// isCheckpoint reports whether a name may be that of a checkpoint.
+func isCheckpoint(name string) bool {
+	return saved.Get().MatchString(name) || directories.Get().MatchString(name) || bare.Get().MatchString(name)
+}
+
+// Step returns the step in the name of a checkpoint; -1 if there is none.
+func Step(name string) int64 {
+	for _, r := range []*lazyregexp.Regexp{localOne, stepped, directories} {
+		if found := r.Get().FindStringSubmatch(name); found != nil && found[1] != "" {
+			return number(found[1])
+		}
+	}
+	if all := numbers.Get().FindAllString(strings.TrimSuffix(name, path.Ext(name)), -1); isCheckpoint(name) && len(all) > 0 {
+		return number(all[len(all)-1])
+	}
+	return -1
+}
+
+// number returns -1 for what is no number of a step.
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
