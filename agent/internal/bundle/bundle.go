@@ -59,8 +59,9 @@ type Rank struct {
 // Bundle is evidence that is being gathered, by one goroutine at a time.
 type Bundle struct {
 	title   Title
-	secrets secrets
 	entries []entry
+	// envs are the ranks' environments, whose secrets are masked when the archive is written.
+	envs [][]string
 }
 
 // New begins a bundle.
@@ -75,7 +76,7 @@ func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 		limit = hangLimit
 	}
 	for _, r := range ranks {
-		b.secrets.learn(r.Env)
+		b.envs = append(b.envs, r.Env)
 		dir := fmt.Sprintf("rank-%d/", r.Number)
 		sources = append(sources,
 			source{name: dir + "processes.txt", from: "/proc", read: processes(r)},

@@ -251,7 +251,7 @@ func TestSecrets(t *testing.T) {
 	leaks := "hunter22 tiger123 AccountKey=abcdefgh== https://hooks.example/T0/B0/xyz eyJhbGciOi abcdefghijklmnop"
 	must(t, os.WriteFile(filepath.Join(dir.Name(), "rank-0.stderr.log"), []byte("login with wJalrXUtnFEMI failed in /home/me/project, /scratch/me: "+leaks+"\n"), 0o600))
 	b := New(Title{Node: "n1"})
-	b.secrets.learn(env)
+	b.envs = [][]string{env}
 	b.patient(t, []source{
 		{name: "env", from: "test", read: environment(Rank{Env: env})},
 		{name: "log", from: "test", read: end(dir, "rank-0.stderr.log")},

@@ -3,16 +3,15 @@ package bundle
 import (
 	"bytes"
 	"cmp"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// known are patterns of path.Match for the variables whose values may be seen: those that configure
-// ranks, torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has
-// only the names of all others.
+// known are the variables whose values may be seen, with * for any end: those that configure ranks,
+// torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has only
+// the names of all others.
 var known = strings.Fields(`
 	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
 	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
@@ -30,10 +29,10 @@ var secret = lazyregexp.New(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential
 
 // open reports whether the value of a variable may be seen.
 func open(name string) bool {
-	return !secret.Get().MatchString(name) && slices.ContainsFunc(known, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name) // the patterns are well formed
-		return ok
-	})
+	return slices.ContainsFunc(known, func(pattern string) bool {
+		begin, more := strings.CutSuffix(pattern, "*")
+		return name == pattern || more && strings.HasPrefix(name, begin)
+	}) && !secret.Get().MatchString(name)
 }
 
 // login matches a name and a password in a URL.

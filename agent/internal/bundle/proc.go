@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 const (
@@ -55,7 +56,7 @@ var status = []string{"Name", "State", "PPid", "TracerPid", "VmRSS", "VmSwap", "
 // call it waits. Only root may read the kernel's stack.
 func processes(r Rank) func(context.Context) ([]byte, error) {
 	return each(r, func(out *bytes.Buffer, dir string) error {
-		text, err := os.ReadFile(dir + "/status")
+		text, err := procfs.ReadFile(dir + "/status")
 		for line := range strings.Lines(string(text)) {
 			if name, _, _ := strings.Cut(line, ":"); slices.Contains(status, name) {
 				fmt.Fprint(out, "  ", line)
@@ -75,7 +76,7 @@ func processes(r Rank) func(context.Context) ([]byte, error) {
 
 // word returns a small file of a task; "" if this user may not read it.
 func word(task, name string) string {
-	text, err := os.ReadFile(filepath.Join(task, name))
+	text, err := procfs.ReadFile(filepath.Join(task, name))
 	if err != nil {
 		return ""
 	}
@@ -85,7 +86,7 @@ func word(task, name string) string {
 // libraries returns the files from which a process has mapped code.
 func libraries(r Rank) func(context.Context) ([]byte, error) {
 	return each(r, func(out *bytes.Buffer, dir string) error {
-		text, err := os.ReadFile(dir + "/maps")
+		text, err := procfs.ReadFile(dir + "/maps")
 		var paths []string
 		for line := range strings.Lines(string(text)) {
 			f := strings.SplitN(strings.TrimSpace(line), " ", 6) // RANGE PERMISSIONS OFFSET DEVICE INODE PATH

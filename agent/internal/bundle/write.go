@@ -71,7 +71,11 @@ type index struct {
 }
 
 func (b *Bundle) archive(w io.Writer) error {
-	mask, room := b.secrets.mask(), maxTotal
+	var hidden secrets
+	for _, env := range b.envs {
+		hidden.learn(env)
+	}
+	mask, room := hidden.mask(), maxTotal
 	for i := range b.entries {
 		e := &b.entries[i]
 		e.Missing = string(mask([]byte(e.Missing)))

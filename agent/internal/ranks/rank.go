@@ -4,13 +4,13 @@ package ranks
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -51,7 +51,7 @@ func Activity(m proc.Member) string {
 	if m.State != 'S' && m.State != 'D' {
 		return word
 	}
-	if in, err := os.ReadFile("/proc/" + strconv.Itoa(m.PID) + "/wchan"); err == nil && len(in) > 1 {
+	if in, err := procfs.ReadFile("/proc/" + strconv.Itoa(m.PID) + "/wchan"); err == nil && len(in) > 1 {
 		word += fmt.Sprintf(" (%s)", in)
 	}
 	return word

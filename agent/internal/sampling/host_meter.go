@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -71,7 +72,7 @@ func (h *hostMeter) read(now time.Time) report.Usage {
 }
 
 func (h *hostMeter) readFile(name string) []byte {
-	text, err := os.ReadFile(filepath.Join(h.proc, name))
+	text, err := procfs.ReadFile(filepath.Join(h.proc, name))
 	if err != nil {
 		return nil
 	}
@@ -116,7 +117,7 @@ func netBytes(dev []byte) (in, out float64, ok bool) {
 
 func sumOf(counters []portCounter) (total float64) {
 	for _, c := range counters {
-		text, err := os.ReadFile(c.file)
+		text, err := procfs.ReadFile(c.file)
 		if err != nil {
 			continue
 		}

@@ -68,18 +68,18 @@ func parseRule(line string) (Rule, error) {
 	case !causeCode().MatchString(rule.Cause):
 		return Rule{}, fmt.Errorf("code %q: up to 40 lower case letters, digits and '-'", code)
 	}
-	pattern, remedy, err := cutPattern(strings.TrimSpace(rest))
+	expr, remedy, err := cutPattern(strings.TrimSpace(rest))
 	if err != nil {
 		return Rule{}, err
 	}
-	re, err := regexp.Compile(pattern)
+	re, err := regexp.Compile(expr)
 	if err != nil {
 		return Rule{}, err
 	}
 	if re.MatchString("") {
-		return Rule{}, fmt.Errorf("/%s/ matches every line", pattern)
+		return Rule{}, fmt.Errorf("/%s/ matches every line", expr)
 	}
-	rule.patterns = []*regexp.Regexp{re}
+	rule.patterns = []pattern{{re: func() *regexp.Regexp { return re }}}
 	rule.Title = "a rule of your own"
 	if rule.Remedy = remedy; remedy == "" {
 		rule.Remedy = "see the rule"

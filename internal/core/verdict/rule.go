@@ -18,13 +18,18 @@ type Rule struct {
 	Victim bool
 	// loose lines are also written in passing, as warnings. They decide only in an exception, or if
 	// there is none.
-	loose bool
-	// patterns begin with a literal, so that a scan is about as fast as a search for the literal.
-	patterns []*regexp.Regexp
+	loose    bool
+	patterns []pattern
 }
 
-// builtin compiles the tables once, for the first failure: a job that succeeds does not pay for
-// them.
+// pattern is a regular expression that is compiled when a text has the literal with which each of
+// its matches begins: a restart waits for the verdict, and most failures concern few patterns.
+type pattern struct {
+	literal string
+	re      func() *regexp.Regexp
+}
+
+// builtin reads the tables once, for the first failure: a job that succeeds does not pay for them.
 var builtin = sync.OnceValue(func() (rules []Rule) {
 	for _, t := range [][]row{hardware, gpu, host, fabric, program} {
 		for _, r := range t {
@@ -53,9 +58,22 @@ func (r row) rule() Rule {
 		Action: r.action, Cause: r.cause, Title: r.title, Remedy: r.remedy, Origin: r.origin, Victim: r.victim, loose: r.passing,
 	}
 	for p := range strings.Lines(strings.TrimSpace(r.patterns)) {
-		rule.patterns = append(rule.patterns, regexp.MustCompile(strings.TrimSpace(p)))
+		p = strings.TrimSpace(p)
+		rule.patterns = append(rule.patterns, pattern{literal(p), later(p)})
 	}
 	return rule
+}
+
+// literal returns the characters with which a pattern of a table begins.
+func literal(pattern string) string {
+	at := strings.IndexAny(pattern, `\.+*?()[]{^$`)
+	switch {
+	case at < 0:
+		return pattern
+	case strings.IndexByte(`*?{`, pattern[at]) >= 0:
+		at-- // the last character need not be there
+	}
+	return pattern[:at]
 }
 
 // hardware says that something is broken wherever such a line stands. Fatal lines are never mere
@@ -96,7 +114,11 @@ func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, b
 func (r Rule) find(body string) int {
 	best := -1
 	for _, p := range r.patterns {
-		if at := p.FindStringIndex(body); at != nil && (best < 0 || at[0] < best) {
+		begin := strings.Index(body, p.literal)
+		if begin < 0 {
+			continue
+		}
+		if at := p.re().FindStringIndex(body); at != nil && (best < 0 || at[0] < best) {
 			best = at[0]
 		}
 	}

@@ -94,7 +94,7 @@ func sum(fields [][]byte, first, last int) (total uint64) {
 
 // Environ returns the environment of a process's last exec; nil if this user may not read it.
 func Environ(pid int) []byte {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	env, err := ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func Environ(pid int) []byte {
 
 // Status returns a line of /proc/PID/status without its name; "" if there is none.
 func Status(pid int, name string) string {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	text, err := ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return ""
 	}
@@ -123,7 +123,7 @@ func Field(text, name string) string {
 // Transferred returns the bytes that a process has read and written (rchar and wchar of
 // /proc/PID/io); 0 if this user may not know.
 func Transferred(pid int) (total uint64) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
+	text, err := ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
 	if err != nil {
 		return 0
 	}
@@ -185,13 +185,13 @@ func Numbers(words []string) []int {
 
 // ReadNumbers reads a file of numbers, such as cgroup.procs.
 func ReadNumbers(path string) ([]int, error) {
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	return Numbers(strings.Fields(string(text))), err
 }
 
 // ReadNumber reads a file with one number.
 func ReadNumber(path string) (int, bool) {
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	if err != nil {
 		return 0, false
 	}
@@ -202,7 +202,7 @@ func ReadNumber(path string) (int, bool) {
 // Available returns how many bytes of memory new programs may use without swapping (MemAvailable,
 // proc_meminfo(5)), or 0 if that is not known.
 func Available() int {
-	text, err := os.ReadFile("/proc/meminfo")
+	text, err := ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
 	}

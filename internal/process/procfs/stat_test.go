@@ -1,6 +1,10 @@
 package procfs
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -14,5 +18,24 @@ func TestParseStat(t *testing.T) {
 		if _, ok := parseStat(42, []byte(bad)); ok {
 			t.Errorf("%q is taken for a line of /proc/PID/stat", bad)
 		}
+	}
+}
+
+// TestReadFile reads what grows beyond its first buffer, as [os.ReadFile] does.
+func TestReadFile(t *testing.T) {
+	const file = "/proc/self/environ"
+	want, err := os.ReadFile(file)
+	if got, other := ReadFile(file); err != nil || other != nil || !bytes.Equal(got, want) {
+		t.Errorf("%q, %v, want %q, %v", got, other, want, err)
+	}
+	long := filepath.Join(t.TempDir(), "long")
+	if err := os.WriteFile(long, bytes.Repeat([]byte("x"), 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadFile(long); err != nil || len(got) != 5000 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := ReadFile("/proc/0/stat"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }

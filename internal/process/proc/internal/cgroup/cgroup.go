@@ -35,14 +35,14 @@ type Mount struct {
 // FindMount finds the cgroup v2 mount (controller ""), or the v1 mount with a controller. A hybrid
 // machine has both.
 func FindMount(controller string) (Mount, bool) {
-	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	cgroups, err := procfs.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return Mount{}, false
 	}
 	knownMounts.Lock()
 	defer knownMounts.Unlock()
 	if knownMounts.cgroups != string(cgroups) {
-		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		mounts, err := procfs.ReadFile("/proc/self/mountinfo")
 		if err != nil {
 			return Mount{}, false
 		}
@@ -252,7 +252,7 @@ func ProcessRoom() (room int, why string) {
 func MemoryRoom() int {
 	bytes, _ := least("memory", "memory.max", func(dir string) (int, bool) {
 		used, ok := procfs.ReadNumber(filepath.Join(dir, "memory.current"))
-		stat, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+		stat, err := procfs.ReadFile(filepath.Join(dir, "memory.stat"))
 		if err != nil {
 			return used, ok
 		}

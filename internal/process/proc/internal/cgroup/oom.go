@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // OOMCounter counts the processes of a memory cgroup that the kernel killed for want of memory. It
@@ -53,7 +55,7 @@ func oomFile(dir string) string {
 
 // read returns the count: both kinds of file have a line "oom_kill N".
 func (c *OOMCounter) read() uint64 {
-	text, err := os.ReadFile(c.file)
+	text, err := procfs.ReadFile(c.file)
 	if err != nil {
 		return 0
 	}
