@@ -188,7 +188,7 @@ func TestWorkspacesThatMakeNoSense(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--workspace", "/nowhere"}, "workspace /nowhere: no such file or directory"},
+		{[]string{"--workspace", "/nowhere"}, "workspace /nowhere: no such file or directory; name the directory on this machine that the ranks need"},
 		{[]string{"--workspace", dir}, `"pipe" cannot travel: it is a FIFO; remove it, or list it in .rayignore`},
 		{[]string{"--workspace", dir, "--workspace-limit", "2"}, "it has more than 2 bytes, the limit"},
 		{[]string{"--workspace", dir, "--workspace-limit", "many"}, `"many": a number of bytes, or one with KiB, MiB or GiB, such as 2GiB`},

@@ -154,15 +154,30 @@ func (c *Cache) Get(w report.Workspace) (*Archive, error) {
 		return a, err
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, a.Reader()); err != nil {
+	_, err = io.Copy(sum, a.Reader())
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != w.ID {
+		err = errors.Join(fs.ErrNotExist, c.locked(func() error { return c.removeWrong(a) }))
+	}
+	if err == nil {
+		err = c.know(a)
+	}
+	if err != nil {
 		a.Close()
 		return nil, err
 	}
-	if hex.EncodeToString(sum.Sum(nil)) != w.ID {
-		a.Close()
-		return nil, errors.Join(fs.ErrNotExist, os.Remove(c.path(w.ID)))
+	return a, nil
+}
+
+// removeWrong removes an archive, unless another process has put a right one in its place.
+func (c *Cache) removeWrong(a *Archive) error {
+	wrong, err := a.file.Stat()
+	if err != nil {
+		return err
 	}
-	return a, c.know(a)
+	if now, err := os.Lstat(c.path(a.ID)); err != nil || !os.SameFile(wrong, now) {
+		return nil //nolint:nilerr // it is gone
+	}
+	return os.Remove(c.path(a.ID))
 }
 
 // know notes that the content of an archive is right.
@@ -228,6 +243,12 @@ func (in *Incoming) Write(b []byte) (int, error) {
 	n, err := in.file.Write(b)
 	in.bytes += int64(n)
 	in.sum.Write(b[:n])
+	if err != nil {
+		err = fmt.Errorf("cannot keep a workspace in %s: %w", in.cache.dir, plain(err))
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = fmt.Errorf("%w; free space there", err)
+	}
 	return n, err
 }
 

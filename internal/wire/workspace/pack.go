@@ -55,21 +55,26 @@ func (t tree) pack(w io.Writer) (report.Workspace, error) {
 	if err == nil {
 		err = errors.Join(out.Close(), buffered.Flush())
 	}
+	if counter.err != nil { // not of the file that was being read
+		err = counter.err
+	}
 	if err != nil {
 		return report.Workspace{}, err
 	}
 	return report.Workspace{ID: hex.EncodeToString(sum.Sum(nil)), Bytes: counter.bytes, Files: t.files}, nil
 }
 
-// counter counts bytes.
+// counter counts bytes, and keeps why they could not be written.
 type counter struct {
 	to    io.Writer
 	bytes int64
+	err   error
 }
 
-func (c *counter) Write(b []byte) (int, error) {
+func (c *counter) Write(b []byte) (n int, err error) {
 	c.bytes += int64(len(b))
-	return c.to.Write(b)
+	n, c.err = c.to.Write(b)
+	return n, c.err
 }
 
 func (t tree) write(out *tar.Writer, e entry) error {
@@ -94,8 +99,11 @@ func (t tree) write(out *tar.Writer, e entry) error {
 	if err := out.WriteHeader(h); err != nil {
 		return err
 	}
-	if n, err := io.Copy(out, io.LimitReader(f, e.size)); err != nil || n != e.size {
-		return t.changed(e, err)
+	switch n, err := io.Copy(out, io.LimitReader(f, e.size)); {
+	case err != nil:
+		return fmt.Errorf("workspace %s: cannot read %q: %w", t.dir, e.name, plain(err))
+	case n != e.size:
+		return t.changed(e, nil)
 	}
 	return nil
 }

@@ -88,14 +88,15 @@ func scan(dir string, limit int64) (tree, error) {
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
-	if err != nil {
-		return tree{}, inputErrorf("workspace %s: %v", dir, plain(err))
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(real)
 	}
-	switch info, err := os.Stat(real); {
-	case err != nil:
-		return tree{}, inputErrorf("workspace %s: %v", dir, plain(err))
-	case !info.IsDir():
-		return tree{}, inputErrorf("workspace %s: it is no directory", dir)
+	if err == nil && !info.IsDir() {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		return tree{}, inputErrorf("workspace %s: %v; name the directory on this machine that the ranks need", dir, plain(err))
 	}
 	s := scanner{tree: tree{dir: real}, limit: limit, top: map[string]int64{}}
 	if err := s.enclosing(); err != nil {

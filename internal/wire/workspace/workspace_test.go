@@ -236,9 +236,10 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{filepath.Join(dir, "missing"), "/dev/null"} {
-		if _, err := Describe(name, limit); err == nil || !strings.HasPrefix(err.Error(), "workspace "+name+": ") {
-			t.Errorf("workspace %s: %v", name, err)
+	for name, why := range map[string]string{filepath.Join(dir, "missing"): "no such file or directory", "/dev/null": "not a directory"} {
+		want := "workspace " + name + ": " + why + "; name the directory on this machine that the ranks need"
+		if _, err := Describe(name, limit); err == nil || err.Error() != want {
+			t.Errorf("workspace %s: %v, want %s", name, err, want)
 		}
 	}
 }
@@ -590,6 +591,72 @@ func TestChanging(t *testing.T) {
 	}
 	if _, err := found.pack(io.Discard); err == nil || !strings.Contains(err.Error(), `"log" changed while it was packed`) {
 		t.Errorf("a file that is gone: %v", err)
+	}
+}
+
+// full is a disk without space.
+type full struct{ io.Writer }
+
+func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
+// TestFullDisk checks that what could not be written is not blamed on the file that was read.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "large")
+	if err := os.Truncate(filepath.Join(dir, "large"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	found, err := scan(dir, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := found.pack(full{}); !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "large") {
+		t.Errorf("pack: %v", err)
+	}
+	c := NewCache(filepath.Join(t.TempDir(), "cache"))
+	in, err := c.Receive(report.Workspace{Bytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Abort()
+	disk, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	part := in.file
+	in.file = disk
+	defer func() { in.file = part }() // for Abort
+	want := fmt.Sprintf("cannot keep a workspace in %s: no space left on device; free space there", c.dir)
+	if _, err := in.Write([]byte("x")); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestReplacedWhileRead checks that a wrong archive takes no right one with it.
+func TestReplacedWhileRead(t *testing.T) {
+	c := NewCache(filepath.Join(t.TempDir(), "cache"))
+	w := archiveOf([]byte("right"))
+	wrong, err := receive(c, w, []byte("right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wrong.Close()
+	right, err := receive(c, w, []byte("right")) // as another process does meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer right.Close()
+	for _, test := range []struct {
+		a    *Archive
+		want error
+	}{{wrong, nil}, {right, fs.ErrNotExist}} {
+		if err := c.locked(func() error { return c.removeWrong(test.a) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(c.path(w.ID)); !errors.Is(err, test.want) {
+			t.Errorf("the archive: %v, want %v", err, test.want)
+		}
 	}
 }
 
