@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ type keptJob struct {
 	Endpoint string `json:",omitempty"`
 	// Directory has the job's workspace.
 	Directory string `json:",omitempty"`
+	// lock is the keeper's of Directory, for the next agent.
+	lock *os.File
 }
 
 type keptAttempt struct {
@@ -55,6 +58,7 @@ func (m *membership) resume() {
 			m.Warn(fmt.Errorf("stopping the ranks of an earlier agent: this agent does not know their job: %w", err))
 			continue
 		}
+		kept.lock = k.Left.Files[id]
 		m.open(id, kept)
 	}
 	for id, kept := range k.Left.Stores {

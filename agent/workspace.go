@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -34,7 +35,15 @@ func (j *jobOnNode) openWorkspace(kept keptJob) {
 	case !workspace.ValidID(kept.Workspace.ID) || kept.Workspace.Bytes <= 0 || kept.Workspace.Bytes > workspace.MaxArchive:
 		j.err = fmt.Errorf("the job's workspace makes no sense: %.80q with %d bytes", kept.Workspace.ID, kept.Workspace.Bytes)
 	default:
-		j.workspace = j.node.workspaces.Open(j.id, kept.Workspace, j.rights(), within, kept.Directory)
+		former := workspaces.Former{Dir: kept.Directory, Lock: kept.lock}
+		if k := j.node.starter.Keeper; k != nil {
+			former.Keep = func(lock *os.File) {
+				if err := k.Keep(j.id, lock); err != nil {
+					j.node.Warn(fmt.Errorf("the workspace of job %s is lost if this agent is: %w", j.id, err))
+				}
+			}
+		}
+		j.workspace = j.node.workspaces.Open(j.id, kept.Workspace, j.rights(), within, former)
 		j.work.Task.Dir = filepath.Join(j.workspace.Dir(), j.work.Task.Dir)
 	}
 }

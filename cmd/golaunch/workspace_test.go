@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 )
 
 // project is a directory with a program.
@@ -109,6 +110,37 @@ func TestWorkspaceOverSSH(t *testing.T) {
 	p.line("1 " + projectSeen)
 	ended(t, p)
 	left(t, h)
+}
+
+// TestWorkspaceOutlivesItsAgent checks that the ranks of a killed agent keep their directory, though
+// another process removes what the dead have left, and that it goes with the job.
+func TestWorkspaceOutlivesItsAgent(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	h.coordinate()
+	h.dir = project(t)
+	n10 := h.adopting(1, "n10")
+	end := filepath.Join(t.TempDir(), "end")
+	job := h.start(0, "--coordinator", h.at, "--workspace", ".", "-g", "1", "--max-restarts", "0", "--", "sh", "-c",
+		"echo runs; while [ ! -e "+end+" ]; do sleep 0.01; done; sh train.sh")
+	job.line("runs")
+	n10.kill()
+	c := workspace.NewCache(filepath.Join(h.adoptDir(), "n10", ".workspaces"))
+	a, err := c.Pack(t.TempDir(), 1)
+	must(t, err)
+	defer a.Close()
+	other := c.NewDirectory("other")
+	must(t, other.Make(a, nil))
+	must(t, other.Remove())
+	n10 = h.adopting(1, "n10")
+	must(t, os.WriteFile(end, nil, 0o600))
+	job.line("0 " + projectSeen)
+	ended(t, job)
+	n10.cmd.Process.Signal(syscall.SIGTERM)
+	n10.wait()
+	if left, err := os.ReadDir(filepath.Join(h.adoptDir(), "n10", ".workspaces", "trees")); err != nil || len(left) > 0 {
+		t.Errorf("directories of jobs are left: %v (%v)", left, err)
+	}
 }
 
 // stalls is a way to the coordinator, on a node, that stops after a number of bytes for the node. It

@@ -42,8 +42,9 @@ type Left struct {
 	Membership []byte
 	// Lease is when the ranks die unless it is renewed, by [proc.BootTime].
 	Lease time.Duration
-	// Jobs has the data of [Keeper.Put].
-	Jobs map[string][]byte
+	// Jobs has the data of [Keeper.Put], and Files the files of [Keeper.Keep], which the caller owns.
+	Jobs  map[string][]byte
+	Files map[string]*os.File
 	// Stores are by job.
 	Stores map[string]*Store
 	Scopes []*Scope
@@ -190,6 +191,16 @@ func (k *Keeper) Joined(membership []byte) { k.say(message{Do: doJoined, Data: m
 
 // Put keeps data about a job, until Drop.
 func (k *Keeper) Put(id string, task []byte) { k.say(message{Do: doPut, Job: id, Data: task}) }
+
+// Keep keeps a duplicate of a job's file, instead of the one before, until Drop.
+func (k *Keeper) Keep(id string, f *os.File) error {
+	fd, err := proc.Duplicate(f)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return k.link.send(message{Do: doFile, Job: id}, fd)
+}
 
 // Drop forgets a job that is over.
 func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }

@@ -82,6 +82,26 @@ func TestLeft(t *testing.T) {
 	must(t, sc.Kill()) // there is nothing to kill
 }
 
+// TestAFileOfAJob outlives two agents with its lock, and is closed when the job is over.
+func TestAFileOfAJob(t *testing.T) {
+	dir, name := t.TempDir(), t.TempDir()
+	die(agent(t, plan{Dir: dir, Lease: long, Lock: name}))
+	first, err := Open(dir, func(err error) { t.Error(err) })
+	must(t, err)
+	must(t, first.Left.Files["job"].Close())
+	must(t, first.Leave())
+	other, err := os.Open(name)
+	must(t, err)
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("after the end of two agents the file can be locked: %v", err)
+	}
+	k := open(t, dir)
+	must(t, k.Left.Files["job"].Close())
+	k.Drop("job")
+	must(t, unix.Flock(int(other.Fd()), unix.LOCK_EX)) // waits for the keeper
+}
+
 func serveStore(k *Keeper) error {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
 	if err != nil {

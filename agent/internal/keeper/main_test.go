@@ -3,6 +3,7 @@ package keeper
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -51,6 +52,8 @@ type plan struct {
 	// Dial is where to keep a connection to, and Store has a store with a key served.
 	Dial  string
 	Store bool
+	// Lock is a file that is locked, and kept with the job.
+	Lock string
 }
 
 func (p plan) carryOut() error {
@@ -68,6 +71,15 @@ func (p plan) carryOut() error {
 	k.Put("job", []byte("its task"))
 	k.Put("over", nil)
 	k.Drop("over")
+	if p.Lock != "" {
+		f, err := os.Open(p.Lock)
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
+		if err = errors.Join(err, k.Keep("job", f)); err != nil {
+			return err
+		}
+	}
 	if p.Store {
 		if err := serveStore(k); err != nil {
 			return err

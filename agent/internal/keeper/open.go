@@ -39,7 +39,7 @@ func Open(dir string, warn func(error)) (*Keeper, error) {
 		return nil, errors.Join(fmt.Errorf("keep ranks in %s: %w", dir, err), lock.Close())
 	}
 	k := &Keeper{
-		Left: Left{Jobs: map[string][]byte{}, Stores: map[string]*Store{}},
+		Left: Left{Jobs: map[string][]byte{}, Files: map[string]*os.File{}, Stores: map[string]*Store{}},
 		link: &link{conn: conn}, lock: lock, warn: warn, gone: make(chan struct{}),
 		asked: map[uint64]chan message{}, scopes: map[int]*Scope{}, stores: map[string]*Store{},
 	}
@@ -159,6 +159,10 @@ func (k *Keeper) arrive() error {
 			copy(k.Proof[:], m.Data)
 		case doPut:
 			k.Left.Jobs[m.Job] = m.Data
+		case doFile:
+			if len(fds) == 1 {
+				k.Left.Files[m.Job] = os.NewFile(uintptr(fds[0]), m.Job)
+			}
 		case doStore:
 			k.Left.Stores[m.Job] = k.store(m.Job, m.Store, m.Data)
 		case doScope:

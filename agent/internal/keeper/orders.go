@@ -33,8 +33,13 @@ func (k *keeper) obey(m message, fds []int) {
 		k.release(func(c keptConn) bool { return c.former })
 	case doPut:
 		k.jobs[m.Job] = m.Data
+	case doFile:
+		frame.Close(k.files[m.Job])
+		k.files[m.Job], kept = fds, true
 	case doDrop:
 		delete(k.jobs, m.Job)
+		frame.Close(k.files[m.Job])
+		delete(k.files, m.Job)
 	case doHold:
 		if kept = len(fds) == 1; kept {
 			k.conns = append(k.conns, keptConn{id: m.ID, file: os.NewFile(uintptr(fds[0]), "connection")})

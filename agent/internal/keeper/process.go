@@ -45,6 +45,7 @@ type keeper struct {
 	link       *link
 	membership []byte
 	jobs       map[string][]byte
+	files      map[string][]int // of jobs
 	stores     map[string]*keptStore
 	scopes     map[int]*keptScope
 	// servers are the agent's, and end with it.
@@ -115,7 +116,7 @@ func serve() error {
 		return err
 	}
 	k := &keeper{
-		work: make(chan func()), jobs: map[string][]byte{}, stores: map[string]*keptStore{}, scopes: map[int]*keptScope{}, servers: map[int]*forkserver.Server{},
+		work: make(chan func()), jobs: map[string][]byte{}, files: map[string][]int{}, stores: map[string]*keptStore{}, scopes: map[int]*keptScope{}, servers: map[int]*forkserver.Server{},
 	}
 	k.limit = time.AfterFunc(sendLimit, func() { k.post(k.expire) })
 	if k.sup, err = proc.New(proc.Options{Subreaper: true, Warn: func(err error) { go k.post(func() { k.warn(err) }) }}); err != nil {
@@ -174,6 +175,9 @@ func (k *keeper) welcome(l *link) {
 	k.tell(message{Do: doProof, Data: proof[:]})
 	for id, task := range k.jobs {
 		k.tell(message{Do: doPut, Job: id, Data: task})
+	}
+	for id, fds := range k.files {
+		k.tell(message{Do: doFile, Job: id}, fds...)
 	}
 	for id, s := range k.stores {
 		k.tell(message{Do: doStore, Job: id, Data: s.data, Store: s.Addr()})

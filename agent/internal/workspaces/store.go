@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -204,6 +205,7 @@ type Use struct {
 	want   report.Workspace
 	rights *safefile.Rights
 	dir    *workspace.Directory
+	keep   func(lock *os.File)
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -215,6 +217,17 @@ type Use struct {
 	all    sync.WaitGroup
 }
 
+// Former is what an earlier agent has left of a job's workspace, and what the next one will get.
+type Former struct {
+	// Dir is that agent's directory, in which ranks may run, and Lock its lock; empty and nil if
+	// there is none.
+	Dir  string
+	Lock *os.File
+	// Keep is called with the lock of a directory that is made, before it is used; nil if no agent
+	// will come.
+	Keep func(lock *os.File)
+}
+
 // try is a try to make the directory. err is valid once done is closed.
 type try struct {
 	done chan struct{}
@@ -222,17 +235,16 @@ type try struct {
 }
 
 // Open begins to make a directory with a workspace for a job, with the rights of its ranks' user.
-// within are the ports that the job permits. former is the directory of an earlier agent, whose
-// ranks may run in it; empty if there is none.
-func (s *Store) Open(job string, w report.Workspace, r *safefile.Rights, within ports.Range, former string) *Use {
+// within are the ports that the job permits.
+func (s *Store) Open(job string, w report.Workspace, r *safefile.Rights, within ports.Range, former Former) *Use {
 	s.mu.Lock()
 	s.within = within
 	s.mu.Unlock()
-	u := &Use{store: s, want: w, rights: r}
+	u := &Use{store: s, want: w, rights: r, keep: former.Keep}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
-	if former == "" {
+	if former.Dir == "" {
 		u.dir = s.Cache.NewDirectory(job)
-	} else if dir, err := s.Cache.Resume(former); err == nil {
+	} else if dir, err := s.Cache.Resume(former.Dir, former.Lock); err == nil {
 		u.dir, u.newest = dir, &try{done: make(chan struct{})}
 		close(u.newest.done)
 		u.item = s.take(w)
@@ -288,7 +300,11 @@ func (u *Use) make(it *item) error {
 	if it.err != nil {
 		return it.err
 	}
-	return u.dir.Make(it.archive, u.rights)
+	err := u.dir.Make(it.archive, u.rights)
+	if err == nil && u.keep != nil {
+		u.keep(u.dir.Lock())
+	}
+	return err
 }
 
 // Await waits until the directory is made. After a failure it tries again.

@@ -29,12 +29,19 @@ func (c *Cache) NewDirectory(job string) *Directory {
 	return &Directory{Path: filepath.Join(c.dir, treesDir, job+"-"+strings.ToLower(rand.Text()[:8])), cache: c}
 }
 
-// Resume takes over the directory at a path from a process that has died. An error says that it was
-// not made completely; it may then be made.
-func (c *Cache) Resume(path string) (*Directory, error) {
-	d := &Directory{Path: path, cache: c}
+// Resume takes over the directory at a path from a process that has died. lock is that process's, if
+// another has kept it; else nil. An error says that the directory was not made completely; it may
+// then be made.
+func (c *Cache) Resume(path string, lock *os.File) (*Directory, error) {
+	d := &Directory{Path: path, cache: c, lock: lock}
+	if lock != nil {
+		return d, nil
+	}
 	return d, c.locked(func() error { return d.hold(path) })
 }
+
+// Lock is the open directory once it is made. Whatever process has a duplicate keeps the directory.
+func (d *Directory) Lock() *os.File { return d.lock }
 
 // hold locks the directory.
 func (d *Directory) hold(path string) error {

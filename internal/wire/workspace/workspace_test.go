@@ -435,10 +435,10 @@ func TestSweep(t *testing.T) {
 		t.Errorf("incoming archives: %q, want one", parts)
 	}
 	next.lock.Close()
-	if _, err := c.Resume(dead.Path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.Resume(dead.Path, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("resume a directory that is gone: %v", err)
 	}
-	resumed, err := NewCache(c.dir).Resume(next.Path)
+	resumed, err := NewCache(c.dir).Resume(next.Path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
