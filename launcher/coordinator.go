@@ -116,7 +116,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
 	if len(all) > 0 {
-		cfg.Candidate = c.candidate(own, all, token, file, silence)
+		cfg.Candidate = c.candidate(own, all, token, file, cfg)
 	} else {
 		cfg.File = file
 	}
@@ -222,10 +222,10 @@ func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err err
 const raftDir = "raft"
 
 // candidate is this coordinator among its peers.
-func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, lease time.Duration) *rendezvous.Candidate {
+func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config) *rendezvous.Candidate {
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
-		Node: own, Addr: own, Peers: peers, File: file, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
+		Node: own, Addr: own, Peers: peers, File: file, Workspaces: cfg.Workspaces, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
 		Facts: map[string]string{"--peers": strings.Join(peers, ",")}, Note: c.Say, Warn: c.Warn,
 	})
 }

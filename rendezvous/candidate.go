@@ -31,6 +31,8 @@ type CandidateConfig struct {
 	Peers []string
 	Facts map[string]string
 	File  *File
+	// Workspaces is the Coordinator's, for copies of what the leader has.
+	Workspaces string
 	// Lease is the coordinator's.
 	Lease time.Duration
 	// Server and Client are nil in tests only.

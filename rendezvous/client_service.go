@@ -44,11 +44,8 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {
 		return err
 	}
-	release, err := s.holdWorkspace(sub.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	w, err := s.submit(sub)
+	release, missing := s.holdWorkspace(sub.Workspace.ID)
+	w, err := s.submit(sub, missing)
 	release()
 	if err != nil {
 		return err
@@ -86,8 +83,9 @@ func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint
 	return &uid, nil
 }
 
-// submit accepts a job once its entry is kept. A disk that hangs delays only the client.
-func (s clientService) submit(sub replica.Submission) (*watcher, error) {
+// submit accepts a job once its entry is kept, unless its workspace is missing. A disk that hangs
+// delays only the client.
+func (s clientService) submit(sub replica.Submission, missing error) (*watcher, error) {
 	if why := wire.Excess(sub); why != "" {
 		return nil, wire.Wrong("%s", why)
 	}
@@ -95,7 +93,7 @@ func (s clientService) submit(sub replica.Submission) (*watcher, error) {
 		if j := s.c.jobs[sub.Job.ID]; j != nil && sub.Key != "" && j.Key == sub.Key { // its client submits again
 			return s.c.watch(j, true), nil
 		}
-		if err := s.c.check(sub); err != nil {
+		if err := cmp.Or(missing, s.c.check(sub)); err != nil {
 			return nil, err
 		}
 		s.c.noteCluster("job %s: %s", sub.Job.ID, sub.Title)

@@ -1,11 +1,19 @@
 package rendezvous
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // coordinators are the addresses of a cluster's coordinators, this one first, and of those that do
@@ -45,6 +53,7 @@ const peerChecksPerLease = 6
 // its address.
 func (s *succession) watchPeer(addr string) {
 	cfg := s.candidate().cfg
+	var copied copies
 	for {
 		g, err := s.candidate().election.Greet(addr, min(cfg.Lease/4, wire.DialLimit))
 		v := wire.ToVoter(g.GetVoter())
@@ -55,11 +64,64 @@ func (s *succession) watchPeer(addr string) {
 				s.updatePeers()
 			}
 		})
+		if answers {
+			go s.copyWorkspaces(&copied, v)
+		}
 		select {
 		case <-time.After(cfg.Lease / peerChecksPerLease):
 		case <-s.c.done:
 			return
 		}
+	}
+}
+
+// copyLimit bounds the time for a copy of a workspace. The largest takes 14 minutes at 100 Mbit/s.
+const copyLimit = 30 * time.Minute
+
+// copies are the workspaces that a peer was given.
+type copies struct {
+	peer  quorum.Voter
+	given map[string]bool
+	busy  atomic.Bool
+}
+
+// copyWorkspaces gives a peer copies of the workspaces of jobs that are not over, so that it has them
+// when it leads. Only one call runs at a time.
+func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
+	if !c.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.busy.Store(false)
+	if c.peer != v {
+		c.peer, c.given = v, map[string]bool{}
+	}
+	uses := s.c.depot.Archives()
+	defer func() {
+		for _, use := range uses {
+			use.Close()
+		}
+	}()
+	for _, use := range uses {
+		a, err := use.Load()
+		if err != nil || c.given[a.ID] {
+			continue
+		}
+		err = s.candidate().election.Call(v.Addr, copyLimit, func(ctx context.Context, q pb.QuorumClient) error {
+			stream, err := q.Keep(ctx)
+			if err != nil {
+				return err
+			}
+			return session.Offer(stream, a.Workspace, a.Reader(), func() {})
+		})
+		switch {
+		case status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled: // it comes back, or another one leads
+			return
+		case err != nil:
+			s.c.post(func() {
+				s.c.warn(fmt.Errorf("%s has no copy of workspace %.12s, which jobs in the queue lose with %s: %w", v.Addr, a.ID, s.candidate().cfg.Addr, err))
+			})
+		}
+		c.given[a.ID] = true
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -176,7 +178,7 @@ func largestSubmission() replica.Submission {
 	rules := strings.Repeat("# 漢字\n", wire.MaxRules)[:wire.MaxRules-100]
 	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a candidate\n"
 	s := replica.Submission{
-		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Key: text(wire.MaxKey), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
+		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Key: text(wire.MaxKey), Detached: true, Workspace: largestWorkspace, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
 		Spec: cluster.Spec{
 			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true,
 			Job: job.Spec{
@@ -194,6 +196,17 @@ func largestSubmission() replica.Submission {
 		s.Job.ExitCodes[e] = 255
 	}
 	return s
+}
+
+// stored puts a workspace into a directory, and returns its ID.
+func stored(t *testing.T, dir string) string {
+	t.Helper()
+	w, err := workspace.NewCache(dir).Pack(t.TempDir(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	return w.ID
 }
 
 // TestLargest sends the largest legal value of everything through the channel that it passes.
@@ -258,7 +271,11 @@ func TestLargest(t *testing.T) {
 // TestLargestSubmission is taken, watched, and known to the next coordinator as it was.
 func TestLargestSubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
+		h.crash()
+		h.cfg.Workspaces = filepath.Join(h.dir, "workspaces")
+		h.start()
 		s := largestSubmission()
+		s.Workspace.ID = stored(t, h.cfg.Workspaces)
 		if size := len(s.Job.Rules); size > wire.MaxRules || size < wire.MaxRules-200 {
 			t.Errorf("rules of %d bytes", size)
 		}

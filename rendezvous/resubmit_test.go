@@ -99,7 +99,7 @@ func TestAJobIsSubmittedAgain(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		ask := func(key string) error {
 			s.Key = key
-			_, err := clientService{c: h.c}.submit(s)
+			_, err := clientService{c: h.c}.submit(s, nil)
 			return err
 		}
 		if err := ask("a key"); err != nil {

@@ -64,7 +64,7 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := (clientService{c: c}).submit(detached(task("large", mostNodes, 8))); err != nil {
+	if _, err := (clientService{c: c}).submit(detached(task("large", mostNodes, 8)), nil); err != nil {
 		tb.Fatal(err)
 	}
 	return c, dial

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -108,7 +109,14 @@ func send(stream pb.Rendezvous_FetchServer, use *depot.Use, from *depot.Source) 
 }
 
 // Offer takes in the workspace of a job that will be submitted.
-func (s clientService) Offer(stream pb.Cluster_OfferServer) error {
+func (s clientService) Offer(stream pb.Cluster_OfferServer) error { return takeIn(s.c.depot, stream) }
+
+// Keep takes in a copy of a workspace, for the time when this process coordinates.
+func (s voterService) Keep(stream pb.Quorum_KeepServer) error {
+	return takeIn(depot.New(s.candidate.cfg.Workspaces), stream)
+}
+
+func takeIn(d *depot.Depot, stream grpc.ClientStreamingServer[pb.OfferRequest, pb.OfferReply]) error {
 	m, err := stream.Recv()
 	if err != nil {
 		return err
@@ -117,7 +125,7 @@ func (s clientService) Offer(stream pb.Cluster_OfferServer) error {
 	if !workspace.ValidID(w.ID) || w.Bytes <= 0 || w.Bytes > workspace.MaxArchive {
 		return wire.Wrong("%q with %d bytes is no workspace", w.ID, w.Bytes)
 	}
-	use := s.c.depot.Open(w.ID)
+	use := d.Open(w.ID)
 	defer use.Close()
 	if _, err := use.Load(); err == nil {
 		return stream.SendAndClose(&pb.OfferReply{})
@@ -144,18 +152,17 @@ func (s clientService) Offer(stream pb.Cluster_OfferServer) error {
 }
 
 // holdWorkspace keeps a submission's workspace until release is called. The error says that it is not
-// here.
+// here; release must be called all the same.
 func (s clientService) holdWorkspace(id string) (release func(), err error) {
 	if id == "" {
 		return func() {}, nil
 	}
 	if !workspace.ValidID(id) {
-		return nil, wire.Wrong("%q is no workspace", id)
+		return func() {}, wire.Wrong("%q is no workspace", id)
 	}
 	use := s.c.depot.Open(id)
 	if _, err := use.Load(); err != nil {
-		use.Close()
-		return nil, status.Errorf(codes.FailedPrecondition, "the coordinator does not have workspace %.12s; submit the job again", id)
+		return use.Close, status.Errorf(codes.FailedPrecondition, "the coordinator does not have workspace %.12s; submit the job again", id)
 	}
 	return use.Close, nil
 }

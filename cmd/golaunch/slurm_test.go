@@ -92,6 +92,13 @@ func TestSlurm(t *testing.T) {
 	s.run("salloc", "--nodes=3", "--exclude=n2", golaunch(t), "--spares", "1", "--", "sh", "-c", told).ends(0, "of 2 local 0 on n")
 	s.run("srun", "--nodelist=n[1-2]", "--ntasks-per-node=1", "unshare", "--mount", "sh", "-c", `mount --bind /dev/null /etc/hosts && exec "$@"`, "-",
 		golaunch(t), "--procs-per-node=1", "--", "sh", "-c", told).ends(0, "this node cannot resolve n1; Slurm has it at 10.79.0.10 (NodeAddr)", "rank 0 of 2", "rank 1 of 2")
+	dir := project(t)
+	for _, by := range [][]string{{"salloc", "--nodes=2"}, {"srun", "--nodes=2", "--ntasks-per-node=1"}} {
+		p := s.run(append(by, golaunch(t), "--procs-per-node=1", "--workspace", dir, "--", "sh", "train.sh")...)
+		p.line("0 " + projectSeen)
+		p.line("1 " + projectSeen)
+		p.ends(0)
+	}
 	s.run("salloc", "--nodes=2", golaunch(t), "--", "sh", "-c", "echo order in: $(grep -lzs '^GOLAUNCH_ENLISTMENT=' /proc/[0-9]*/environ).").ends(0, "order in: .\n")
 }
 

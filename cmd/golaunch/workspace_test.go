@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 	"github.com/golaunch/golaunch/internal/wire/workspace"
@@ -100,6 +101,15 @@ func TestWorkspaceOfARendezvous(t *testing.T) {
 	ended(t, b)
 }
 
+// TestWorkspaceOfASimulation checks that simulated nodes have it too, each in a directory of its own.
+func TestWorkspaceOfASimulation(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), "--simulate", "--nodes", "2", "-g", "1", "--workspace", project(t), "--", "sh", "-c", "touch rank$RANK; sh train.sh"))
+	p.line(`0 has one in \.gitignore lib rank0 train\.sh`)
+	p.line(`1 has one in \.gitignore lib rank1 train\.sh`)
+	ended(t, p)
+}
+
 // TestWorkspaceOverSSH checks that the machines need no directory of the submitter's.
 func TestWorkspaceOverSSH(t *testing.T) {
 	t.Parallel()
@@ -140,6 +150,33 @@ func TestWorkspaceOutlivesItsAgent(t *testing.T) {
 	n10.wait()
 	if left, err := os.ReadDir(filepath.Join(h.adoptDir(), "n10", ".workspaces", "trees")); err != nil || len(left) > 0 {
 		t.Errorf("directories of jobs are left: %v (%v)", left, err)
+	}
+}
+
+// TestWorkspaceOutlivesItsCoordinator checks that a job in the queue gets its workspace from the
+// next coordinator.
+func TestWorkspaceOutlivesItsCoordinator(t *testing.T) {
+	t.Parallel()
+	s := newSeveral(t, golaunch(t), "--lease", "5s")
+	s.dir = project(t)
+	s.ask("--coordinator", s.at, "--detach", "--job-id", "w", "--workspace", ".", "--gpus-per-node", "1", "--", "sh", "train.sh")
+	for _, home := range s.homes[1:] {
+		copied := filepath.Join(home, ".golaunch", "*", ".workspaces", "*.tar")
+		for limit := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			if found, err := filepath.Glob(copied); err != nil || len(found) == 1 {
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("no copy %s", copied)
+			}
+		}
+	}
+	must(t, os.RemoveAll(s.dir))
+	s.dir = s.home
+	s.leads[0].kill()
+	s.start("agent", "--coordinator", s.at, "--name", "n9", "--num-gpus", "1").line("n9 .* is in the cluster of ")
+	if out := s.ask("logs", "-f", "--coordinator", s.at, "w"); !regexp.MustCompile("0 " + projectSeen).MatchString(out) {
+		t.Errorf("after the loss of its coordinator the job prints %q", out)
 	}
 }
 

@@ -589,6 +589,7 @@ const (
 	Quorum_Step_FullMethodName   = "/golaunch.rendezvous.v1.Quorum/Step"
 	Quorum_Greet_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Greet"
 	Quorum_Invite_FullMethodName = "/golaunch.rendezvous.v1.Quorum/Invite"
+	Quorum_Keep_FullMethodName   = "/golaunch.rendezvous.v1.Quorum/Keep"
 )
 
 // QuorumClient is the client API for Quorum service.
@@ -606,6 +607,8 @@ type QuorumClient interface {
 	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
 	// another job is a FAILED_PRECONDITION.
 	Invite(ctx context.Context, in *Invitation, opts ...grpc.CallOption) (*Greeting, error)
+	// Keep brings the workspace of a job from the coordinator that leads a cluster to another one, as Offer does.
+	Keep(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error)
 }
 
 type quorumClient struct {
@@ -649,6 +652,19 @@ func (c *quorumClient) Invite(ctx context.Context, in *Invitation, opts ...grpc.
 	return out, nil
 }
 
+func (c *quorumClient) Keep(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Quorum_ServiceDesc.Streams[1], Quorum_Keep_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[OfferRequest, OfferReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quorum_KeepClient = grpc.ClientStreamingClient[OfferRequest, OfferReply]
+
 // QuorumServer is the server API for Quorum service.
 // All implementations must embed UnimplementedQuorumServer
 // for forward compatibility.
@@ -664,6 +680,8 @@ type QuorumServer interface {
 	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
 	// another job is a FAILED_PRECONDITION.
 	Invite(context.Context, *Invitation) (*Greeting, error)
+	// Keep brings the workspace of a job from the coordinator that leads a cluster to another one, as Offer does.
+	Keep(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error
 	mustEmbedUnimplementedQuorumServer()
 }
 
@@ -682,6 +700,9 @@ func (UnimplementedQuorumServer) Greet(context.Context, *Greeting) (*Greeting, e
 }
 func (UnimplementedQuorumServer) Invite(context.Context, *Invitation) (*Greeting, error) {
 	return nil, status.Error(codes.Unimplemented, "method Invite not implemented")
+}
+func (UnimplementedQuorumServer) Keep(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error {
+	return status.Error(codes.Unimplemented, "method Keep not implemented")
 }
 func (UnimplementedQuorumServer) mustEmbedUnimplementedQuorumServer() {}
 func (UnimplementedQuorumServer) testEmbeddedByValue()                {}
@@ -747,6 +768,13 @@ func _Quorum_Invite_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Quorum_Keep_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(QuorumServer).Keep(&grpc.GenericServerStream[OfferRequest, OfferReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quorum_KeepServer = grpc.ClientStreamingServer[OfferRequest, OfferReply]
+
 // Quorum_ServiceDesc is the grpc.ServiceDesc for Quorum service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -767,6 +795,11 @@ var Quorum_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Step",
 			Handler:       _Quorum_Step_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Keep",
+			Handler:       _Quorum_Keep_Handler,
 			ClientStreams: true,
 		},
 	},

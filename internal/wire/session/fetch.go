@@ -172,27 +172,32 @@ func (c *Client) Offer(ctx context.Context, w report.Workspace, read func() io.R
 		if err != nil {
 			return err
 		}
-		m, in := &pb.OfferRequest{Workspace: wire.FromWorkspace(w)}, read()
-		piece := make([]byte, wire.MaxPiece)
-		for {
-			if err := stream.Send(m); err != nil { // the reply is here, or why there is none
-				break
-			}
-			silence.Reset(silenceLimit)
-			n, err := io.ReadFull(in, piece)
-			if n == 0 && err != nil {
-				if !errors.Is(err, io.EOF) {
-					return err
-				}
-				break
-			}
-			m = &pb.OfferRequest{Data: piece[:n]}
-		}
-		_, err = stream.CloseAndRecv()
-		return err
+		return Offer(stream, w, read(), func() { silence.Reset(silenceLimit) })
 	})
 	if why := context.Cause(ctx); err != nil && why != nil {
 		return fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, why)
 	}
 	return c.explain(err)
+}
+
+// Offer sends a workspace on a stream of the same name, unless it is there. It calls sent after each
+// piece.
+func Offer(stream grpc.ClientStreamingClient[pb.OfferRequest, pb.OfferReply], w report.Workspace, in io.Reader, sent func()) error {
+	m, piece := &pb.OfferRequest{Workspace: wire.FromWorkspace(w)}, make([]byte, wire.MaxPiece)
+	for {
+		if err := stream.Send(m); err != nil { // the reply is here, or why there is none
+			break
+		}
+		sent()
+		n, err := io.ReadFull(in, piece)
+		if n == 0 && err != nil {
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			break
+		}
+		m = &pb.OfferRequest{Data: piece[:n]}
+	}
+	_, err := stream.CloseAndRecv()
+	return err
 }

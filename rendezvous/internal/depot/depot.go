@@ -98,6 +98,19 @@ func (d *Depot) Open(id string) *Use {
 	return &Use{depot: d, item: it}
 }
 
+// Archives are uses of all workspaces that are used and here. The caller must close each.
+func (d *Depot) Archives() (all []*Use) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, it := range d.items {
+		if it.archive != nil {
+			it.users++
+			all = append(all, &Use{depot: d, item: it})
+		}
+	}
+	return all
+}
+
 // Close ends a use; the archive may then be removed from the cache.
 func (u *Use) Close() {
 	u.once.Do(func() {
