@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // queries are the clients' questions that are being answered.
@@ -177,7 +178,7 @@ func logReader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
 	filter := logs.Filter{Attempt: max(logs.AllAttempts, f.Attempt)}
 	if len(f.Ranks) > 0 {
 		filter.Ranks = func(rank int) bool {
-			return slices.ContainsFunc(f.Ranks, func(s wire.Span) bool { return s.From <= rank && rank <= s.To })
+			return slices.ContainsFunc(f.Ranks, func(s report.Span) bool { return s.From <= rank && rank <= s.To })
 		}
 	}
 	from := make(map[logs.File]int64, len(f.From))

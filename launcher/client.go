@@ -185,20 +185,13 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (report.Status, error) { return c.Query(ctx, Query{}) }
-
-// Query limits a report.Status.
-type Query struct {
-	// Job is the only job that is described, with its nodes; empty for all.
-	Job string
-	// Jobs leaves out the nodes, and Open the jobs that have ended. Brief leaves out the History,
-	// and Tail, Traceback and Kernel of a Cause.
-	Jobs, Open, Brief bool
+func (c *Client) Status(ctx context.Context) (report.Status, error) {
+	return c.Query(ctx, report.Query{})
 }
 
 // Query describes a part of the cluster.
-func (c *Client) Query(ctx context.Context, q Query) (report.Status, error) {
-	s, err := c.head.Query(ctx, wire.Query(q))
+func (c *Client) Query(ctx context.Context, q report.Query) (report.Status, error) {
+	s, err := c.head.Query(ctx, q)
 	return s, refusalOf(err)
 }
 

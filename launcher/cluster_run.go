@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/internal/progress"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -58,8 +59,8 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	shown := make(chan error, 1)
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
-	var progress *progressReporter
-	following.Go(func() { progress = l.followProgress(reading, c.Samples) })
+	var told *progress.Follower
+	following.Go(func() { told = l.followProgress(reading, c.series(w.Job)) })
 	defer following.Wait()
 	defer stop()
 	go func() { shown <- l.show(reading, c) }()
@@ -82,7 +83,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	}
 	stop()
 	following.Wait()
-	progress.end(result.Ending)
+	told.End(result.Ending)
 	return result, nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Job is one command, what it runs on, and what happens when it fails. Only Command has no default.
@@ -189,7 +190,7 @@ func short(text string) string {
 }
 
 func (j Job) shown(rank int) bool {
-	return len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(s Span) bool { return s.From <= rank && rank <= s.To })
+	return len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(s report.Span) bool { return s.From <= rank && rank <= s.To })
 }
 
 // prefixed says whether the lines of a job with that many ranks have a prefix.

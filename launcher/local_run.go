@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
+	"github.com/golaunch/golaunch/launcher/internal/progress"
 	"github.com/golaunch/golaunch/launcher/internal/reporter"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
@@ -94,7 +95,7 @@ func (l *localRun) role() *role.Process {
 	}
 	p.Files, p.Named, p.JoinTimeout = l.files, j.Network.Name != "", j.Resources.PlacementTimeout
 	p.Observe = func(d wire.Decision) { l.observe(decisionOf(d)) }
-	p.Progress = func(ctx context.Context) func(report.Ending) { return l.followProgress(ctx, sampleHere).end }
+	p.Progress = func(ctx context.Context) func(report.Ending) { return l.followProgress(ctx, seriesHere(j.ID)).End }
 	return p
 }
 
@@ -156,6 +157,10 @@ func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, hom
 		},
 		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: l.Warn,
 	})
+}
+
+func (l *localRun) followProgress(ctx context.Context, ask progress.Samples) *progress.Follower {
+	return progress.Follow(ctx, l.Reporter, l.job.Output.Torch == nil, ask)
 }
 
 // observe tells the job's observer what was decided, or prints it.

@@ -206,7 +206,7 @@ type Output struct {
 	// os.Stdout and os.Stderr when nil.
 	Stdout, Stderr io.Writer `json:"-"`
 	// Ranks are shown; all when empty.
-	Ranks []Span `json:"Ranks"`
+	Ranks []report.Span `json:"Ranks"`
 	// Prefix puts "[r3 n1] " before each line; nil does so for more than one rank.
 	Prefix *bool `json:"Prefix"`
 	// Fold shows lines that several ranks print once, with these ranks: "on", "off", or "auto"
@@ -232,12 +232,6 @@ type Output struct {
 	Observe func(Decision) `json:"-"`
 	JSON    bool           `json:"JSON"`
 	Quiet   bool           `json:"Quiet"`
-}
-
-// Span is a range of ranks, both ends included.
-type Span struct {
-	From int `json:"From"`
-	To   int `json:"To"`
 }
 
 // Network says where the nodes of a job are, and how they meet and trust each other. The zero value

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestWhatIsShown has two ranks, of a world of that size, say a word on each stream.
@@ -22,7 +23,7 @@ func TestWhatIsShown(t *testing.T) {
 		out, err string
 	}{
 		"all":        {Job{}, "[r4 n1] o0\n[r5 n1] o1\n", "[r4 n1] e0\n[r5 n1] e1\n"},
-		"one rank":   {Job{Output: Output{Ranks: []Span{{From: 5, To: 9}}}}, "[r5 n1] o1\n", "[r5 n1] e1\n"},
+		"one rank":   {Job{Output: Output{Ranks: []report.Span{{From: 5, To: 9}}}}, "[r5 n1] o1\n", "[r5 n1] e1\n"},
 		"no prefix":  {Job{Output: Output{Prefix: new(bool)}}, "o0\no1\n", "e0\ne1\n"},
 		"torchrun's": {Job{Output: Output{Torch: &TorchOutput{}}}, "o0\no1\n", "e0\ne1\n"},
 		"redirected": {Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{everyRank: 1}}}}, "", "e0\ne1\n"},

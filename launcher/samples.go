@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/progress"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -51,6 +52,30 @@ func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSampl
 			if !yield(n, refusalOf(err)) {
 				return
 			}
+		}
+	}
+}
+
+// series asks again and again for what the ranks of a job do.
+func (c *Client) series(job string) progress.Samples {
+	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
+		return func(yield func([]report.Series, error) bool) {
+			c.Samples(ctx, SampleQuery{Job: job, Every: time.Second})(func(n NodeSamples, err error) bool { return yield(n.Series, err) })
+		}
+	}
+}
+
+// seriesHere is series of the job's own coordinator, which it reaches by its socket.
+func seriesHere(job string) progress.Samples {
+	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
+		return func(yield func([]report.Series, error) bool) {
+			c, err := connectLocal(ctx, job)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer c.Close()
+			c.series(job)(ctx)(yield)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (w *Watch) Close() { w.head.Close() }
 // LogFilter chooses what to read of a job's output.
 type LogFilter struct {
 	// Ranks are read; all when empty.
-	Ranks []Span
+	Ranks []report.Span
 	// Attempt is read; all when negative.
 	Attempt int
 	// Follow goes on until the end of the job.
@@ -77,8 +77,7 @@ type LogChunk struct {
 // chunks of a rank are in order. An error comes last.
 func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
-		spans := each(f.Ranks, func(s Span) wire.Span { return wire.Span(s) })
-		r, err := c.head.Logs(ctx, id, wire.LogFilter{Ranks: spans, Attempt: f.Attempt, Follow: f.Follow})
+		r, err := c.head.Logs(ctx, id, wire.LogFilter{Ranks: f.Ranks, Attempt: f.Attempt, Follow: f.Follow})
 		if err != nil {
 			yield(LogChunk{}, refusalOf(err))
 			return
@@ -115,16 +114,4 @@ type Decision struct {
 
 func decisionOf(d wire.Decision) Decision {
 	return Decision{At: d.At, Reason: d.Reason, News: d.News, Failure: d.Failure}
-}
-
-// each keeps nil nil.
-func each[A, B any](in []A, f func(A) B) []B {
-	if in == nil {
-		return nil
-	}
-	out := make([]B, len(in))
-	for i, a := range in {
-		out[i] = f(a)
-	}
-	return out
 }

@@ -163,7 +163,7 @@ func largestOrders(n placement.Node) []any {
 
 func largestFilter() wire.LogFilter {
 	return wire.LogFilter{
-		Attempt: big, Follow: true, Ranks: repeat(wire.MaxSpans, func(i int) wire.Span { return wire.Span{From: big - i, To: big} }),
+		Attempt: big, Follow: true, Ranks: repeat(wire.MaxSpans, func(i int) report.Span { return report.Span{From: big - i, To: big} }),
 		From: repeat(wire.MaxPositions, func(i int) wire.LogPosition {
 			return wire.LogPosition{Attempt: big, Rank: big - i, Stream: 2, Offset: bigger}
 		}),
@@ -358,7 +358,7 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("taken: %s", want)
 			}
 		}
-		if _, err := h.user().Logs(t.Context(), "a", wire.LogFilter{Ranks: make([]wire.Span, wire.MaxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
+		if _, err := h.user().Logs(t.Context(), "a", wire.LogFilter{Ranks: make([]report.Span, wire.MaxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
 			t.Error(err)
 		}
 		n := node(1)

@@ -29,7 +29,7 @@ type statusSnapshot struct {
 
 // Status sends the status of one moment in several messages.
 func (s clientService) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
-	q := wire.Query{Job: req.GetJob(), Jobs: req.GetJobs(), Open: req.GetOpen(), Brief: req.GetBrief()}
+	q := report.Query{Job: req.GetJob(), Jobs: req.GetJobs(), Open: req.GetOpen(), Brief: req.GetBrief()}
 	snapshot, err := ask(s.c, func() (statusSnapshot, error) { return s.c.statusSnapshot(q) })
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s clientService) Status(req *pb.StatusRequest, stream pb.Cluster_StatusSer
 	return nil
 }
 
-func (c *Coordinator) statusSnapshot(q wire.Query) (statusSnapshot, error) {
+func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 	s := statusSnapshot{Status: report.Status{Version: version.String(), Since: c.started}, pastNodes: map[string]map[string]bool{}}
 	jobs := c.jobs
 	if q.Job != "" {
@@ -135,7 +135,7 @@ func (c *Coordinator) why(j *trackedJob) string {
 }
 
 // answer is the part of the snapshot that a query asks for.
-func (snapshot statusSnapshot) answer(q wire.Query) report.Status {
+func (snapshot statusSnapshot) answer(q report.Query) report.Status {
 	s := snapshot.Status
 	slices.SortFunc(s.Jobs, func(a, b report.JobStatus) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.ID, b.ID))

@@ -133,7 +133,7 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != wire.MaxEnded+1 {
 		t.Errorf("%d nodes and %d jobs: %v", nodes, jobs, err)
 	}
-	query := func(q wire.Query) report.Status {
+	query := func(q report.Query) report.Status {
 		t.Helper()
 		s, err := client.Query(t.Context(), q)
 		if err != nil {
@@ -141,16 +141,16 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 		}
 		return s
 	}
-	if s := query(wire.Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != wire.MaxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
+	if s := query(report.Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != wire.MaxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
 		t.Errorf("%d nodes and %d jobs in brief", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(wire.Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
+	if s := query(report.Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
 		t.Errorf("%d nodes and %d jobs that are open", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(wire.Query{Job: "ended7"}); len(s.Nodes) != 64 || len(s.Jobs) != 1 || len(s.Jobs[0].Result.Cause.Tail) != wire.MaxTail {
+	if s := query(report.Query{Job: "ended7"}); len(s.Nodes) != 64 || len(s.Jobs) != 1 || len(s.Jobs[0].Result.Cause.Tail) != wire.MaxTail {
 		t.Errorf("%d nodes and %d jobs of one", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(wire.Query{Job: "ended7", Brief: true}); s.Jobs[0].Result.Cause.Tail != "" || s.Jobs[0].Result.Cause.Why != "why" {
+	if s := query(report.Query{Job: "ended7", Brief: true}); s.Jobs[0].Result.Cause.Tail != "" || s.Jobs[0].Result.Cause.Why != "why" {
 		t.Errorf("in brief: %+v", s.Jobs[0].Result.Cause)
 	}
 }
@@ -320,7 +320,7 @@ func BenchmarkStatus(b *testing.B) {
 		b.Run(fmt.Sprintf("owner/ended=%d", ended), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ask(c, func() (statusSnapshot, error) { return c.statusSnapshot(wire.Query{}) }); err != nil {
+				if _, err := ask(c, func() (statusSnapshot, error) { return c.statusSnapshot(report.Query{}) }); err != nil {
 					b.Fatal(err)
 				}
 			}

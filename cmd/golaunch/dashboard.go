@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 type dashboardOptions struct {
@@ -233,7 +234,7 @@ func pace(ctx context.Context, sources map[string]view.Source) time.Duration {
 	defer cancel()
 	nodes := 0
 	for _, s := range sources {
-		if status, err := s.Query(ctx, launcher.Query{Open: true, Brief: true}); err == nil {
+		if status, err := s.Query(ctx, report.Query{Open: true, Brief: true}); err == nil {
 			nodes += len(status.Nodes)
 		}
 	}

@@ -61,7 +61,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 		return err
 	}
 	defer func() { _ = sources.Close(connected) }() // they have answered
-	s, err := o.query(ctx, connected, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
+	s, err := o.query(ctx, connected, report.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 
 // query asks all sources and merges their answers. A job with a coordinator of its own may have
 // ended meanwhile, so one answer is enough.
-func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (report.Status, error) {
+func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q report.Query) (report.Status, error) {
 	var all report.Status
 	var errs []error
 	for _, at := range slices.Sorted(maps.Keys(connected)) {

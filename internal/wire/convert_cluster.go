@@ -155,14 +155,14 @@ func ToGroup(g *pb.Group) placement.Group {
 
 func fromFilter(f LogFilter) *pb.LogFilter {
 	return &pb.LogFilter{
-		Ranks:   Convert(f.Ranks, func(s Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
+		Ranks:   Convert(f.Ranks, func(s report.Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
 		Attempt: int32(f.Attempt), Follow: f.Follow, From: Convert(f.From, fromPosition),
 	}
 }
 
 func ToFilter(f *pb.LogFilter) LogFilter {
 	return LogFilter{
-		Ranks:   Convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
+		Ranks:   Convert(f.GetRanks(), func(s *pb.Span) report.Span { return report.Span{From: int(s.GetFirst()), To: int(s.GetLast())} }),
 		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: Convert(f.GetFrom(), toPosition),
 	}
 }

@@ -1,12 +1,11 @@
 package wire
 
-// Span is a range of ranks, both ends included.
-type Span struct{ From, To int }
+import "github.com/golaunch/golaunch/launcher/report"
 
 // LogFilter chooses what to read of a job's output.
 type LogFilter struct {
 	// Ranks are the ranks to read; empty means all.
-	Ranks []Span
+	Ranks []report.Span
 	// Attempt is the attempt to read; a negative one means all.
 	Attempt int
 	// Follow means to continue until the job is over.

@@ -48,3 +48,9 @@ type Result struct {
 	// Goodput is what the time of the ranks went into; nil if the job never had ranks.
 	Goodput *Goodput `json:"goodput,omitempty"`
 }
+
+// Span is a range of ranks, both ends included.
+type Span struct {
+	From int `json:"From"`
+	To   int `json:"To"`
+}

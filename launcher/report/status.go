@@ -19,26 +19,35 @@ type Status struct {
 	Jobs []JobStatus
 }
 
-// NodeStatus is one node of a cluster. The JSON of golaunch status is a summary of it, which counts
-// the GPUs and has the State: docs/json.md.
+// Query limits a [Status].
+type Query struct {
+	// Job is the only job to describe, with its nodes; empty means all jobs.
+	Job string
+	// Jobs omits the nodes, and Open the jobs that are over. Brief omits the History, and Tail,
+	// Traceback and Kernel of a Cause.
+	Jobs, Open, Brief bool
+}
+
+// NodeStatus is one node of a cluster. Its JSON has only what golaunch status prints as it is
+// (docs/json.md): that command adds the State and counts the GPUs.
 type NodeStatus struct {
-	Name string
+	Name string `json:"name"`
 	// Addr is the address at which other nodes reach this one.
-	Addr netip.Addr
-	GPUs []GPU
+	Addr netip.Addr `json:"address"`
+	GPUs []GPU      `json:"-"`
 	// CPUs counts the logical CPUs that ranks may use, and Memory is in bytes; 0 where unknown.
-	CPUs   int
-	Memory int64
-	Labels map[string]string
+	CPUs   int               `json:"cpus"`
+	Memory int64             `json:"-"`
+	Labels map[string]string `json:"labels"`
 	// Silent is the time since the coordinator last heard the agent, if the agent is not connected
 	// or has been silent for half of its lease; 0 otherwise.
-	Silent time.Duration
+	Silent time.Duration `json:"-"`
 	// Drained says that the node gets no more ranks.
-	Drained bool
+	Drained bool `json:"-"`
 	// Holds are what each job and reservation has there, in the order of submission.
-	Holds []Holding
+	Holds []Holding `json:"holds"`
 	// Excluded are the jobs that use the node only if others will not do.
-	Excluded []Exclusion
+	Excluded []Exclusion `json:"excluded"`
 }
 
 // Holding is what a job or a reservation has of a node.

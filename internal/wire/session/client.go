@@ -244,12 +244,12 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 
 // Status describes the cluster.
 func (c *Client) Status(ctx context.Context) (report.Status, error) {
-	return c.Query(ctx, wire.Query{})
+	return c.Query(ctx, report.Query{})
 }
 
 // Job describes one job.
 func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
-	s, err := c.Query(ctx, wire.Query{Job: id, Jobs: true})
+	s, err := c.Query(ctx, report.Query{Job: id, Jobs: true})
 	if err != nil {
 		return report.JobStatus{}, err
 	}
@@ -258,7 +258,7 @@ func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
 
 // Query describes a part of the cluster. Each message of the answer may take as long as a whole
 // other answer.
-func (c *Client) Query(ctx context.Context, q wire.Query) (s report.Status, err error) {
+func (c *Client) Query(ctx context.Context, q report.Query) (s report.Status, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := time.AfterFunc(answerLimit, func() { cancel(errSilent) })

@@ -63,7 +63,7 @@ const AskTimeout = 2 * time.Second
 
 // completeFrom completes a verb's one argument with names from the coordinator, or with nothing if
 // it does not answer.
-func (o *ClusterFlags) completeFrom(q launcher.Query, names func(report.Status) []string) cobra.CompletionFunc {
+func (o *ClusterFlags) completeFrom(q report.Query, names func(report.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), AskTimeout)
 		defer cancel()
@@ -90,7 +90,7 @@ func (o *ClusterFlags) completeFrom(q launcher.Query, names func(report.Status) 
 
 // CompleteJobs completes ids of jobs, also of jobs that are over if wanted.
 func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
-	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s report.Status) (all []string) {
+	return o.completeFrom(report.Query{Jobs: true, Open: !over, Brief: true}, func(s report.Status) (all []string) {
 		for _, j := range s.Jobs {
 			all = append(all, j.ID)
 		}
@@ -99,7 +99,7 @@ func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 }
 
 func (o *ClusterFlags) CompleteNodes() cobra.CompletionFunc {
-	return o.completeFrom(launcher.Query{Open: true, Brief: true}, func(s report.Status) (all []string) {
+	return o.completeFrom(report.Query{Open: true, Brief: true}, func(s report.Status) (all []string) {
 		for _, n := range s.Nodes {
 			all = append(all, n.Name)
 		}

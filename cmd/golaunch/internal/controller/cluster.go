@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // openRequest names the cluster that a program wants: a coordinator's, or with Local one on this
@@ -62,7 +63,7 @@ func (c *controller) open(ctx context.Context, o openRequest) (openReply, error)
 	if err != nil {
 		return openReply{}, err
 	}
-	s, err := client.Query(ctx, launcher.Query{Jobs: true, Open: true, Brief: true})
+	s, err := client.Query(ctx, report.Query{Jobs: true, Open: true, Brief: true})
 	if err != nil {
 		client.Close()
 		return openReply{}, err

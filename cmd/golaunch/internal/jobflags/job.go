@@ -216,11 +216,11 @@ func parseSignal(text string, names ...string) (syscall.Signal, error) {
 }
 
 // ParseRanks parses ranks such as 0,8-15.
-func ParseRanks(text string) ([]launcher.Span, error) {
+func ParseRanks(text string) ([]report.Span, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var spans []launcher.Span
+	var spans []report.Span
 	for part := range strings.SplitSeq(text, ",") {
 		first, second, ranged := strings.Cut(part, "-")
 		if !ranged {
@@ -231,7 +231,7 @@ func ParseRanks(text string) ([]launcher.Span, error) {
 		if err != nil || err2 != nil || to < from || to == math.MaxInt32 {
 			return nil, fmt.Errorf("%q: ranks such as 0,8-15", part)
 		}
-		spans = append(spans, launcher.Span{From: int(from), To: int(to)})
+		spans = append(spans, report.Span{From: int(from), To: int(to)})
 	}
 	return spans, nil
 }

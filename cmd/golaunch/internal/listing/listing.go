@@ -4,7 +4,6 @@ package listing
 import (
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,16 +35,10 @@ type (
 		State   string `json:"state"`
 	}
 	Node struct {
-		Name    string            `json:"name"`
-		Address netip.Addr        `json:"address"`
-		State   report.NodeState  `json:"state"`
-		GPUs    int               `json:"gpus"`
-		Used    int               `json:"gpus_used"`
-		CPUs    int               `json:"cpus"`
-		Labels  map[string]string `json:"labels"`
-		Holds   []report.Holding  `json:"holds"`
-		// Excluded has no job where new jobs pass the node over.
-		Excluded []report.Exclusion `json:"excluded"`
+		report.NodeStatus
+		State report.NodeState `json:"state"`
+		GPUs  int              `json:"gpus"`
+		Used  int              `json:"gpus_used"`
 	}
 	Job struct {
 		report.JobStatus
@@ -74,12 +67,7 @@ func NewCoordinators(all, silent []string) (shown []Coordinator) {
 }
 
 // NewNode is a node with what follows from its status.
-func NewNode(n report.NodeStatus) Node {
-	return Node{
-		Name: n.Name, Address: n.Addr, State: n.State(), GPUs: len(n.GPUs), Used: n.GPUsUsed(), CPUs: n.CPUs, Labels: n.Labels,
-		Holds: n.Holds, Excluded: n.Excluded,
-	}
-}
+func NewNode(n report.NodeStatus) Node { return Node{n, n.State(), len(n.GPUs), n.GPUsUsed()} }
 
 func (s Cluster) Write(w io.Writer, nodes bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

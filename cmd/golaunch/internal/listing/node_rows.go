@@ -26,7 +26,7 @@ func (s Cluster) nodeRows() (rows []string) {
 	for _, n := range s.Nodes {
 		r := row{n.State, n.GPUs, n.Used, n.holders()}
 		if len(s.Nodes) <= maxNodeRows {
-			rows = append(rows, r.text(n.Name, n.Address.String()))
+			rows = append(rows, r.text(n.Name, n.Addr.String()))
 			continue
 		}
 		alike[r] = append(alike[r], n.Name)

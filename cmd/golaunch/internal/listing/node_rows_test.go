@@ -15,7 +15,8 @@ import (
 func TestNodeRows(t *testing.T) {
 	var s Cluster
 	for i := range 12_500 {
-		n := Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), State: report.NodeReady, GPUs: 8}
+		status := report.NodeStatus{Name: fmt.Sprint("n", i), Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
+		n := Node{NodeStatus: status, State: report.NodeReady, GPUs: 8}
 		if i >= 100 {
 			n.Used, n.Holds = 8, []report.Holding{{Job: "train"}}
 		}

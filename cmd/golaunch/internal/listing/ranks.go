@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Straggler is a slow node, or slow ranks of one; docs/json.md is its contract.
@@ -89,7 +90,7 @@ func seconds(v float64) *time.Duration {
 
 // Progress is how far a job has come; docs/json.md is its contract.
 type Progress struct {
-	progress view.Progress
+	progress report.Progress
 
 	Step     float64        `json:"step"`
 	Total    *float64       `json:"steps_total,omitempty"`

@@ -37,7 +37,7 @@ const lastWords = 3 * time.Second
 
 // Query asks the coordinator, or returns the last state. It does not wait for a coordinator whose
 // job is known to be over.
-func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
+func (l *LocalJob) Query(ctx context.Context, q report.Query) (report.Status, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if over := l.waits(); over != nil {

@@ -182,7 +182,7 @@ type source struct {
 	samples []launcher.NodeSamples
 }
 
-func (s *source) Query(context.Context, launcher.Query) (report.Status, error) {
+func (s *source) Query(context.Context, report.Query) (report.Status, error) {
 	return s.status, nil
 }
 

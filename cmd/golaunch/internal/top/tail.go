@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -35,7 +36,7 @@ type tailing struct {
 type subject struct {
 	job     string
 	attempt int
-	ranks   []launcher.Span
+	ranks   []report.Span
 	name    string
 	// prefix writes the ranks before each line, and folds lines that they have in common.
 	prefix bool
@@ -79,7 +80,7 @@ func (s subject) of(ranks []*Rank) subject {
 	}
 	s.name = name
 	for _, r := range ranks {
-		s.ranks = append(s.ranks, launcher.Span{From: r.Rank.Rank, To: r.Rank.Rank})
+		s.ranks = append(s.ranks, report.Span{From: r.Rank.Rank, To: r.Rank.Rank})
 	}
 	return s
 }

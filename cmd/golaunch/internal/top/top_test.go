@@ -231,7 +231,7 @@ func TestFold(t *testing.T) {
 		if got, want := f.seen().lines[1:], "[r0] odd"; len(got) != 1 || got[0] != want {
 			t.Errorf("then %q, want %q", got, want)
 		}
-		some := newFollower(subject{job: "a", prefix: true, ranks: []launcher.Span{{From: 9, To: 9}, {From: 2, To: 2}}}, func() {})
+		some := newFollower(subject{job: "a", prefix: true, ranks: []report.Span{{From: 9, To: 9}, {From: 2, To: 2}}}, func() {})
 		for _, rank := range []int{2, 9} {
 			some.take(launcher.LogChunk{Rank: rank, Stream: 1, WorldSize: 100, Data: []byte("up\n")})
 		}

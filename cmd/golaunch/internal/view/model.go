@@ -216,7 +216,7 @@ func (m *Model) asked() (bool, error) {
 // poll asks for the status periodically.
 func (m *Model) poll(ctx context.Context, at string, s Source) {
 	for {
-		status, err := s.Query(ctx, launcher.Query{Job: m.opts.Job})
+		status, err := s.Query(ctx, report.Query{Job: m.opts.Job})
 		if ctx.Err() != nil {
 			return
 		}
@@ -435,14 +435,14 @@ func (p *portion) judge(until, began time.Time) {
 }
 
 // ProgressOf is the progress that the ranks of a job report.
-func ProgressOf(ranks []*Rank, now time.Time) Progress {
+func ProgressOf(ranks []*Rank, now time.Time) report.Progress {
 	var running []report.Usage
 	for _, r := range ranks {
 		if r.Exit == nil {
 			running = append(running, r.Now)
 		}
 	}
-	return launcher.ProgressOf(running, now)
+	return report.ProgressOf(running, now)
 }
 
 func join(a, b, by string) string {

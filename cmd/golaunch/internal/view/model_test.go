@@ -246,7 +246,7 @@ func TestLook(t *testing.T) {
 	c := &viewtest.Cluster{Nodes: 4, Slow: 13}
 	look := func() ([]*view.Rank, view.Slow) {
 		t.Helper()
-		status, err := c.Query(t.Context(), launcher.Query{})
+		status, err := c.Query(t.Context(), report.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 
 // Source is a coordinator: a [launcher.Client].
 type Source interface {
-	Query(ctx context.Context, q launcher.Query) (report.Status, error)
+	Query(ctx context.Context, q report.Query) (report.Status, error)
 	Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error]
 	Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[launcher.Pong, error]
 	Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error]
@@ -35,7 +35,7 @@ type State struct {
 	Answered time.Time
 	// Trouble says why the state is old; empty if it is not.
 	Trouble string
-	// Coordinators, Silent, Version and Since are a cluster's, as in [launcher.Status].
+	// Coordinators, Silent, Version and Since are a cluster's, as in [report.Status].
 	Coordinators, Silent []string
 	Version              string
 	Since                time.Time
@@ -62,7 +62,7 @@ type Job struct {
 	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is not among them.
 	Ranks []*Rank
 	// Progress is what the ranks report.
-	Progress Progress
+	Progress report.Progress
 	// Slow are the stragglers found while the job was watched.
 	Slow Slow
 }
@@ -91,9 +91,6 @@ func (r *Rank) Ended() string {
 	}
 	return r.Exit.String()
 }
-
-// Progress is how far a job has come.
-type Progress = launcher.Progress
 
 // Node finds a node by its name; nil if there is none.
 func (s *State) Node(name string) *Node {

@@ -64,7 +64,7 @@ type progress struct {
 	Done     moment `json:"done"`
 }
 
-func progressOf(p view.Progress) progress {
+func progressOf(p report.Progress) progress {
 	return progress{real(p.Step), real(p.Total), real(p.StepTime), when(p.Done)}
 }
 

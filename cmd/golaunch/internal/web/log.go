@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // line is a line of one rank, or of several with the same text. Who has their names. Missing marks
@@ -104,7 +105,7 @@ type tail struct {
 	// the lines that have waited long enough.
 	folder *fold.Folder
 	timer  *time.Timer
-	chosen []launcher.Span
+	chosen []report.Span
 	world  int
 }
 
@@ -119,7 +120,7 @@ func newTail(most int) *tail {
 }
 
 // fold turns on folding of equal lines. Call it before read.
-func (t *tail) fold(chosen []launcher.Span) {
+func (t *tail) fold(chosen []report.Span) {
 	t.folder, t.chosen = fold.New(0, nil), chosen
 	t.timer = time.AfterFunc(time.Hour, t.tick)
 	t.timer.Stop()
@@ -258,7 +259,7 @@ func (t *tail) take() batch {
 const maxSpans = 64
 
 // parseRanks parses ranks such as 0,8-15; an empty text means all.
-func parseRanks(s string) ([]launcher.Span, error) {
+func parseRanks(s string) ([]report.Span, error) {
 	spans, err := jobflags.ParseRanks(strings.ReplaceAll(s, " ", ""))
 	if err != nil || len(spans) > maxSpans {
 		return nil, fmt.Errorf("ranks %q: at most %d ranks or ranges such as 0,8-15", clip(s, 100), maxSpans)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -89,7 +88,7 @@ type broken struct{ *viewtest.Cluster }
 const evil = `50%/<img src=x onerror=alert(1)>`
 
 // Query returns the job together with the others.
-func (b broken) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
+func (b broken) Query(ctx context.Context, q report.Query) (report.Status, error) {
 	if q.Job == evil {
 		q.Job = ""
 	}
@@ -276,7 +275,7 @@ func TestAHiddenPage(t *testing.T) {
 type over struct{ *viewtest.Cluster }
 
 // Query has the job alone.
-func (o over) Query(context.Context, launcher.Query) (report.Status, error) {
+func (o over) Query(context.Context, report.Query) (report.Status, error) {
 	return report.Status{Version: "v0.9.0", Since: o.Began, Jobs: []report.JobStatus{{
 		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
 		Result: &report.Result{Code: 1, Ending: report.EndProgram, Reason: "stood still", Cause: &report.Failure{
@@ -405,7 +404,7 @@ func TestFindings(t *testing.T) {
 // plainNodes is a cluster whose nodes have no GPUs, labels, and names that do not count with zeros.
 type plainNodes struct{ *viewtest.Cluster }
 
-func (c plainNodes) Query(ctx context.Context, q launcher.Query) (report.Status, error) {
+func (c plainNodes) Query(ctx context.Context, q report.Query) (report.Status, error) {
 	s, err := c.Cluster.Query(ctx, q)
 	for i := range s.Nodes {
 		s.Nodes[i].Name, s.Nodes[i].GPUs, s.Nodes[i].Silent = fmt.Sprint("node", i+1), nil, 0

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Log is the output of ranks in a [Report].
@@ -118,9 +119,9 @@ const (
 // ReadLog reads the newest lines of the ranks that matter most: rank 0, and the one that failed. It
 // reads until ctx ends or a limit is reached, and says what it left out.
 func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
-	ranks := []launcher.Span{{From: 0, To: 0}}
+	ranks := []report.Span{{From: 0, To: 0}}
 	if r := j.Result; r != nil && r.Cause != nil && r.Cause.Rank > 0 {
-		ranks = append(ranks, launcher.Span{From: r.Cause.Rank, To: r.Cause.Rank})
+		ranks = append(ranks, report.Span{From: r.Cause.Rank, To: r.Cause.Rank})
 	}
 	t := newTail(reportLines)
 	size, cut := 0, false
@@ -140,7 +141,7 @@ func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 }
 
 // logWords says which lines of a log the report has.
-func logWords(ranks []launcher.Span, b batch, cut bool) string {
+func logWords(ranks []report.Span, b batch, cut bool) string {
 	who := "rank 0"
 	if len(ranks) > 1 {
 		who = fmt.Sprintf("ranks 0 and %d", ranks[1].From)

@@ -208,7 +208,7 @@ func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
 	defer cancel()
 	errs := []error{fmt.Errorf("no coordinator has a job %q", job)}
 	for _, source := range s.opts.Sources() {
-		status, err := source.Query(ctx, launcher.Query{Job: job, Jobs: true, Brief: true})
+		status, err := source.Query(ctx, report.Query{Job: job, Jobs: true, Brief: true})
 		if err == nil && slices.ContainsFunc(status.Jobs, func(j report.JobStatus) bool { return j.ID == job }) {
 			return source, nil
 		}

@@ -58,7 +58,7 @@ func (c *Cluster) training() int { return max(1, c.Nodes-c.Nodes/8) }
 func (c *Cluster) node(i int) string { return fmt.Sprintf("gpu%04d", i) }
 
 // Query describes the cluster.
-func (c *Cluster) Query(_ context.Context, q launcher.Query) (report.Status, error) {
+func (c *Cluster) Query(_ context.Context, q report.Query) (report.Status, error) {
 	if err := c.fails(); err != nil {
 		return report.Status{}, err
 	}

@@ -1,11 +1,10 @@
-package launcher_test
+package report_test
 
 import (
 	"math"
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -37,7 +36,7 @@ func TestProgress(t *testing.T) {
 		{[]report.Usage{late(usage(90, 100, 20), 55)}, "step 90 of 100, 20 s a step, done ", 200 * time.Second},
 		{[]report.Usage{late(usage(7, nan, nan), 31)}, "step 7, no heartbeat for 31s", 0},
 	} {
-		p := launcher.ProgressOf(c.ranks, now)
+		p := report.ProgressOf(c.ranks, now)
 		if got := p.String(); c.want != "" && (len(got) < len(c.want) || got[:len(c.want)] != c.want) || c.left == 0 && got != c.want && c.want != "" {
 			t.Errorf("%+v: %q, want %q", c.ranks, got, c.want)
 		}
