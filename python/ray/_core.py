@@ -86,9 +86,10 @@ class ActorLink:
         self.handles, self.closing, self.pins = 0, False, ()
 
 
-def base_of(proc):
-    """The first bytes of the names of what a process owns."""
-    return hashlib.blake2b(proc.encode(), digest_size=12).digest()
+def base_of(proc, node_id):
+    """The first bytes of the names of what a process owns; without it, of what those of a node do."""
+    node = hashlib.blake2b(node_id.encode(), digest_size=6).digest()
+    return node if proc is None else node + hashlib.blake2b(proc.encode(), digest_size=6).digest()
 
 
 class Core:
@@ -104,7 +105,7 @@ class Core:
         self.tasks, self.pools, self.actors, self.sent = {}, {}, {}, {}
         self.reaping = False
         self.numbers = itertools.count(1)
-        self.base = base_of(address[0])
+        self.base = base_of(address[0], address[1])
         self.closed, self.why_closed = False, ""
         self.executor = None  # what a worker runs tasks with
         self.on_wait = None  # of a worker: its task waits for others

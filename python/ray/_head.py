@@ -7,7 +7,13 @@ takes no part in calls: these go from caller to callee.
 import itertools
 from collections import OrderedDict
 
+from ._core import base_of
+
 _EPSILON = 1e-6
+_KEPT = 1000  # actors, placement groups, drivers and nodes that are no more, for what is said of them
+_JOIN = 60.0  # seconds in which the first driver of the session of a cluster must have joined
+_UNUSED = 0.5  # seconds that the session of a cluster lives without a driver or anything detached
+_REPORT = 0.5  # seconds in which a host says that a process has ended, if a connection to it has
 
 
 def fits(want, have):
@@ -44,8 +50,8 @@ class Lease:
 
 
 class Request:
-    def __init__(self, link, want, strategy, job, then, what):
-        self.link, self.want, self.strategy, self.job, self.then, self.what = link, want, strategy, job, then, what
+    def __init__(self, link, creator, want, strategy, job, then, what):
+        self.link, self.creator, self.want, self.strategy, self.job, self.then, self.what = link, creator, want, strategy, job, then, what
 
 
 class Actor:
@@ -70,19 +76,24 @@ class Group:
 class Head:
     def __init__(self, host):
         self.host, self.loop = host, host.loop
-        self.nodes, self.leases, self.actors, self.names, self.groups, self.jobs = OrderedDict(), {}, {}, {}, OrderedDict(), {}
+        self.nodes, self.leases, self.actors, self.names, self.groups, self.jobs = OrderedDict(), {}, OrderedDict(), {}, OrderedDict(), OrderedDict()
         self.requests = []
         self.numbers = itertools.count(1)
         self.turn = 0  # of SPREAD
-        self.missing, self.waiting = len(host.config["nodes"]), []  # nodes that have not joined yet, and drivers that wait for them
+        self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
+        self.drivers = itertools.count(1)
+        self.over, self.ending = False, None
+        if host.config["job"]:
+            self._unused(_JOIN)
 
     # Nodes
 
     def joined(self, facts, link):
         node = Node(facts, link)
         self.nodes[node.id] = node
+        _forget(self.nodes, [n.id for n in self.nodes.values() if not n.alive])
         self.missing -= 1
-        if self.missing == 0:
+        if self.missing <= 0:
             waiting, self.waiting = self.waiting, []
             for do in waiting:
                 do()
@@ -99,7 +110,7 @@ class Head:
         job = next((j for j in self.jobs.values() if j["link"] is link and j["alive"]), None)
         if job is not None:
             self._job_over(job)
-            self._owner_gone(job["driver"][0])
+            self._owner_gone(job["driver"])
         for lease in [x for x in self.leases.values() if x.link is link]:  # whoever would get the results is gone
             self._end_process(lease)
             self._free(lease)
@@ -121,10 +132,13 @@ class Head:
         for group in self.groups.values():
             if group.state == "CREATED" and node in group.nodes:
                 group.state, group.nodes, group.free = "RESCHEDULING", [], []
-        for other in self.nodes.values():
-            if other.alive:
-                other.link.do(None, "node_gone", node.id)
+        self._everywhere("owner_gone", base_of(None, node.id))  # what its processes owned
         self._place()
+
+    def _everywhere(self, op, *args):
+        for node in self.nodes.values():
+            if node.alive:
+                node.link.do(None, op, *args)
 
     # Questions and messages
 
@@ -156,29 +170,62 @@ class Head:
         if self.missing > 0:
             self.waiting.append(lambda: self.on_driver(link, then, address, namespace, facts))
             return
-        job = f"{len(self.jobs) + 1:02x}000000"
+        if self.over:
+            then(None)
+            return
+        job = f"{next(self.drivers):02x}000000"
+        needed = {a.job for a in self.actors.values() if a.state != "DEAD"}
+        _forget(self.jobs, [j["id"] for j in self.jobs.values() if not j["alive"] and j["id"] not in needed])
         self.jobs[job] = {"id": job, "link": link, "driver": address, "namespace": namespace, "alive": True, **facts}
         link.peer = address[0]
         then(job)
 
     def _job_over(self, job):
         job["alive"] = False
+        detached, live = self._detached()
         for actor in list(self.actors.values()):
-            if actor.job == job["id"] and not actor.detached:
+            if actor.job == job["id"] and actor.id not in detached:
                 self._actor_over(actor, "The actor is dead because its owner has died.")
         for group in list(self.groups.values()):
-            if group.job == job["id"] and not group.detached:
+            if group.job == job["id"] and not group.detached and group.link.peer not in live:
                 self._remove(group)
-        self.requests = [r for r in self.requests if r.job != job["id"]]
-        for lease in [x for x in self.leases.values() if x.job == job["id"] and not self._detached(x.process)]:
+        self.requests = [r for r in self.requests if r.job != job["id"] or r.creator in live or r.creator in detached]
+        for lease in [x for x in self.leases.values() if x.job == job["id"] and (x.process is None or x.process[0] not in live)]:
             self._free(lease)
-        live = [a.process[0] for a in self.actors.values() if a.detached and a.process is not None]
-        for node in self.nodes.values():
-            if node.alive:
-                node.link.do(None, "job_over", job["id"], live)
+        self._everywhere("job_over", job["id"], live)
+        self._unused(_UNUSED)
 
-    def _detached(self, process):
-        return any(a.detached and a.process is not None and process is not None and a.process[0] == process[0] for a in self.actors.values())
+    def _detached(self):
+        """The detached actors and the processes of these, with what both have started: they do not end with their driver."""
+        actors = {a.id for a in self.actors.values() if a.detached and a.state != "DEAD"}
+        live = {a.process[0] for a in self.actors.values() if a.id in actors and a.process is not None}
+        while True:
+            more = {a.id for a in self.actors.values() if a.creator in live and a.state != "DEAD"} - actors
+            procs = {a.process[0] for a in self.actors.values() if a.id in more and a.process is not None}
+            procs |= {x.process[0] for x in self.leases.values() if x.process is not None and x.link is not None and x.link.peer in live}
+            if not more and procs <= live:
+                return actors, live
+            actors |= more
+            live |= procs
+
+    def _unused(self, seconds):
+        """Ends the session of a cluster, unless somebody needs it by then."""
+        if not self.host.config["job"]:
+            return
+        if self.ending is not None:
+            self.ending[2] = None
+
+        def check():
+            self.ending = None
+            if (any(j["alive"] for j in self.jobs.values()) or any(a.detached and a.state != "DEAD" for a in self.actors.values())
+                    or any(g.detached and g.state != "REMOVED" for g in self.groups.values())):
+                return
+            self.over = True
+            for node in reversed(self.nodes.values()):  # the head's own is the first
+                if node.alive:
+                    node.link.do(None, "leave")
+
+        self.ending = self.loop.later(seconds, check)
 
     # Resources
 
@@ -194,17 +241,20 @@ class Head:
 
             lease.node.link.do(got, "worker", self._job(job), env)
 
-        self._request(Request(link, want, strategy, job, lambda lease=None, error=None: then(error=error) if error else granted(lease), what))
+        self._request(Request(link, link.peer, want, strategy, job, lambda lease=None, error=None: then(error=error) if error else granted(lease), what))
 
     def _job(self, job):
         facts = self.jobs[job]
-        return {key: facts[key] for key in ("id", "driver", "namespace", "path", "main", "log", "dir")}
+        return {key: facts[key] for key in ("id", "driver", "namespace", "path", "main", "log", "dir", "python")}
 
-    def said_release(self, link, number):
+    def said_release(self, link, number, broken=False):
+        """A caller has no tasks for a process any more, or its connection to it has ended."""
         lease = self.leases.get(number)
         if lease is not None:
             self._free(lease)
-            if lease.process is not None and lease.node.alive:
+            if broken:
+                self._end_process(lease)
+            elif lease.process is not None and lease.node.alive:
                 lease.node.link.do(None, "idle", lease.process[0])
             self._place()
 
@@ -344,13 +394,12 @@ class Head:
 
     # Processes
 
-    def _owner_gone(self, proc):
-        for node in self.nodes.values():
-            if node.alive:
-                node.link.do(None, "owner_gone", proc)
+    def _owner_gone(self, address):
+        self._everywhere("owner_gone", base_of(address[0], address[1]))
 
-    def told_ended(self, proc, why):
-        self._owner_gone(proc)
+    def told_ended(self, address, why):
+        proc = address[0]
+        self._owner_gone(address)
         for lease in [x for x in self.leases.values() if x.process is not None and x.process[0] == proc]:
             self._free(lease)
         for actor in list(self.actors.values()):
@@ -382,15 +431,17 @@ class Head:
             self.said_actor_body(link, actor_id, body)
 
     def said_actor_body(self, link, actor_id, body):
-        actor = self.actors[actor_id]
-        if actor.state == "DEAD":
+        actor = self.actors.get(actor_id)
+        if actor is None or actor.state == "DEAD":
             return
         actor.body = body
         self._start(actor)
 
     def said_actor_failed(self, link, actor_id, error):
         """Its arguments are an error."""
-        actor = self.actors[actor_id]
+        actor = self.actors.get(actor_id)
+        if actor is None or actor.state == "DEAD":
+            return
         actor.error = error
         self._actor_over(actor, "its arguments could not be had")
 
@@ -426,12 +477,12 @@ class Head:
 
             lease.node.link.do(got, "worker", self._job(actor.job), spec["env"])
 
-        actor.request = Request(None, spec["placed"], spec["strategy"], actor.job, granted, f"actor {spec['class']}")
+        actor.request = Request(None, actor.id, spec["placed"], spec["strategy"], actor.job, granted, f"actor {spec['class']}")
         self._request(actor.request)
 
     def told_created(self, actor_id, error):
-        actor = self.actors[actor_id]
-        if actor.state == "DEAD":
+        actor = self.actors.get(actor_id)
+        if actor is None or actor.state == "DEAD":
             return
         if error is not None:
             actor.error = error
@@ -461,11 +512,26 @@ class Head:
         """
         actor = self.actors.get(actor_id)
         if actor is None:
-            then(("dead", "The actor is not of this session.", None, 0))
+            then(("dead", "The actor has died, and so have many others since then, or it is not of this session.", None, 0))
         elif actor.state == "DEAD" or actor.state == "ALIVE" and actor.restarts > after:
             self._say_where(actor, then)
-        else:
+        elif actor.state != "ALIVE":
             actor.waiting.append(then)
+        else:  # a caller has lost its connection: the process has ended, or it has not, and it is the network
+            self.loop.later(_REPORT, lambda: self._say_whether(actor, then, after))
+
+    def _say_whether(self, actor, then, after):
+        if actor.state != "ALIVE" or actor.restarts > after or actor.lease is None:
+            self.on_where(None, then, actor.id, after)
+            return
+
+        def told(lives=None, error=None, _=()):
+            if lives and actor.state == "ALIVE" and actor.restarts == after:
+                self._say_where(actor, then)
+            else:  # its end is on the way
+                self.on_where(None, then, actor.id, after)
+
+        actor.lease.node.link.do(told, "lives", actor.process[0])
 
     def told_exiting(self, actor_id, why):
         actor = self.actors.get(actor_id)
@@ -477,9 +543,9 @@ class Head:
         if actor.lease is not None:
             self._free(actor.lease)
         actor.process = actor.lease = None
-        most = actor.spec["max_restarts"]
         if actor.state == "DEAD":
             return
+        most = actor.spec["max_restarts"]
         if most == -1 or actor.restarts < most:
             actor.restarts += 1
             self._start(actor)
@@ -501,6 +567,11 @@ class Head:
         waiting, actor.waiting = actor.waiting, []
         for then in waiting:
             self._say_where(actor, then)
+        actor.body, actor.spec = None, {"class": actor.spec["class"], "handle": actor.spec["handle"]}
+        self.actors.move_to_end(actor.id)
+        _forget(self.actors, [a.id for a in self.actors.values() if a.state == "DEAD"])
+        if actor.detached:
+            self._unused(_UNUSED)
         self._place()
 
     def on_hold(self, link, then, actor_id):
@@ -607,6 +678,10 @@ class Head:
         waiting, group.waiting = group.waiting, []
         for then in waiting:
             then("REMOVED")
+        self.groups.move_to_end(group.id)
+        _forget(self.groups, [g.id for g in self.groups.values() if g.state == "REMOVED"])
+        if group.detached:
+            self._unused(_UNUSED)
 
     def _place_group(self, group):
         nodes = self._nodes_for(group)
@@ -650,6 +725,12 @@ class Head:
             used.add(can[0].id)
             take(bundle, free[can[0].id])
         return placed
+
+
+def _forget(kept, over):
+    """Drops the oldest of those that are no more, beyond a number."""
+    for key in over[:max(0, len(over) - _KEPT)]:
+        del kept[key]
 
 
 class _Far:

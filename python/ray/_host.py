@@ -5,13 +5,14 @@ node, holds the objects that were made there, hands connections of other nodes o
 when one has ended. It is one thread, so that it may fork.
 """
 
+import json
 import os
+import shlex
 import signal
 import socket
 import sys
 
-from . import _wire, _worker
-from ._core import base_of
+from . import _cluster, _wire, _worker
 from ._head import Head
 
 _SPARE = 2  # idle processes that are kept beyond the node's CPUs
@@ -28,6 +29,33 @@ def _free_memory():
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def main():
+    """A rank of the job that is the session of a cluster: the first one of each node is its host."""
+    config = json.loads(os.environ.pop(_cluster.VARIABLE))
+    rank = int(os.environ["GROUP_RANK"])
+    if os.environ["LOCAL_RANK"] != "0":
+        _cluster.hold(f"{config['session']}-h{rank}")
+        return
+    node = dict(config["nodes"][os.environ["GOLAUNCH_NODE"]])
+    if config["gpus"]:
+        node["num_gpus"] = int(os.environ["LOCAL_WORLD_SIZE"])
+        node["gpus"] = [int(g) if g.isdigit() else g for g in os.environ.pop("CUDA_VISIBLE_DEVICES", "").split(",") if g] or None
+    store = _cluster.Store()
+    made = _cluster.facts(os.urandom(28).hex(), node, rank == 0)
+    if rank:
+        head = tuple(json.loads(store.get("head")))
+        try:
+            _Node(config, rank, made).join(head).run()
+        except OSError as error:
+            print(f"the head of the session, at {head[2]}:{head[3]}, cannot be reached ({error}): the session has ended", file=sys.stderr)
+    elif store.has("head"):
+        print("the head of the session has ended, and with it the session", file=sys.stderr)
+    else:
+        host = _Node(config, rank, made)
+        store.set("head", json.dumps(host.address))
+        host.run()
+
+
 class Host:
     """What the group's worker makes: it forks the host itself, and ends with it."""
 
@@ -37,7 +65,10 @@ class Host:
             try:
                 signal.signal(signal.SIGURG, signal.SIG_DFL)
                 ours.close()
-                _Node(config, theirs).run()
+                rank = int(os.environ["RANK"])
+                host = _Node(config, rank, config["nodes"][rank])
+                host.watch(theirs)
+                host.run()
             except BaseException:
                 import traceback
 
@@ -50,8 +81,6 @@ class Host:
         self._address = self._said()
 
     def _said(self):
-        import json
-
         return tuple(json.loads(self._sock.makefile().readline()))
 
     def address(self):
@@ -60,8 +89,6 @@ class Host:
 
     def join(self, head):
         """Has the host join the session whose head is at an address."""
-        import json
-
         self._sock.sendall(json.dumps(head).encode() + b"\n")
 
 
@@ -76,10 +103,9 @@ class Process:
 
 
 class _Node:
-    def __init__(self, config, parent):
-        self.config, self.parent = config, parent
-        self.session, self.node_id = config["session"], config["node_ids"][int(os.environ["RANK"])]
-        self.proc = f"{self.session}-h{os.environ['RANK']}"
+    def __init__(self, config, rank, facts):
+        self.config, self.session, self.node_id = config, config["session"], facts["id"]
+        self.proc = f"{self.session}-h{rank}"
         self.loop = _wire.Loop()
         self.tls = config["certificate"]
         self.made = 0
@@ -87,47 +113,57 @@ class _Node:
         self.objects, self.pulls, self.used = {}, {}, 0
         self.rooms = {}  # the part of used that is not sealed yet, by connection
         self.mover = None
-        self.head = None  # a Head here, or a connection to it
         self.links = []
         self.server = _wire.listen(self.proc)
         self.loop.register(self.server.fileno(), self._accept)
-        self.ip, self.port, self.far = config["addresses"][int(os.environ["RANK"])], 0, None
+        self.ip, self.port, self.far = facts["ip"], 0, None
         if self.tls:
-            self.far = socket.create_server((self.ip, 0), backlog=1024)
+            self.far = socket.create_server((self.ip, 0), family=socket.AF_INET6 if ":" in self.ip else socket.AF_INET, backlog=1024)
             self.far.setblocking(False)
             self.port = self.far.getsockname()[1]
             self.loop.register(self.far.fileno(), self._accept_far)
         self.address = (self.proc, self.node_id, self.ip, self.port)
-        facts = config["nodes"][int(os.environ["RANK"])]
         free, resources = _free_memory(), facts["resources"]
         resources.setdefault("object_store_memory", float(int(free * _OBJECTS)))
         resources.setdefault("memory", float(max(0, free - int(resources["object_store_memory"]))))
         self.limit = resources["object_store_memory"]
-        self.cpus = facts["resources"].get("CPU", 1)
+        self.cpus = resources.get("CPU", 1)
         self.facts = dict(facts, address=self.address, hostname=socket.gethostname(), name=os.environ.get("GOLAUNCH_NODE", ""))
-        import json
-
-        parent.sendall(json.dumps(self.address).encode() + b"\n")
-        self.loop.register(parent.fileno(), self._told)
-        if os.environ["RANK"] == "0":
-            self.head = Head(self)
-            self.head_address = self.address
+        self.head = self.head_address = None  # a Head here, or a connection to it
+        if rank == 0:
+            self.head, self.head_address = Head(self), self.address
             self.head.joined(self.facts, self)
+
+    def join(self, head):
+        """Makes this a node of the session whose head is at an address."""
+        sock = _wire.connect_far(head[2], head[3], head[0])
+        self.head_address = head
+        self.head = _wire.Connection(self.loop, sock, self._from_head, lambda _: os._exit(1), tls=_wire.certificates(self.tls, False))
+        self.head.send("node", self.facts)
+        return self
+
+    def watch(self, parent):
+        """The group's worker names the head, and ends with this host."""
+        parent.sendall(json.dumps(self.address).encode() + b"\n")
+
+        def told(_):
+            text = parent.recv(4096)
+            if not text:
+                os._exit(0)
+            self.join(tuple(json.loads(text)))
+
+        self.loop.register(parent.fileno(), told)
 
     def run(self):
         self.loop.run()
 
-    def _told(self, _):
-        """The group's worker names the head, or has ended."""
-        import json
-
-        text = self.parent.recv(4096)
-        if not text:
-            os._exit(0)
-        self.head_address = tuple(json.loads(text))
-        sock = _wire.connect_far(self.head_address[2], self.head_address[3], self.head_address[0])
-        self.head = _wire.Connection(self.loop, sock, self._from_head, lambda _: os._exit(0), tls=_wire.certificates(self.tls, False))
-        self.head.send("node", self.facts)
+    def do_leave(self, then):
+        """The session is over."""
+        for process in list(self.processes.values()):
+            self.do_end(None, process.proc)
+        for link in self.links:
+            link.send("over")  # to those that hold the node's other GPUs
+        os._exit(0)
 
     # Connections
 
@@ -226,7 +262,17 @@ class _Node:
 
     def on_session(self, link, then, fds):
         """What another driver of this machine needs to join."""
-        then({"session": self.session, "head": self.address, "certificate": self.tls, "hosts": [self.address], "cluster": self.config["cluster"]})
+        if self.head_address is None:
+            then(error=RuntimeError("this node has not joined its session yet"))
+            return
+        then({"session": self.session, "head": self.head_address, "certificate": self.tls, "hosts": [self.address], "cluster": self.config["cluster"]})
+
+    def on_of_head(self, link, then, fds, op, *args):
+        """What a program that is no driver asks the head."""
+        if isinstance(self.head, Head):
+            self.head.asked(link, then, op, args)
+        else:
+            self.head.ask(lambda value, error, _: then(value, error), op, *args)
 
     # Processes
 
@@ -296,12 +342,13 @@ class _Node:
     def do_die(self, then):
         os._exit(1)
 
-    def do_node_gone(self, then, node_id):
-        """Whoever has a connection to its processes learns of it by that."""
+    def do_lives(self, then, proc):
+        """Whether a process has not ended."""
+        process = self.processes.get(proc)
+        then(process is not None and os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None)
 
-    def do_owner_gone(self, then, proc):
-        """Frees what a process owned that has ended."""
-        base = base_of(proc)
+    def do_owner_gone(self, then, base):
+        """Frees what a process owned that has ended, or all those of a node that is lost."""
         self.said_free(None, (), [oid for oid in self.objects if oid.startswith(base)])
 
     def do_job_over(self, then, job, but):
@@ -354,7 +401,7 @@ class _Node:
             why = f"exit code {os.WEXITSTATUS(status)}"
         if process.link is not None:
             process.link.close()
-        self.tell_head("ended", process.proc, why)
+        self.tell_head("ended", process.address, why)
 
     def said_created(self, link, fds, actor, error):
         self.tell_head("created", actor, error)
@@ -479,11 +526,8 @@ def _become(config, server, sock, host):
     os.environ.update(env.get("env_vars") or {})
     if env.get("working_dir"):
         os.chdir(env["working_dir"])
-    python = env.get("py_executable")
+    python = env.get("py_executable") or (shlex.quote(config["job"]["python"]) if config["job"]["python"] != sys.executable else None)
     if python:
-        import json
-        import shlex
-
         for fd in (server.fileno(), sock.fileno()):
             os.set_inheritable(fd, True)
         os.environ["GOLAUNCH_PROCESS"] = json.dumps([config, server.fileno(), sock.fileno(), sys.path])

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+import time
 
 from . import exceptions as errors
 
@@ -13,8 +14,8 @@ _cluster = None  # the golaunch cluster that this driver has started, or its res
 _namespace = ""
 _env_of_job = {}
 _config = None  # of a worker
-_PREFIX = "golaunch-session-"
 _JOIN = 60.0  # seconds in which all nodes must have joined
+_AGAIN = 0.1  # seconds
 _fork = False  # of a process with a cluster
 _pending = []  # of ray.cluster_utils: a cluster that is described, and starts at init
 
@@ -47,6 +48,10 @@ def core():
 
 def initialized():
     return _core is not None
+
+
+class _Over(errors.RaySystemError):
+    """The session ends at this moment."""
 
 
 def namespace():
@@ -121,16 +126,13 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         if address is not None:
             address = address[6:] if address.startswith("ray://") else address
             described = next((c for c in _pending if c.address == address), None)
-            found = described._begin() if described is not None else _running(address)
-            if found is None:
-                found = _on_cluster(address, object_store_memory)
+            if described is not None:
+                _join(described._begin(), namespace, log_to_driver, env)
+            else:
+                _join_cluster(address, object_store_memory, namespace, log_to_driver, env)
         else:
-            found = _start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}], None)
-        try:
-            _join(found, namespace, log_to_driver, env)
-        except BaseException:
-            shutdown()
-            raise
+            _join(_start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}]),
+                  namespace, log_to_driver, env)
         _fork = False
     import atexit
 
@@ -138,31 +140,51 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
     return context()
 
 
-def _start(nodes, address, **options):
-    """Starts hosts on nodes, on this machine or on those of a cluster."""
+def _join_cluster(address, object_store_memory, namespace, log_to_driver, env):
+    from . import _cluster
+
+    until = time.monotonic() + _JOIN
+    while True:
+        found = _cluster.running(address)
+        if found is None:
+            cluster = _cluster.address_of_auto() if address == "auto" else address
+            if not cluster:
+                raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` environment "
+                                      "variable; for a golaunch cluster, GOLAUNCH_COORDINATOR.")
+            if ":" not in cluster:
+                raise ValueError(f"address={cluster!r}: HOST:PORT of a golaunch coordinator, or \"auto\"")
+            found = _cluster.session(cluster, object_store_memory)
+        try:
+            _join(found, namespace, log_to_driver, env)
+            return
+        except (_Over, OSError):  # it ends at this moment, since nobody has needed it
+            if time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN)
+
+
+def _start(nodes):
+    """Starts hosts on nodes of this machine."""
     import secrets
 
     from golaunch.cluster import VirtualCluster
     from golaunch.group import WorkerGroup
 
+    from ._cluster import PREFIX, facts
+
     global _cluster
-    session = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(6)}"
-    cluster = VirtualCluster([1] * len(nodes) if address is None else options.pop("bundles"), address=address, **options)
+    session = PREFIX + secrets.token_hex(6)
+    cluster = VirtualCluster([1] * len(nodes))
     try:
-        certificate = None
-        if len(nodes) > 1 or address is not None:
-            certificate = cluster._helper.ask("certificate")
-        facts, ids = [], []
+        certificate = cluster._helper.ask("certificate") if len(nodes) > 1 else None
+        described = []
         for i, node in enumerate(nodes):
-            ids.append(os.urandom(28).hex())
-            reserved = cluster.nodes[i]
-            if address is not None:  # they come in the order of their addresses
-                node = {**nodes[reserved["name"]], "num_gpus": len(reserved["gpus"]), "gpus": reserved["gpus"]}
-            facts.append(_facts(ids[i], reserved, node, i == 0, address is None))
-        config = {
-            "session": session, "node_ids": ids, "nodes": facts, "addresses": [n["address"] for n in cluster.nodes], "certificate": certificate,
-            "temp_dir": "/tmp/ray", "cluster": cluster.address,
-        }
+            gpus = _gpus_here() if node.get("num_gpus") is None else None
+            node = {**node, "address": cluster.nodes[i]["address"]}
+            if gpus is not None:
+                node.update(num_gpus=len(gpus), gpus=gpus)
+            described.append(facts(os.urandom(28).hex(), node, i == 0))
+        config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "cluster": cluster.address, "job": None, "hosts": len(nodes)}
         group = WorkerGroup(
             cluster, "ray._host:Host", config, workers_per_node=1, name=session, restart="worker", max_restarts=1000,
             use_gpus=False, show_output=True)
@@ -176,26 +198,6 @@ def _start(nodes, address, **options):
     return {"session": session, "head": hosts[0], "certificate": certificate, "hosts": hosts}
 
 
-def _facts(node_id, reserved, node, first, local):
-    cpus = node.get("num_cpus")
-    cpus = (os.cpu_count() or 1) if cpus is None else cpus
-    gpus = node.get("num_gpus")
-    indexes = node.get("gpus")
-    if gpus is None and local:
-        indexes = _gpus_here()
-        gpus = len(indexes)
-    resources = {"CPU": float(cpus), f"node:{reserved['address']}": 1.0}
-    for name in ("memory", "object_store_memory"):
-        if node.get(name):
-            resources[name] = float(node[name])
-    if first:
-        resources["node:__internal_head__"] = 1.0
-    if gpus:
-        resources["GPU"] = float(gpus)
-    resources.update({name: float(amount) for name, amount in (node.get("resources") or {}).items()})
-    return {"id": node_id, "resources": {k: v for k, v in resources.items() if v}, "labels": dict(node.get("labels") or {}), "gpus": indexes}
-
-
 def _gpus_here():
     """The indexes of this machine's GPUs, or those that CUDA_VISIBLE_DEVICES names."""
     try:
@@ -206,64 +208,6 @@ def _gpus_here():
     if visible is None:
         return list(range(found))
     return [int(v) if v.isdigit() else v for v in visible.split(",") if v][:found]
-
-
-def _on_cluster(address, object_store_memory):
-    """All nodes of a golaunch cluster."""
-    import json
-    import subprocess
-
-    from golaunch.binary import find_binary
-
-    if address == "auto":
-        address = os.environ.get("GOLAUNCH_COORDINATOR")
-        if not address:
-            raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` environment "
-                                  "variable; for a golaunch cluster, GOLAUNCH_COORDINATOR.")
-    if ":" not in address:
-        raise ValueError(f"address={address!r}: HOST:PORT of a golaunch coordinator, or \"auto\"")
-    said = subprocess.run([find_binary(), "status", "--coordinator", address, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if said.returncode != 0:
-        raise ConnectionError(f"ray.init(address={address!r}): {said.stderr.strip() or said.stdout.strip()}")
-    nodes = [n for n in json.loads(said.stdout)["nodes"] if n["state"] == "ready"]
-    if not nodes:
-        raise ConnectionError(f"ray.init(address={address!r}): the cluster has no node that is ready; start golaunch agent on each")
-    # GPUs are reserved for as long as this program runs; in a cluster with GPUs, nodes without a free one are left to others
-    with_gpus = [n for n in nodes if n["gpus"] > n["gpus_used"]]
-    if with_gpus:
-        bundles = [n["gpus"] - n["gpus_used"] for n in with_gpus]
-    else:
-        with_gpus, bundles = nodes, [1] * len(nodes)
-    described = {n["name"]: {"num_cpus": n["cpus"], "object_store_memory": object_store_memory} for n in with_gpus}
-    return _start(described, address, bundles=bundles, use_gpus=any(n["gpus"] > n["gpus_used"] for n in nodes))
-
-
-def _running(address):
-    """A session of another program on this machine, or None."""
-    from . import _wire
-
-    found = []
-    with open("/proc/net/unix") as f:
-        for line in f:
-            name = line.split()[-1]
-            if name.startswith(f"@{_PREFIX}{os.getuid()}-") and name.endswith("-h0") and name[1:] not in found:
-                found.append(name[1:])
-    for name in found:
-        try:
-            sock = _wire.connect(name)
-        except OSError:
-            continue
-        loop = _wire.Loop()
-        got = []
-        link = _wire.Connection(loop, sock, lambda *_: None, lambda _: loop.stop())
-        link.ask(lambda value, error, _: (got.append(value), loop.stop()), "session")
-        loop.later(_wire.CONNECT, loop.stop)
-        loop.run()
-        link.close()
-        loop.close()
-        if got and got[0] is not None and address in ("auto", got[0]["cluster"]):
-            return got[0]
-    return None
 
 
 def _join(found, namespace, log_to_driver, env):
@@ -292,10 +236,13 @@ def _join(found, namespace, log_to_driver, env):
     main = sys.modules.get("__main__")
     path = [os.path.abspath(p) for p in sys.path]
     try:
-        facts = {"path": path, "main": getattr(main, "__file__", None), "log": log_to_driver, "dir": os.getcwd()}
+        facts = {"path": path, "main": getattr(main, "__file__", None), "log": log_to_driver, "dir": os.getcwd(), "python": sys.executable}
         job, _ = made.ask(made.head, "driver", address, _namespace, facts, timeout=_JOIN)
+        if job is None:
+            raise _Over("the session of the cluster ends")
     except BaseException:
         made.close()
+        shutdown()
         raise
     made.job = {"id": job, "driver": address, "namespace": _namespace, **facts}
     _env_of_job = env if env.get("key") else {}

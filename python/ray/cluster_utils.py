@@ -18,7 +18,7 @@ class Cluster:
         if self._found is not None:
             raise NotImplementedError("golaunch does not add a node to a cluster that has started: add all before ray.init")
         self._nodes.append({"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory, "memory": memory})
-        self.address = f"{_session._PREFIX}{id(self)}"
+        self.address = f"cluster_utils-{id(self)}"
         _session._pending[:] = [self]
         return self._nodes[-1]
 
@@ -26,7 +26,7 @@ class Cluster:
         return _session.init(address=self.address, namespace=namespace)
 
     def _begin(self):
-        self._found = _session._start(self._nodes, None)
+        self._found = _session._start(self._nodes)
         return self._found
 
     def remove_node(self, node, allow_graceful=False):

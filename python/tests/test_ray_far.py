@@ -1,16 +1,50 @@
 """Ray's names on a cluster of two nodes, by the address of its coordinator."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
+import time
 import unittest
 
 import ray
+from ray import _cluster
+
+LIMIT = 120  # seconds that nothing here takes, unless it hangs
+
+
+def run(program):
+    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 class Cluster(unittest.TestCase):
-    def test_a_cluster(self):
+    @classmethod
+    def setUpClass(cls):
         with open(os.environ["TEST_TOKEN"]) as f:
             os.environ["GOLAUNCH_TOKEN"] = f.read().strip()
         os.environ["RAY_ADDRESS"] = "ray://" + os.environ["TEST_COORDINATOR"]
+
+    def program(self, text):
+        process = run(text)
+
+        def end():
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def wait_for(self, what, said):
+        end = time.monotonic() + LIMIT
+        while not what():
+            self.assertLess(time.monotonic(), end, said)
+            time.sleep(0.05)
+
+    def over(self):
+        self.wait_for(lambda: not _cluster.hosts_here(), "the session goes on without a driver")
+
+    def test_a_cluster(self):
         self.addCleanup(ray.shutdown)
         ray.init(log_to_driver=False)
         self.assertEqual(len(ray.nodes()), 2)
@@ -26,6 +60,52 @@ class Cluster(unittest.TestCase):
         made = ray.get([make.remote(500_000) for _ in range(4)])
         self.assertEqual([len(m) for _, m in made], [500_000] * 4)
         self.assertEqual(set(ray.get([n for n, _ in made])) - {n["NodeID"] for n in ray.nodes()}, set())
+        del made
+        ray.shutdown()
+        self.over()
+
+    def test_a_session_outlives_its_drivers(self):
+        """Of a driver that is killed nothing remains but its detached actors, which other drivers find by their names."""
+        actors = (
+            "import os, ray, sys, time\nray.init(namespace='n', log_to_driver=False)\n"
+            "@ray.remote\nclass A:\n"
+            "    def __init__(self, n): self.n = n\n"
+            "    def add(self): self.n += 1; return self.n\n"
+            "    def begin(self): self.child = A.remote(40); return ray.get(self.child.add.remote())\n"
+            "    def child_adds(self): return ray.get(self.child.add.remote())\n"
+            "    def run(self): return ray.get(ray.remote(lambda: 3).remote())\n")
+        first = self.program(
+            actors + "mine = A.options(name='mine').remote(1)\nd = A.options(name='d', lifetime='detached').remote(10)\n"
+            "print(ray.get([mine.add.remote(), d.add.remote(), d.begin.remote()]), flush=True)\ntime.sleep(1000)\n")
+        self.assertEqual(first.stdout.readline(), "[2, 11, 41]\n")
+        second = self.program(
+            actors + "print(sorted(ray.util.list_named_actors()), ray.get(ray.get_actor('mine').add.remote()), len(ray.nodes()), flush=True)\n"
+            "sys.stdin.readline()\nmine = ray.get_actor('mine')\nend = time.monotonic() + 60\n"
+            "try:\n    while time.monotonic() < end: ray.get(mine.add.remote()); time.sleep(0.05)\n"
+            "except ray.exceptions.RayActorError as e: print('owner has died' in str(e))\n"
+            "d = ray.get_actor('d')\nprint(ray.get([d.add.remote(), d.child_adds.remote(), d.run.remote()]))\n")
+        self.assertEqual(second.stdout.readline(), "['d', 'mine'] 3 2\n")
+        os.kill(first.pid, signal.SIGKILL)
+        out, _ = second.communicate("go\n", timeout=LIMIT)
+        self.assertEqual(out, "True\n[12, 42, 3]\n")
+        third = self.program(actors + "d = ray.get_actor('d')\nprint(ray.get([d.add.remote(), d.child_adds.remote()]))\nray.kill(d)\n")
+        out, _ = third.communicate(timeout=LIMIT)
+        self.assertEqual(out, "[13, 43]\n")
+        self.over()
+
+    def test_two_drivers_begin_at_once(self):
+        """They use one session; whoever only asks is no driver."""
+        self.assertIsNone(_cluster.ask("auto", "nodes"))
+        text = (
+            "import ray, sys\nray.init(namespace='n', log_to_driver=False)\nc = ray.get_runtime_context()\nprint(c.get_session_name(), flush=True)\n"
+            "sys.stdin.readline()\n")
+        both = [self.program(text) for _ in range(2)]
+        self.assertEqual(len({p.stdout.readline() for p in both}), 1)
+        self.assertEqual(len(_cluster.ask("auto", "nodes")), 2)
+        for process in both:
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate("\n", timeout=LIMIT)
+        self.over()
 
 
 if __name__ == "__main__":

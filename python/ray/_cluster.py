@@ -1,0 +1,257 @@
+"""The session of a golaunch cluster: a job, whose ranks are the hosts.
+
+The first driver that needs it submits it, and the head ends it when nobody needs it any more.
+"""
+
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from . import _wire
+
+PREFIX = f"golaunch-session-{os.getuid()}-"
+VARIABLE = "GOLAUNCH_SESSION"  # what the hosts need to know
+_LIMIT = 60.0  # seconds in which a session must begin, and those that end must have ended
+_LOOK = 1.0  # seconds between two questions to the coordinator
+_STEP = 0.02  # seconds between two looks for a socket on this machine
+_NAME = re.compile(rf"ray-{os.getuid()}-(\d+)")
+_PROGRAM = "import json,os,sys; sys.path += json.loads(os.environ['" + VARIABLE + "'])['path']; from ray._host import main; main()"
+
+
+def written_address():
+    """The file in which `ray start` writes the address of the cluster that "auto" means here."""
+    return os.path.join(tempfile.gettempdir(), f"golaunch-ray-{os.getuid()}", "address")
+
+
+def address_of_auto():
+    address = os.environ.get("GOLAUNCH_COORDINATOR")
+    if not address:
+        try:
+            path = written_address()
+            with open(path) as f:
+                if os.fstat(f.fileno()).st_uid == os.getuid():
+                    address = f.read(1024).strip()
+        except OSError:
+            pass
+    return address or None
+
+
+def hosts_here(session=None):
+    """The names of the hosts on this machine, of one session or of all."""
+    found = []
+    with open("/proc/net/unix") as f:
+        for line in f:
+            name = line.split()[-1][1:]
+            if name.startswith(PREFIX) and re.fullmatch(r"[0-9a-f]+-h\d+", name[len(PREFIX):]) and name not in found:
+                if session is None or name.startswith(session + "-h"):
+                    found.append(name)
+    return found
+
+
+def asked(host, op, *args):
+    """What a host of this machine, or the head of its session, answers to a program that is no driver; None if it does not."""
+    try:
+        sock = _wire.connect(host)
+    except OSError:
+        return None
+    loop = _wire.Loop()
+    got = []
+    link = _wire.Connection(loop, sock, lambda *_: None, lambda _: loop.stop())
+    link.ask(lambda value, error, _: (got.append(value if error is None else None), loop.stop()), op, *args)
+    loop.later(_wire.CONNECT, loop.stop)
+    loop.run()
+    link.close()
+    loop.close()
+    return got[0] if got else None
+
+
+def running(address):
+    """A session on this machine that a driver may join, or None."""
+    for name in hosts_here():
+        session = asked(name, "session")
+        if session is not None and address in ("auto", session["cluster"]):
+            return session
+    return None
+
+
+def ask(address, op, *args):
+    """What the head of the session of a cluster says, such as "actors" or "nodes"; None if there is no session."""
+    for name in hosts_here():
+        session = asked(name, "session")
+        if session is not None and address in ("auto", session["cluster"]):
+            return asked(name, "of_head", op, *args)
+    return None
+
+
+def _golaunch(*args, env=None):
+    from golaunch.binary import find_binary
+
+    return subprocess.run([find_binary(), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+def _status(address):
+    said = _golaunch("status", "--coordinator", address, "--json", "--all")
+    if said.returncode != 0:
+        raise ConnectionError(f"ray.init(address={address!r}): {said.stderr.strip() or said.stdout.strip()}")
+    return json.loads(said.stdout)
+
+
+def session(address, object_store_memory):
+    """The session of the cluster with a coordinator, which is begun if there is none."""
+    until, submitted = time.monotonic() + _LIMIT, None
+    while True:
+        status = _status(address)
+        sessions = [j for j in status["jobs"] if _NAME.fullmatch(j["id"])]
+        job = next((j for j in sessions if "result" not in j), None)
+        mine = next((j for j in sessions if j["id"] == submitted), None)
+        if job is None and mine is not None:
+            raise ConnectionError(f"ray.init(address={address!r}): the job {submitted}, which is the session of the cluster, has ended: {mine['result']['reason']}")
+        if job is None:
+            submitted = f"ray-{os.getuid()}-{max([int(_NAME.fullmatch(j['id'])[1]) for j in sessions], default=0) + 1}"
+            said = _submit(address, submitted, status["nodes"], object_store_memory)
+            if said is not None:
+                again = _status(address)
+                if not any(j["id"] == submitted for j in again["jobs"]):
+                    raise ConnectionError(f"ray.init(address={address!r}): {said}")
+                submitted = None  # another program was faster
+            continue
+        look = time.monotonic() + _LOOK
+        while time.monotonic() < look:
+            for name in hosts_here(job["command"].split()[-1]):
+                found = asked(name, "session")
+                if found is not None:
+                    return found
+            time.sleep(_STEP)
+        if time.monotonic() > until:
+            waits = f": {job['waits']}" if job.get("waits") else f", on {', '.join(job['nodes'])}" if job.get("nodes") else ""
+            raise ConnectionError(
+                f"ray.init(address={address!r}): the session of the cluster (job {job['id']}) has no process on this machine ({socket.gethostname()}) within "
+                f"{_LIMIT:.0f} s{waits}; run the program on one of its nodes, and see golaunch logs {job['id']}")
+
+
+def _submit(address, job, nodes, object_store_memory):
+    """Has the cluster start the hosts; the reason if it does not."""
+    import secrets
+
+    nodes = [n for n in nodes if n["state"] == "ready"]
+    if not nodes:
+        raise ConnectionError(f"ray.init(address={address!r}): the cluster has no node that is ready; start golaunch agent on each")
+    with_gpus = [n for n in nodes if n["gpus"] > n["gpus_used"]]
+    if with_gpus:
+        ranks = ["--nodes", str(len(with_gpus)), "--gpus-per-node", ",".join(str(n["gpus"] - n["gpus_used"]) for n in with_gpus)]
+    else:
+        ranks = ["--nodes", str(len(nodes)), "--procs-per-node", "1"]
+    name = PREFIX + secrets.token_hex(6)
+    config = {
+        "session": name, "job": job, "cluster": address, "certificate": _certificate(), "path": _paths(), "hosts": len(with_gpus or nodes), "gpus": bool(with_gpus),
+        "nodes": {n["name"]: {"num_cpus": n["cpus"], "address": n["address"], "object_store_memory": object_store_memory} for n in nodes}, "temp_dir": "/tmp/ray",
+    }
+    said = _golaunch(
+        "run", "--coordinator", address, "--detach", "--job-id", job, *ranks, "--restart", "rank", "--max-restarts", "1000", "--backoff", "1s:10s", "--grace", "5s",
+        "--bind", "none", "--env-preset", "none", "--bundle", "off", "--dir", "/", "--env", VARIABLE, "--", sys.executable, "-c", _PROGRAM, name,
+        env={VARIABLE: json.dumps(config)})
+    return None if said.returncode == 0 else said.stderr.strip() or said.stdout.strip()
+
+
+def _paths():
+    """Where the modules are that a host needs."""
+    import cloudpickle
+    import golaunch
+
+    paths = []
+    for module in (sys.modules["ray"], golaunch, cloudpickle):
+        path = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__)))
+        if path not in paths:
+            paths.append(path)
+    return paths
+
+
+def _certificate():
+    from golaunch.binary import find_binary
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen([find_binary(), "_controller"], stdin=theirs, stdout=subprocess.DEVNULL)
+        theirs.close()
+        ours.settimeout(_LIMIT)
+        ours.sendall(b'{"id":1,"do":"certificate"}\n')
+        with ours.makefile() as lines:
+            answer = json.loads(lines.readline() or '{"error": "golaunch has ended"}')
+    process.wait(_LIMIT)
+    if answer.get("error"):
+        raise ConnectionError(f"no certificate for a session: {answer['error']}")
+    return answer["value"]
+
+
+def facts(node_id, node, first):
+    """What a node offers, of what is known of it."""
+    cpus, gpus = node.get("num_cpus"), node.get("num_gpus")
+    resources = {"CPU": float((os.cpu_count() or 1) if cpus is None else cpus), f"node:{node['address']}": 1.0}
+    for name in ("memory", "object_store_memory"):
+        if node.get(name):
+            resources[name] = float(node[name])
+    if first:
+        resources["node:__internal_head__"] = 1.0
+    if gpus:
+        resources["GPU"] = float(gpus)
+    resources.update({name: float(amount) for name, amount in (node.get("resources") or {}).items()})
+    return {"id": node_id, "ip": node["address"], "resources": {k: v for k, v in resources.items() if v}, "labels": dict(node.get("labels") or {}), "gpus": node.get("gpus")}
+
+
+def hold(host):
+    """Holds a GPU for a host of this node: until it says that the session is over, or does not come back."""
+    until = time.monotonic() + _LIMIT
+    while time.monotonic() < until:
+        try:
+            with _wire.connect(host) as sock:
+                sock.settimeout(None)
+                if sock.recv(1):
+                    return
+                until = time.monotonic() + _LIMIT
+        except OSError:
+            pass
+        time.sleep(_LOOK)
+
+
+class Store:
+    """The job's store, by torch's protocol (TCPStore)."""
+
+    def __init__(self):
+        self._sock = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), _wire.CONNECT)
+        self._sock.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
+        
+    def set(self, key, value):
+        self._sock.sendall(b"\1" + self._text(key) + self._text(value))
+        self.get(key)  # which it answers once it has done that
+
+    def has(self, key):
+        self._sock.sendall(b"\5" + struct.pack("<Q", 1) + self._text(key))
+        return self._read(1) == b"\0"
+
+    def get(self, key, limit=_LIMIT):
+        """The value of a key, once it has one."""
+        self._sock.settimeout(limit)
+        self._sock.sendall(b"\6" + struct.pack("<Q", 1) + self._text(key))
+        self._read(1)
+        self._sock.sendall(b"\3" + self._text(key))
+        return self._read(struct.unpack("<Q", self._read(8))[0])
+
+    @staticmethod
+    def _text(value):
+        value = value.encode() if isinstance(value, str) else value
+        return struct.pack("<Q", len(value)) + value
+
+    def _read(self, size):
+        got = b""
+        while len(got) < size:
+            more = self._sock.recv(size - len(got))
+            if not more:
+                raise ConnectionError("the job's store has ended the connection")
+            got += more
+        return got
