@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
@@ -109,7 +110,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return code, err
 	}
-	j, join, err := a.joining(ctx, addrs)
+	place, join, err := a.joining(ctx, addrs)
 	if err != nil {
 		return 0, err
 	}
@@ -125,11 +126,11 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, owned, err := a.node(j, join, n, merged)
+	node, owned, err := a.node(place, join, n, merged)
 	if err != nil {
 		return 0, err
 	}
-	go signals.Follow(a.Signals, done, a.tell(j, n))
+	go signals.Follow(a.Signals, done, a.tell(place, n))
 	spot.OnNotice(ctx, a.Spot, a.Warn, func(why string, within time.Duration) {
 		n.Depart(agent.Departure{Why: why, Within: within})
 	})
@@ -138,9 +139,9 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		defer cancel(nil) // not after a hand-over: that would end the ranks
 		_, err := node.Run(ctx)
 		err = errors.Join(err, owned.Close())
-		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
+		if r, ok := errors.AsType[*session.RefusedError](err); ok && a.chosenName(place) == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
-			err = a.joinAs(ctx, r.Another(), j, join, n, merged)
+			err = a.joinAs(ctx, r.Another(), place, join, n, merged)
 		}
 		served <- err
 	}()
@@ -158,13 +159,13 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 }
 
 // joinAs runs the agent under another name.
-func (a Agent) joinAs(ctx context.Context, name string, j Job, join session.Options, n *signals.Node, merged *signals.Merged) error {
+func (a Agent) joinAs(ctx context.Context, name string, place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) error {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return err
 	}
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, owned, err := a.node(j, join, n, merged)
+	node, owned, err := a.node(place, join, n, merged)
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (a Agent) submitters() submitter.Policy {
 }
 
 // node is the agent, which obeys n. Its directory is its own until owned is closed.
-func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
+func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
 	base, err := jobdir.Base(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
@@ -207,7 +208,7 @@ func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signal
 	if a.Adopt {
 		node.Keep = jobs.dir.Base
 	}
-	if j.ranksHear() {
+	if place.RanksHear() {
 		node.Reached = merged.JustStopped
 	} else {
 		node.Signals = n.Pass
@@ -229,10 +230,10 @@ func printAsync(say *func(string), warn *func(error)) *asyncwriter.Writer {
 
 // tell passes signals on to the node, and finds out whether they are Slurm's warning. The agents of
 // a job ask Slurm one after another.
-func (a Agent) tell(j Job, n *signals.Node) func(os.Signal) {
+func (a Agent) tell(place *schedenv.Place, n *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
-		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && j.inSlurm() {
-			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
+		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && place.Slurm() {
+			time.AfterFunc(rand.N(time.Duration(max(1, place.Nodes))*time.Millisecond), func() {
 				slurm.OnSignal(sig, a.Say, func(ev job.Cancel) { n.Depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
 			})
 		}
@@ -255,37 +256,52 @@ func (a Agent) coordinators(ctx context.Context) (addrs []string, code int, err 
 	return addrs, 0, err
 }
 
-// joining says what this node is, and where the coordinators are.
-func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Options, error) {
+// chosenName is this node's name as the user or the scheduler chose it.
+func (a Agent) chosenName(place *schedenv.Place) string {
+	if place == nil {
+		return a.Name
+	}
+	return cmp.Or(a.Name, place.Name)
+}
+
+// joining says what this node is, and where the coordinators are. Outside of a scheduler place is
+// nil.
+func (a Agent) joining(ctx context.Context, addrs []string) (place *schedenv.Place, join session.Options, err error) {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
-		return Job{}, session.Options{}, err
+		return nil, join, err
 	}
-	j := Job{Network: Network{Name: a.Name, Address: a.Address, Interface: a.Interface}}
-	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil {
-		j.place = p
-		j.Network.Name = cmp.Or(j.Network.Name, p.Name)
+	if place, err = schedenv.Find(schedenv.Here()); err != nil {
+		place = nil // an agent needs none
 	}
-	node, err := j.thisNode(ctx)
+	w := machine.Wanted{Name: a.chosenName(place), Address: a.Address, Interface: a.Interface, Labels: maps.Clone(a.Labels)}
+	if place != nil {
+		w.GivenGPUs = place.GPUs
+	}
+	node, err := w.Bare()
 	if err != nil {
-		return Job{}, session.Options{}, err
+		return nil, join, err
 	}
-	node.Labels = maps.Clone(a.Labels)
-	if err := tellNetwork(&node); err != nil {
-		return Job{}, session.Options{}, fmt.Errorf("%s: %w", node.Name, err)
+	if err := machine.LabelNetwork(&node); err != nil {
+		return nil, join, fmt.Errorf("%s: %w", node.Name, err)
 	}
 	var devices []gpu.Device
-	if node.GPUs, devices, err = a.gpus(ctx, j, node.Name); err != nil {
-		return Job{}, session.Options{}, err
+	if a.GPUs == nil {
+		node.GPUs, devices, err = w.GPUs(ctx, node.Name)
+	} else {
+		node.GPUs, err = declaredGPUs(*a.GPUs)
 	}
-	if err := a.examine(ctx, &node, devices); err != nil {
-		return Job{}, session.Options{}, err
+	if err == nil {
+		err = a.examine(ctx, &node, devices)
 	}
-	var others []string
+	if err != nil {
+		return nil, join, err
+	}
+	join = session.Options{Node: node, Target: addrs[0], TLS: mtls.Client(token, mtls.Identity{Node: node.Name})}
 	if len(addrs) > 1 {
-		others = addrs
+		join.Elsewhere = addrs
 	}
-	return j, session.Options{Node: node, Target: addrs[0], Elsewhere: others, TLS: mtls.Client(token, mtls.Identity{Node: node.Name})}, nil
+	return place, join, nil
 }
 
 // examine warns of what is wrong with the node.
@@ -307,23 +323,16 @@ func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.
 	return nil
 }
 
-// gpus are the node's, with all devices that the driver shows if the agent asks it.
-func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, []gpu.Device, error) {
-	if a.GPUs == nil {
-		gpus, devices, _, err := j.gpus(ctx)
-		if err != nil {
-			err = driverError(name, err)
-		}
-		return gpus, devices, err
+// declaredGPUs are as many as the user declared.
+func declaredGPUs(n int) ([]placement.GPU, error) {
+	if n < 0 || n > maxDeclared {
+		return nil, usage.Errorf("gpus %d: 0 to %d", n, maxDeclared)
 	}
-	if *a.GPUs < 0 || *a.GPUs > maxDeclared {
-		return nil, nil, usage.Errorf("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
-	}
-	gpus := make([]placement.GPU, *a.GPUs)
+	gpus := make([]placement.GPU, n)
 	for i := range gpus {
 		gpus[i].Index = i
 	}
-	return gpus, nil, nil
+	return gpus, nil
 }
 
 // maxDeclared bounds the declared GPUs of a node.

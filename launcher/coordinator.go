@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
@@ -86,7 +87,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		if all, err = peers.Parse(c.Peers, coordinatorPort(c.ports)); err == nil {
 			var self peers.Self
 			self, err = pod.Await(ctx, c.Warn, func(ctx context.Context) (peers.Self, error) {
-				return peers.Find(ctx, all, c.Listen, coordinatorPort(c.ports), Job{}.headAddr, c.Say)
+				return peers.Find(ctx, all, c.Listen, coordinatorPort(c.ports), machine.Wanted{}.Reachable, c.Say)
 			})
 			own, c.Listen = self.Name, self.Listen
 		}
@@ -177,7 +178,7 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	if host == "" {
 		host = address.OnDefaultRoute().String()
 	} else if at, err := address.Resolve(ctx, host, DefaultPort); err == nil {
-		if at, err = at.ForOthers(ctx, Job{}.headAddr, c.Say); err != nil {
+		if at, err = at.ForOthers(ctx, machine.Wanted{}.Reachable, c.Say); err != nil {
 			return nil, err
 		}
 		host = at.Host

@@ -2,14 +2,13 @@ package launcher
 
 import (
 	"net/netip"
-	"os"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/filetimer"
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/nccl"
-	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -74,7 +73,7 @@ func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error)
 	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil
 	}
-	facts, _, err := network(addr)
+	facts, _, err := machine.Network(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -89,36 +88,4 @@ func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error)
 		vars, _ := nccl.Vars(j.Ranks.Preset, agreed, facts) // the preset is one: see above
 		return vars
 	}, nil
-}
-
-// network is what golaunch knows about the network of this node, at addr, and how.
-func network(addr netip.Addr) (nccl.Facts, string, error) {
-	interfaces, err := nccl.Interfaces()
-	if err != nil {
-		return nccl.Facts{}, "", err
-	}
-	facts, why := nccl.Detect(os.DirFS("/"), addr, interfaces, openDevice)
-	return facts, why, nil
-}
-
-// openDevice fails if this process could not use an RDMA device.
-func openDevice(name string) error {
-	f, err := os.OpenFile("/dev/infiniband/"+name, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// tellNetwork labels the node with what the others need to know of its network.
-func tellNetwork(node *placement.Node) error {
-	facts, _, err := network(node.Addr)
-	if err != nil {
-		return err
-	}
-	if node.Labels == nil {
-		node.Labels = map[string]string{}
-	}
-	node.Labels[nccl.Label] = facts.Own().String()
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -50,7 +51,7 @@ func TestPresetsOfAJobOnOneNode(t *testing.T) {
 
 func TestNodesReportTheirNetwork(t *testing.T) {
 	node := placement.Node{Name: "n1"}
-	if err := tellNetwork(&node); err != nil {
+	if err := machine.LabelNetwork(&node); err != nil {
 		t.Fatal(err)
 	}
 	if a, ok := nccl.ParseAgreement(node.Labels[nccl.Label]); !ok || a.Fabric == "" {

@@ -13,6 +13,7 @@ package launcher
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -23,10 +24,15 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // Job is one command, what it runs on, and what happens when it fails. Only Command has no default.
@@ -132,6 +138,55 @@ func (j Job) allNodesKnown() int {
 		return 0
 	}
 	return all
+}
+
+// machine is how this machine is to be a node of the job.
+func (j Job) machine() machine.Wanted {
+	w := machine.Wanted{Name: j.Network.Name, Address: j.Network.Address, Interface: j.Network.Interface, OwnGPUs: j.Resources.OwnGPUs, Labels: j.labels()}
+	if j.place != nil {
+		w.GivenGPUs = j.place.GPUs
+	}
+	return w
+}
+
+// thisNode is this machine as a node, with its GPUs if the job wants any, and all devices that the
+// driver then shows.
+func (j Job) thisNode(ctx context.Context) (placement.Node, []gpu.Device, error) {
+	if j.Resources.GPU {
+		return j.machine().WithGPUs(ctx)
+	}
+	node, err := j.machine().Bare()
+	return node, nil, err
+}
+
+// labels are what placement reads of this node; nil for none.
+func (j Job) labels() map[string]string {
+	labels := map[string]string{}
+	if j.place != nil && j.place.Topology != "" {
+		labels[placement.TopologyLabel] = j.place.Topology
+	}
+	if j.Resources.Slots > 0 {
+		labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
+	}
+	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun each node may have another
+		labels[placement.RoleLabel] = j.Ranks.Role
+	}
+	if r := j.Resources; r.MaxNodes+r.Spares > 1 {
+		if machine := address.MachineID(); machine != "" {
+			labels[placement.MachineLabel] = machine
+		}
+		switch {
+		case j.Network.Name != "":
+		case j.Output.Torch != nil:
+			labels[wire.RenamesLabel] = wire.RenamesAlways
+		default: // the same command twice on a machine is a mistake
+			labels[wire.RenamesLabel] = wire.RenamesElsewhere
+		}
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
 }
 
 // facts must be the same on every node. Their names are those of the flags.

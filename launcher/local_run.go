@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
@@ -86,8 +88,8 @@ func (l *localRun) role() *role.Process {
 		Open:       func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.agentWork(id, at) },
 	}
 	p.Signals = role.Signals{
-		Merged: l.signals, Done: l.done, ReachRanks: j.ranksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.fixedNodes(),
-		DrainTime: j.Stopping.DrainTime, InSlurm: j.inSlurm(), First: j.place != nil && j.place.Node == 0, Spot: j.Stopping.Spot,
+		Merged: l.signals, Done: l.done, ReachRanks: j.place.RanksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.fixedNodes(),
+		DrainTime: j.Stopping.DrainTime, InSlurm: j.place.Slurm(), First: j.place != nil && j.place.Node == 0, Spot: j.Stopping.Spot,
 	}
 	p.Nodes = role.Nodes{
 		Wanted: max(j.Resources.MaxNodes, j.pool()), SlurmGPUs: l.slurmGPUs, NobodyHint: l.nobodyHint,
@@ -97,6 +99,20 @@ func (l *localRun) role() *role.Process {
 	p.Observe = func(d wire.Decision) { l.observe(decisionOf(d)) }
 	p.Progress = func(ctx context.Context) func(report.Ending) { return l.followProgress(ctx, seriesHere(j.ID)).End }
 	return p
+}
+
+// examinedNode is this machine as a node, after preflight. alone says that nothing else cleans up
+// after this process, so that it needs a cgroup.
+func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
+	node, devices, err := l.job.thisNode(ctx)
+	if err == nil {
+		system := health.Here(l.job.Output.LogDir)
+		if alone {
+			system.Holds = proc.Holds
+		}
+		preflight.Examine(ctx, l.job.Health.Preflight, &node, l.job.Resources.GPU, devices, system)
+	}
+	return node, err
 }
 
 // agentWork is what the ranks of the job do on this node, at an address.
@@ -117,14 +133,10 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.Console, l.Warn)}}, nil
 }
 
-// ranksHear says that the ranks get what this process is sent: Slurm signals all processes of a
-// step.
-func (j Job) ranksHear() bool { return j.inSlurm() && j.place.Each }
-
 // nodesHear says that the other nodes, or the ranks, get what this process is sent: a scheduler
 // started them all.
 func (j Job) nodesHear() bool {
-	return j.ranksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
+	return j.place.RanksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
 }
 
 // member is a node whose coordinator is at HOST:PORT. The host's name may not be known yet.

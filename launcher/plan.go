@@ -9,6 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
@@ -35,7 +36,7 @@ func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, 
 func (j Job) plannedNodes(ctx context.Context) ([]placement.Node, error) {
 	if j.Resources.MaxNodes == 1 && j.Resources.GPU && !j.Resources.Simulate {
 		if devices, _, err := gpu.List(ctx); err == nil && len(devices) > 0 {
-			node, err := j.thisNode(ctx)
+			node, _, err := j.thisNode(ctx)
 			node.Addr = address.Loopback(0)
 			return []placement.Node{node}, err
 		}
@@ -137,7 +138,7 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 		return Surroundings{}, err
 	}
 	var s Surroundings
-	if s.Node, err = j.thisNode(ctx); err != nil {
+	if s.Node, _, err = j.thisNode(ctx); err != nil {
 		return s, err
 	}
 	if !s.Node.Addr.IsValid() {
@@ -146,12 +147,12 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 			s.Node.Addr = s.Node.Others[0]
 		}
 	}
-	if s.Network, s.Why, err = network(s.Node.Addr); err != nil {
+	if s.Network, s.Why, err = machine.Network(s.Node.Addr); err != nil {
 		return s, err
 	}
 	root := os.DirFS("/")
 	s.Network.Versions = nccl.ReadVersions(root)
-	s.NICs = nccl.NICs(os.DirFS("/sys"), openDevice)
+	s.NICs = nccl.NICs(os.DirFS("/sys"), machine.OpenDevice)
 	s.Env, err = j.firstRank(s.Node)
 	return s, err
 }

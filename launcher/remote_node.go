@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,7 +21,6 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
-	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/simnode"
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
@@ -62,7 +60,7 @@ var errUnstarted = errors.New("cannot start golaunch on the nodes")
 // enlistment. start returns when they have all ended, or when the job cannot go on without those
 // that have. Its context ends with the job.
 func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
-	own, err := l.job.headAddr(ctx)
+	own, err := l.job.machine().Reachable(ctx)
 	if err != nil {
 		return report.Result{}, err
 	}
@@ -108,24 +106,6 @@ func (j Job) golaunch() (string, error) {
 		return "", fmt.Errorf("%w: %w; install golaunch here and there at the same path", errUnstarted, err)
 	}
 	return path, nil
-}
-
-// headAddr is where the nodes reach the coordinator.
-func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
-	node := placement.Node{Name: j.Network.Name}
-	var err error
-	if node.Name == "" {
-		if node.Name, err = address.MachineName(); err != nil {
-			return node.Addr, err
-		}
-	}
-	if node.Addr, err = j.givenAddr(node.Name); err != nil {
-		return node.Addr, err
-	}
-	if node.Others, err = address.Global(); err != nil {
-		return node.Addr, err
-	}
-	return address.Reachable(ctx, node)
 }
 
 // remoteNode is the main function of an agent that another golaunch started. The coordinator tells

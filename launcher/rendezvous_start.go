@@ -30,7 +30,7 @@ import (
 func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	at, code, err := l.rendezvous(ctx)
 	if err == nil && l.job.Resources.MaxNodes > 1 {
-		at, err = at.ForOthers(ctx, l.job.headAddr, l.Note)
+		at, err = at.ForOthers(ctx, l.job.machine().Reachable, l.Note)
 	}
 	if err != nil {
 		return report.Result{Code: code}, err

@@ -51,7 +51,7 @@ func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result
 	if p.Port == 0 && l.job.Resources.PlacementTimeout == 0 {
 		l.job.Resources.PlacementTimeout = startLimit
 	}
-	if l.job.inSlurm() {
+	if l.job.place.Slurm() {
 		l.nobodyHint = fmt.Sprintf("no other node has come yet: Slurm has started this step with a task on each of %d nodes; if golaunch runs in that "+
 			"of %s alone, as in a shell of srun --pty, use salloc instead, or --scheduler none for this node alone", p.Nodes, node.Name)
 	}
@@ -115,7 +115,7 @@ func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, 
 // the name.
 func (l *localRun) headHost(ctx context.Context) string {
 	p := l.job.place
-	if !l.job.inSlurm() || address.Resolves(ctx, p.Head) {
+	if !l.job.place.Slurm() || address.Resolves(ctx, p.Head) {
 		return p.Head
 	}
 	addr := slurm.NodeAddr(ctx, p.Head)
@@ -132,5 +132,3 @@ func (j Job) door() door.Door { return door.Door{Job: j.place.Job, Ports: j.Netw
 func (j Job) sealable() bool {
 	return j.Network.TokenFile == "" && os.Getenv("GOLAUNCH_TOKEN") == "" && munge.Installed()
 }
-
-func (j Job) inSlurm() bool { return j.place != nil && j.place.By == "Slurm" }

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
@@ -105,3 +108,22 @@ func (s *simulation) run() error {
 	}
 	return errors.Join(err, l.Console.Close())
 }
+
+// declared is the i-th simulated node, with as many GPUs as the job wants there.
+func (j Job) declared(i int) placement.Node {
+	node := placement.Node{Name: "node" + strconv.Itoa(i), Addr: address.Loopback(i), CPUs: runtime.NumCPU()}
+	if !j.Resources.GPU {
+		return node
+	}
+	gpus := j.Resources.PerNode[min(i, len(j.Resources.PerNode)-1)]
+	if gpus == placement.AllGPUs {
+		gpus = simulatedGPUs
+	}
+	for n := range gpus {
+		node.GPUs = append(node.GPUs, placement.GPU{Index: n})
+	}
+	return node
+}
+
+// simulatedGPUs is how many GPUs a declared node has if the job wants all of them.
+const simulatedGPUs = 8

@@ -74,7 +74,7 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 // holdsMore records how many GPUs the job holds if this task of a step may have been given those of
 // one task alone.
 func (l *localRun) holdsMore(ctx context.Context) {
-	if l.job.ranksHear() && l.job.Resources.GPU {
+	if l.job.place.RanksHear() && l.job.Resources.GPU {
 		l.slurmGPUs = slurm.GPUsOfStep(ctx, l.job.place.Nodes)
 	}
 }

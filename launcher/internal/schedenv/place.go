@@ -52,3 +52,10 @@ type Place struct {
 func (p *Place) Alone() bool {
 	return len(p.Names) == 1 && p.Names[0] == p.Name
 }
+
+// Slurm reports whether Slurm started this process.
+func (p *Place) Slurm() bool { return p != nil && p.By == "Slurm" }
+
+// RanksHear says that the ranks get what this process is sent: Slurm signals all processes of a
+// step.
+func (p *Place) RanksHear() bool { return p.Slurm() && p.Each }

@@ -1,0 +1,137 @@
+// Package machine describes this machine as a node of a job or of a cluster: its name, its address
+// and its GPUs.
+package machine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strconv"
+
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Wanted is how this machine is to be a node.
+type Wanted struct {
+	// Name is the node's; the host name when empty. Address is that of the node, and Interface names
+	// the network interface that has it; without both, none is chosen.
+	Name, Address, Interface string
+	// OwnGPUs are the only GPUs that the node offers, indexes or UUIDs with commas; all visible ones
+	// when empty. GivenGPUs are those that a scheduler gave.
+	OwnGPUs   string
+	GivenGPUs []string
+	Labels    map[string]string
+}
+
+// Bare is the node without GPUs.
+func (w Wanted) Bare() (placement.Node, error) {
+	node, err := w.located()
+	if err == nil && !wire.ValidName(node.Name) {
+		err = usage.Errorf("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
+	}
+	return node, err
+}
+
+// Reachable is where other nodes reach this one.
+func (w Wanted) Reachable(ctx context.Context) (netip.Addr, error) {
+	node, err := w.located()
+	if err != nil {
+		return node.Addr, err
+	}
+	return address.Reachable(ctx, node)
+}
+
+// located is the node with its name, which may not be valid, and its addresses.
+func (w Wanted) located() (node placement.Node, err error) {
+	node = placement.Node{Name: w.Name, CPUs: runtime.NumCPU(), Labels: w.Labels}
+	if node.Name == "" {
+		if node.Name, err = address.MachineName(); err != nil {
+			return node, err
+		}
+	}
+	if node.Addr, err = w.addr(node.Name); err != nil {
+		return node, err
+	}
+	node.Others, err = address.Global()
+	return node, err
+}
+
+// WithGPUs is the node with its GPUs, and all devices that the driver shows. A machine without GPUs
+// is an error.
+func (w Wanted) WithGPUs(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
+	if node, err = w.Bare(); err != nil {
+		return node, nil, err
+	}
+	gpus, devices, why, err := w.gpus(ctx)
+	switch {
+	case errors.Is(err, usage.Kind()):
+		return node, nil, err
+	case err != nil:
+		return node, nil, driverError(node.Name, err)
+	case len(gpus) == 0:
+		return node, nil, fmt.Errorf("%s has no GPU: %s; for CPU ranks use --procs-per-node, for declared GPUs --simulate", node.Name, why)
+	}
+	node.GPUs = gpus
+	err = LabelNetwork(&node)
+	return node, devices, err
+}
+
+// GPUs are those of the node, if any, and all devices that the driver shows.
+func (w Wanted) GPUs(ctx context.Context, node string) ([]placement.GPU, []gpu.Device, error) {
+	gpus, devices, _, err := w.gpus(ctx)
+	if err != nil {
+		err = driverError(node, err)
+	}
+	return gpus, devices, err
+}
+
+// driverError has golaunch doctor's code for the error.
+func driverError(node string, err error) error {
+	f := health.DriverError(err)
+	f.Node = node
+	return errors.New(f.String())
+}
+
+// addr is the address that the user chose for this node; invalid if none.
+func (w Wanted) addr(name string) (addr netip.Addr, err error) {
+	switch {
+	case w.Address != "" && w.Interface != "":
+		return addr, usage.Errorf("give an address or an interface, not both")
+	case w.Interface != "":
+		return address.OfInterface(w.Interface)
+	case w.Address == "":
+		return addr, nil
+	}
+	return address.Parse(w.Address, name)
+}
+
+// gpus are the visible ones of all devices here, or those that a scheduler gave if there is no
+// driver; why says why there are none.
+func (w Wanted) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
+	devices, why, err = gpu.Survey(ctx)
+	ours, hidden := gpu.Visible(devices)
+	if w.OwnGPUs != "" && err == nil {
+		if ours, err = gpu.Choose(ours, w.OwnGPUs); err != nil {
+			err = usage.Errorf("%v", err)
+		}
+	}
+	if err != nil || len(ours) > 0 {
+		return gpu.Placement(ours), devices, cmp.Or(why, hidden), err
+	}
+	for i, name := range w.GivenGPUs {
+		g := placement.GPU{Index: i, UUID: name}
+		if index, err := strconv.Atoi(name); err == nil {
+			g = placement.GPU{Index: index}
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, devices, cmp.Or(why, hidden), nil
+}
