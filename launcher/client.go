@@ -138,12 +138,12 @@ func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	archive, err := j.pack()
+	archive, err := jobdir.Pack(j.Workspace, j.WorkspaceLimit)
 	if err != nil {
 		return nil, err
 	}
-	defer archive.close()
-	if s.Workspace = archive.info(); s.Workspace.ID != "" {
+	defer archive.Close()
+	if s.Workspace = archive.Workspace; s.Workspace.ID != "" {
 		if err := c.head.Offer(ctx, s.Workspace, archive.Reader); err != nil {
 			return nil, refusalOf(err)
 		}

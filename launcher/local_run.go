@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
@@ -58,12 +59,12 @@ type localRun struct {
 	// slurmGPUs and nobodyHint are role.Nodes's.
 	slurmGPUs  int
 	nobodyHint string
-	// archive is the job's workspace, if this process begins the job.
-	archive packed
+	// archive is the job's workspace, which the process that begins the job packs.
+	archive *workspace.Archive
 }
 
 func newLocalRun(j Job) *localRun {
-	l := &localRun{job: j, process: &role.Process{}, done: make(chan struct{})}
+	l := &localRun{job: j, process: &role.Process{}, done: make(chan struct{}), archive: new(workspace.Archive)}
 	l.Reporter = reporter.New(j.Output.console(), j.Output.JSON, j.Output.Quiet)
 	l.signals = signals.Merge(j.Stopping.Signals, j.Stopping.Stops, l.done)
 	l.job.Stopping.Signals = l.signals.C
@@ -77,14 +78,14 @@ func (l *localRun) role() *role.Process {
 	silence, kill := leaseParts(j.Network.Lease)
 	s := j.submission()
 	s.LastCall = max(0, j.Resources.LastCall)
-	s.Workspace = l.archive.info()
+	s.Workspace = l.archive.Workspace
 	p.Coordinator = rendezvous.Config{
 		Job: &s, Facts: j.facts(), HasID: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
-		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(), Workspaces: workspacesDir(),
+		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(), Workspaces: jobdir.WorkspacesDir(),
 	}
 	p.Agent = agent.Agent{
 		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,
-		Workspaces: agent.Workspaces{Dir: workspacesDir()},
+		Workspaces: agent.Workspaces{Dir: jobdir.WorkspacesDir()},
 		Open:       func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.agentWork(id, at) },
 	}
 	p.Signals = role.Signals{
@@ -115,6 +116,14 @@ func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node
 	return node, err
 }
 
+func (l *localRun) pack() error {
+	archive, err := jobdir.Pack(l.job.Workspace, l.job.WorkspaceLimit)
+	if err == nil {
+		l.archive = archive
+	}
+	return err
+}
+
 // agentWork is what the ranks of the job do on this node, at an address.
 func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	if err := l.files.GiveUp(id); err != nil { // a task that fails must not keep the directory
@@ -125,7 +134,7 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 		err = l.files.Open(id)
 	}
 	if err == nil && l.job.Workspace != "" {
-		_, err = jobdir.Base("") // workspacesDir is in it
+		_, err = jobdir.Base("") // WorkspacesDir is in it
 	}
 	if err != nil {
 		return agent.Work{}, err

@@ -27,6 +27,8 @@ const (
 	DefaultPort = 29400
 	// DefaultLogLimit bounds each log file, in bytes.
 	DefaultLogLimit = 8 << 30
+	// DefaultWorkspaceLimit bounds the files of a workspace, in bytes; it is Ray's limit.
+	DefaultWorkspaceLimit = 512 << 20
 
 	CodeStopped = 143
 )

@@ -2,15 +2,18 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -181,4 +184,18 @@ func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 		}
 	}
 	return j.rankEnv(facts, node.Addr)
+}
+
+// DescribeWorkspace says what the job's workspace would be if it were packed now; nil if the job has
+// none.
+func (j Job) DescribeWorkspace() (*report.Workspace, error) {
+	j, err := j.complete()
+	if err != nil || j.Workspace == "" {
+		return nil, err
+	}
+	w, err := workspace.Describe(j.Workspace, j.WorkspaceLimit)
+	if _, input := errors.AsType[*workspace.InputError](err); input {
+		return nil, usage.Errorf("%v", err)
+	}
+	return &w, err
 }

@@ -116,7 +116,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 // are needless, unless the user chose their directory or has not seen all output.
 func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
-	l.archive.close()
+	l.archive.Close()
 	l.Settle()
 	needless := l.files.Chosen == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
 	logs := ""

@@ -1,29 +1,16 @@
 package launcher
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/golaunch/golaunch/internal/host/helper"
-	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/launcher/internal/enlist"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
-
-// srunEndLimit is how long agents may take to end after the job: they show the last output of their
-// ranks.
-const srunEndLimit = 90 * time.Second
 
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under
 // salloc: one srun starts an agent on each node.
@@ -33,7 +20,7 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 		l.slurmGPUs = slurm.GPUsPerTask(ctx)
 	}
 	step := slurm.Step{
-		Nodes: p.Nodes, Groups: p.Groups, GPUs: l.slurmGPUs, Variable: remoteVar,
+		Nodes: p.Nodes, Groups: p.Groups, GPUs: l.slurmGPUs, Relay: l.relay,
 		KillOnBadExit: l.job.Resources.MinNodes == p.Nodes, // an agent that cannot start makes the job impossible
 	}
 	return l.remotely(ctx, func(ctx context.Context, e enlistment) error {
@@ -41,33 +28,11 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 		if err != nil {
 			return err
 		}
-		self, err := l.job.golaunch()
+		self, err := enlist.Golaunch(l.job.Network.Golaunch)
 		if err != nil {
 			return err
 		}
-		cmd := exec.CommandContext(ctx, "srun", append(step.Flags(), self, internalverbs.Node)...)
-		cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), slurm.Narrows), bytes.NewReader(order)
-		if p.Groups > 0 { // standard input reaches only the first component of a heterogeneous job
-			cmd.Env, cmd.Stdin = append(cmd.Env, remoteVar+"="+string(order)), nil
-		}
-		// The agents end by themselves after the job, and srun after them.
-		cmd.Cancel = func() error {
-			time.AfterFunc(srunEndLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
-			return nil
-		}
-		cmd.WaitDelay = 2 * srunEndLimit
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C on the terminal is for the coordinator
-		var output *errgroup.Group
-		if output, err = l.relay(cmd); err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w; it wants Slurm's commands in PATH, or --scheduler none", errUnstarted, err)
-		}
-		if err := errors.Join(output.Wait(), cmd.Wait()); err != nil {
-			return fmt.Errorf("%w: srun ended: %w", errUnstarted, err)
-		}
-		return nil
+		return step.Run(ctx, self, order)
 	})
 }
 

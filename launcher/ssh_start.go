@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/golaunch/golaunch/launcher/internal/enlist"
 	"github.com/golaunch/golaunch/launcher/internal/hostfile"
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -26,7 +27,7 @@ func (l *localRun) overSSH(ctx context.Context) (report.Result, error) {
 }
 
 func (l *localRun) fleet(e enlistment) (*ssh.Fleet, error) {
-	exe, err := l.job.golaunch()
+	exe, err := enlist.Golaunch(l.job.Network.Golaunch)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
@@ -130,6 +131,17 @@ func (j Job) check() error {
 			j.Network.PortRange, j.Network.ports().Size(), len(j.listeners()), strings.Join(j.listeners(), ", "))
 	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
 		return usage.Errorf("gpu ids: these nodes have no GPUs of this machine to choose from")
+	}
+	return nil
+}
+
+func (j Job) checkWorkspace() error {
+	switch {
+	case j.Workspace == "":
+	case j.Dir != "" && !filepath.IsLocal(j.Dir):
+		return usage.Errorf("working directory %q: with a workspace, a directory in it", j.Dir)
+	case j.WorkspaceLimit < 0 || j.WorkspaceLimit > workspace.MaxLimit:
+		return usage.Errorf("workspace limit %d: at most %s", j.WorkspaceLimit, workspace.Size(workspace.MaxLimit))
 	}
 	return nil
 }

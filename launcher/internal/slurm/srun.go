@@ -1,11 +1,23 @@
 package slurm
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/launcher/internal/enlist"
 )
 
 // Step is a job step with one task on each node of the allocation.
@@ -17,12 +29,44 @@ type Step struct {
 	GPUs int
 	// KillOnBadExit ends the step when one task fails.
 	KillOnBadExit bool
-	// Variable must reach the tasks even if the job exports no environment.
-	Variable string
+	// Relay shows the output of srun once it has started.
+	Relay func(srun *exec.Cmd) (*errgroup.Group, error)
 }
 
-// Flags give each task all CPUs of its node and all GPUs that the job has there.
-func (s Step) Flags() []string {
+// endLimit is how long agents may take to end after the job: they show the last output of their
+// ranks.
+const endLimit = 90 * time.Second
+
+// Run starts golaunch, a path, as the agent of each node, with its enlistment, and waits for their
+// end. The end of ctx is that of the job.
+func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error {
+	cmd := exec.CommandContext(ctx, "srun", append(s.flags(), golaunch, internalverbs.Node)...)
+	cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(enlistment)
+	if s.Groups > 0 { // standard input reaches only the first component of a heterogeneous job
+		cmd.Env, cmd.Stdin = append(cmd.Env, enlist.Variable+"="+string(enlistment)), nil
+	}
+	// The agents end by themselves after the job, and srun after them.
+	cmd.Cancel = func() error {
+		time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+		return nil
+	}
+	cmd.WaitDelay = 2 * endLimit
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C on the terminal is for the coordinator
+	output, err := s.Relay(cmd)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w; it wants Slurm's commands in PATH, or --scheduler none", enlist.ErrUnstarted, err)
+	}
+	if err := errors.Join(output.Wait(), cmd.Wait()); err != nil {
+		return fmt.Errorf("%w: srun ended: %w", enlist.ErrUnstarted, err)
+	}
+	return nil
+}
+
+// flags give each task all CPUs of its node and all GPUs that the job has there.
+func (s Step) flags() []string {
 	kill := "0"
 	if s.KillOnBadExit {
 		kill = "1"
@@ -32,7 +76,7 @@ func (s Step) Flags() []string {
 		"--job-name=golaunch", "--quit-on-interrupt", "--kill-on-bad-exit=" + kill,
 	}
 	if list, ok := os.LookupEnv("SLURM_EXPORT_ENV"); ok && !strings.HasPrefix(list, "ALL") { // sbatch --export=NONE
-		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+s.Variable, "NONE,"))
+		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+enlist.Variable, "NONE,"))
 	}
 	if s.Groups > 0 {
 		return append(flags, fmt.Sprintf("--het-group=0-%d", s.Groups-1))
@@ -43,9 +87,9 @@ func (s Step) Flags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(s.Nodes), "--ntasks="+strconv.Itoa(s.Nodes))
 }
 
-// Narrows reports whether a variable, which sbatch or salloc sets for the steps of a job, would
+// narrows reports whether a variable, which sbatch or salloc sets for the steps of a job, would
 // leave a task less than its whole node.
-func Narrows(variable string) bool {
+func narrows(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{
 		"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",

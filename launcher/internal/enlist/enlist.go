@@ -1,0 +1,91 @@
+// Package enlist tells an agent that golaunch starts on another node what its job is.
+package enlist
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/launcher/internal/simnode"
+)
+
+// Variable has the enlistment of an agent, unless standard input has it: no other user of the
+// machine can read either.
+const Variable = helper.Enlistment
+
+// Enlistment is what an agent of a Job must know.
+type Enlistment[Job any] struct {
+	Job Job
+	// Coordinator is ADDRESS:PORT, and Token the secret of this job alone.
+	Coordinator, Token string
+	// Run is jobdir.Run's ID.
+	Run string
+	// Tied says that standard input stays open for as long as the node is wanted.
+	Tied bool
+	// Slots is how many of the node's GPUs it offers; 0 all.
+	Slots int
+}
+
+// ErrUnstarted says why agents could not be started.
+var ErrUnstarted = errors.New("cannot start golaunch on the nodes")
+
+// Golaunch is the path of the command that is a node on other machines: the chosen one, or else that
+// of the PATH here.
+func Golaunch(chosen string) (string, error) {
+	if chosen != "" {
+		return chosen, nil
+	}
+	path, err := exec.LookPath("golaunch")
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w; install golaunch here and there at the same path", ErrUnstarted, err)
+	}
+	return path, nil
+}
+
+// Read reads the enlistment of this process.
+func Read[Job any]() (e Enlistment[Job], err error) {
+	in := io.Reader(os.Stdin)
+	if text, ok := os.LookupEnv(Variable); ok {
+		in = strings.NewReader(text)
+	}
+	err = os.Unsetenv(Variable) // other users can look at the processes that this one starts
+	// The token is in this process's memory: keep it from core files and from the user's other
+	// processes.
+	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	if err == nil {
+		d := json.NewDecoder(io.LimitReader(in, simnode.MaxOrder))
+		d.DisallowUnknownFields()
+		err = d.Decode(&e)
+	}
+	if err != nil {
+		return e, fmt.Errorf("this process should have been told what its job is: %w; install the same golaunch on all nodes", err)
+	}
+	return e, nil
+}
+
+// Signals are what this process is told. The end of a standard input that it is tied to is a SIGHUP.
+func (e Enlistment[Job]) Signals() <-chan os.Signal {
+	heard := make(chan os.Signal, 8)
+	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a console that is gone fails a write
+	if e.Tied {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			heard <- syscall.SIGHUP
+		}()
+	}
+	return heard
+}
