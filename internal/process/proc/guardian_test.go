@@ -51,29 +51,30 @@ func TestSupervisorKilled(t *testing.T) {
 
 // answer returns when the guardian has read all its messages: it was given the write end of a pipe
 // and has let go of it.
-func answer(t *testing.T, s *Supervisor) {
-	t.Helper()
-	must(t, s.guard.Ready())
+func answer(s *Supervisor) error {
 	r, w, err := os.Pipe()
-	must(t, err)
-	defer r.Close()
-	must(t, r.SetReadDeadline(time.Now().Add(patience)))
-	must(t, s.Hold(w))
-	must(t, w.Close())
-	must(t, s.Hold())
-	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
-		t.Fatalf("a file that was held and released reads %v, want EOF", err)
+	if err != nil {
+		return err
 	}
+	defer r.Close()
+	err = errors.Join(s.guard.Ready(), r.SetReadDeadline(time.Now().Add(patience)), s.Hold(w), w.Close(), s.Hold())
+	if err != nil {
+		return err
+	}
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+		return fmt.Errorf("a file that was held and released reads %v, want EOF", err)
+	}
+	return nil
 }
 
 func TestGuardianIgnoresSignals(t *testing.T) {
 	s := newSupervisor(t, Options{})
-	answer(t, s)
+	must(t, answer(s))
 	before := s.guard.PID()
 	for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGPIPE} {
 		must(t, unix.Kill(before, sig))
 	}
-	answer(t, s)
+	must(t, answer(s))
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", before))
 	if err != nil || string(name) != guardian.Name+"\n" {
 		t.Errorf("the guardian is called %q, %v", name, err)

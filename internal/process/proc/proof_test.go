@@ -118,7 +118,8 @@ func TestProofByAnotherGuardian(t *testing.T) {
 	}
 }
 
-// TestProofOfDeathForWantOfMemory: this proof is another one; its hash is the usual proof.
+// TestProofOfDeathForWantOfMemory: this proof is another one; its hash is the usual proof. The
+// guardian hears of the last renewal of the lease when its owner is dead.
 func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	ours, peer := connection(t)
 	socket, err := ours.File()
@@ -126,12 +127,13 @@ func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	out := newOutput(t)
 	h := startHelper(t, plan{Script: "exec sleep 1000", Hold: true, Cgroup: memoryGroup(t), Eat: true}, out, socket)
 	must(t, errors.Join(socket.Close(), ours.Close()))
+	h.cmd.Wait()
+	h.end.Signal(unix.SIGCONT)
 	said, err := io.ReadAll(peer)
 	must(t, errors.Join(err, peer.Close()))
 	if sum := sha256.Sum256(said); !bytes.Equal(sum[:], h.proof) {
 		t.Errorf("the connection ends with %x, whose hash is not %x", said, h.proof)
 	}
-	h.cmd.Wait()
 	out.end()
 	h.end.Await()
 }

@@ -23,15 +23,8 @@ type OOMCounter struct {
 // v1, or nothing.
 func NewOOMCounter(dir string) *OOMCounter {
 	c := &OOMCounter{file: oomFile(dir)}
-	c.Reset()
+	c.seen = c.Kills()
 	return c
-}
-
-// Reset counts from now on.
-func (c *OOMCounter) Reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen = c.read()
 }
 
 func oomFile(dir string) string {
@@ -53,8 +46,9 @@ func oomFile(dir string) string {
 	return ""
 }
 
-// read returns the count: both kinds of file have a line "oom_kill N".
-func (c *OOMCounter) read() uint64 {
+// Kills returns the count: both kinds of file have a line "oom_kill N". The kernel counts before it
+// kills.
+func (c *OOMCounter) Kills() uint64 {
 	text, err := procfs.ReadFile(c.file)
 	if err != nil {
 		return 0
@@ -68,12 +62,11 @@ func (c *OOMCounter) read() uint64 {
 	return 0
 }
 
-// Claim reports whether there is an OOM kill that no other call has claimed. The kernel counts
-// before it kills.
+// Claim reports whether there is an OOM kill that no other call has claimed.
 func (c *OOMCounter) Claim() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.read() <= c.seen {
+	if c.Kills() <= c.seen {
 		return false
 	}
 	c.seen++

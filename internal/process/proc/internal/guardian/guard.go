@@ -16,6 +16,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
@@ -60,6 +61,8 @@ type Guard struct {
 	starved, proof [32]byte
 	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
 	lease atomic.Int64
+	// oom counts the kills for want of memory in the owner's cgroup, which is the guardian's.
+	oom *cgroup.OOMCounter
 	// first is closed when the first guardian was started, or could not be.
 	first   chan struct{}
 	closing chan struct{}
@@ -77,7 +80,7 @@ type Guard struct {
 // New starts a guardian in the background.
 func New(o Options) *Guard {
 	g := &Guard{
-		opts: o, sock: -1, trails: map[string]sweep.Trail{},
+		opts: o, sock: -1, trails: map[string]sweep.Trail{}, oom: cgroup.NewOOMCounter(""),
 		first: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}),
 	}
 	_, _ = rand.Read(g.starved[:]) // it does not fail

@@ -54,9 +54,10 @@ type guardian struct {
 	held []int
 	// starved proves that all are dead and that the kernel killed the owner for want of memory.
 	starved []byte
-	// oom knows the kills for want of memory until the last renewal of the lease. If the owner is
-	// dead and there is a later one, that was the owner.
-	oom *cgroup.OOMCounter
+	// oom counts the kills for want of memory, and kills is its count when the owner last renewed the
+	// lease. If the owner is dead and there is a later one, that was the owner.
+	oom   *cgroup.OOMCounter
+	kills uint64
 	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or
 	// empty.
 	home, record string
@@ -71,6 +72,9 @@ type guardian struct {
 func newGuardian() *guardian {
 	signal.Ignore(helper.Signals()...)
 	unix.CloseOnExec(socket)
+	// It is no victim when the kernel kills for want of memory, not even with all of its cgroup
+	// (memory.oom.group). That takes CAP_SYS_RESOURCE; without it, larger processes are victims first.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	if err := helper.Rename(Name); err != nil {
 		fatal(err)
 	}
@@ -175,6 +179,7 @@ func (g *guardian) obey(words []string, files []int) {
 		delete(g.trails, words[1])
 	case "lease":
 		g.lease(time.Duration(number(1)))
+		g.kills, _ = strconv.ParseUint(words[2], 10, 64) // sendLease has written it
 	case "hold":
 		frame.Close(g.held)
 		g.held = files
@@ -186,7 +191,6 @@ func (g *guardian) obey(words []string, files []int) {
 // end has passed.
 func (g *guardian) lease(end time.Duration) {
 	g.end = end
-	g.oom.Reset()
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(end.Nanoseconds())}
 	if err := unix.TimerfdSettime(g.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		fatal(err)
@@ -211,7 +215,7 @@ func (g *guardian) expire() {
 // next supervisor to clean up.
 func (g *guardian) finish() {
 	proof := g.starved
-	if !g.oom.Claim() {
+	if g.oom.Kills() <= g.kills {
 		sum := sha256.Sum256(proof)
 		proof = sum[:]
 	}

@@ -36,7 +36,7 @@ func (g *Guard) sendAll() {
 		g.sendTrail(t)
 	}
 	g.sendHeld()
-	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
+	g.sendLease()
 }
 
 // sendOrigin must be sent before all trails.
@@ -93,7 +93,13 @@ func (g *Guard) Renew(end time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lease.Store(int64(end))
-	g.send(nil, "lease", strconv.FormatInt(int64(end), 10))
+	g.sendLease()
+}
+
+// sendLease counts the kills for want of memory itself: the guardian may hear of the lease only
+// when its owner has been killed.
+func (g *Guard) sendLease() {
+	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10), strconv.FormatUint(g.oom.Kills(), 10))
 }
 
 // Expired reports whether the lease has ended by a time.

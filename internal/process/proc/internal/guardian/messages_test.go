@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
@@ -23,7 +24,7 @@ func TestWhatANewGuardianHears(t *testing.T) {
 		}
 		g := &Guard{
 			opts: Options{Record: "record", Subreaper: subreaper}, sock: fds[0],
-			trails: map[string]sweep.Trail{"m": {Marker: "m", Sessions: []int{7}}},
+			trails: map[string]sweep.Trail{"m": {Marker: "m", Sessions: []int{7}}}, oom: cgroup.NewOOMCounter(""),
 		}
 		g.lease.Store(5)
 		g.sendAll()
@@ -60,7 +61,7 @@ func TestAGuardianThatDoesNotRead(t *testing.T) {
 	if err := unix.SetNonblock(sock, true); err != nil {
 		t.Fatal(err)
 	}
-	message, unread := frame.Words([]string{"lease", "1234567890123456789"}), 0
+	message, unread := frame.Words([]string{"lease", "1234567890123456789", "12345"}), 0
 	for err == nil {
 		if err = frame.Send(frame.FD(sock), message); err == nil {
 			unread++
