@@ -36,6 +36,7 @@ func (a *attempt) awaitImports() error {
 		return errors.New("stopped while modules were imported for the ranks")
 	case err == nil:
 		a.forks.forker, a.forks.report.Took = server.Forker(), server.Took()
+		a.forks.report.Modules = server.Modules()
 	case a.job.work.Task.PreloadStrict:
 		return fmt.Errorf("the ranks cannot be forked (--preload-strict): %w", err)
 	default:

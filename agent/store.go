@@ -187,11 +187,12 @@ func (s *jobStore) close() {
 const quietTime = 10 * time.Second
 
 // watch reports to the coordinator which ranks have connected to an attempt's store and which wait
-// there, once ranks are missing or wait and nothing has changed for quietTime. It ends with the
-// store.
+// there, once ranks are missing or wait and nothing has changed for quietTime. It also reports
+// which was the last, once all have connected. It ends with the store.
 func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
+	var came arrivals
 	reported := false
 	for {
 		select {
@@ -200,6 +201,11 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 				return
 			}
 			quiet.Reset(quietTime)
+			came.changed()
+		case <-came.count:
+			if last, at := came.take(time.Now(), served.Status().Clients, int(s.job.worldSize.Load())); last != nil {
+				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: job.Meeting{Last: last, Ago: time.Since(at)}})
+			}
 		case <-quiet.C:
 			m := meeting(served.Status().Clients, int(s.job.worldSize.Load()))
 			if reported || m.Came > 0 {

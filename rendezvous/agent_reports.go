@@ -56,10 +56,8 @@ func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) 
 	}
 	ev := wire.ToEvent(m.name, msg)
 	if met := msg.GetMet(); met != nil {
-		ev = job.Met{
-			Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()),
-			Why: wire.Plain(c.state.Cluster.Meeting(msg.GetJob(), wire.ToMeeting(met))),
-		}
+		why, all := c.state.Cluster.Meeting(msg.GetJob(), wire.ToMeeting(met))
+		ev = job.Met{Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()), Why: wire.Plain(why), Complete: all}
 	}
 	c.killUnknown(m, msg, ev)
 	if ev != nil && j != nil && j.Result == nil {

@@ -88,8 +88,18 @@ func largestResult() report.Result {
 				Line: big, Victim: true, Remedy: text(wire.MaxText),
 			},
 		},
+		Start: &report.Start{
+			Attempt: big, Modules: largestModules(),
+			Phases: repeat(8, func(int) report.StartPhase {
+				return report.StartPhase{Phase: report.PhaseProcesses, Seconds: 0.1, Node: largestName, Rank: new(big)}
+			}),
+		},
 		Goodput: &report.Goodput{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) report.Cost { return cost })},
 	}
+}
+
+func largestModules() []report.Module {
+	return repeat(job.MaxModules, func(int) report.Module { return report.Module{Name: text(wire.MaxLine), Seconds: 0.1} })
 }
 
 // largestReports are what an agent says at most.
@@ -104,8 +114,12 @@ func largestReports() []any {
 		job.Started{Unit: big, Attempt: big, PIDs: repeat(wire.MaxRanks, func(i int) int { return mostPIDs - i })},
 		job.Started{
 			Unit: big, Attempt: big, PIDs: repeat(wire.MaxGPUs, func(i int) int { return mostPIDs - i }),
-			RAS: repeat(wire.MaxGPUs, func(int) string { return largestRAS }),
+			RAS:     repeat(wire.MaxGPUs, func(int) string { return largestRAS }),
+			Imports: job.Imports{Waited: longest, Took: longest, Forked: big, Forking: longest, Why: text(wire.MaxText), Modules: largestModules()},
 		},
+		wire.Met{Unit: big, Attempt: big, Meeting: job.Meeting{
+			Last: &job.Client{Addr: largestAddr(0), PID: mostPIDs, Key: text(wire.MaxLine)}, Ago: longest,
+		}},
 		wire.Met{Unit: big, Attempt: big, Meeting: largestMeeting(mostNodes, 8)},
 		wire.Met{Unit: big, Attempt: big, Meeting: largestMeeting(8*mostNodes, 1)},
 		job.Stalled{

@@ -27,16 +27,18 @@ const exitUnknown = 1
 
 type explainOptions struct {
 	json  bool
+	start bool
 	rules string
 	code  int
 }
 
 func newExplain(s *cli.Console) *cobra.Command {
 	var o explainOptions
-	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, from its logs", cli.Args(1, maxFiles))
+	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, or where a start's time went, from the logs", cli.Args(1, maxFiles))
 	f := c.Flags()
 	f.StringVar(&o.rules, "failure-rules", "", jobflags.RulesUsage)
 	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, if the logs do not have it; -1 is unknown")
+	f.BoolVar(&o.start, "start", false, "say where the time of each start went, from a job's log directory")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c
@@ -78,6 +80,9 @@ type group struct {
 func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
 	if o.code == 0 || o.code < -1 || o.code > 255 {
 		return 0, cli.BadFlag("exit", errors.New("1 to 255"))
+	}
+	if o.start {
+		return 0, o.explainStart(io, paths)
 	}
 	judged, err := o.judge(paths)
 	if _, input := errors.AsType[*postmortem.InputError](err); input {

@@ -46,6 +46,7 @@ var outputs = []struct {
 	{"`golaunch doctor --json`", &diagnosis.Machine{}},
 	{"`golaunch doctor --fabric --json`", &diagnosis.Fabric{}},
 	{"`golaunch explain --json`", &explanation{}},
+	{"`golaunch explain --start --json`", &startsExplained{}},
 	{"`golaunch coordinator --json`", &headShown{}},
 	{"`golaunch status --json`", &listing.Cluster{}},
 	{"`golaunch jobs --json`", &listing.Jobs{}},
@@ -69,6 +70,9 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[listing.Job]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Node]():        "`golaunch status --json`",
 	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
+	reflect.TypeFor[report.Start]():        "`golaunch explain --start --json`",
+	reflect.TypeFor[report.StartPhase]():   "`golaunch explain --start --json`",
+	reflect.TypeFor[report.Module]():       "`golaunch explain --start --json`",
 	reflect.TypeFor[report.Workspace]():    "`golaunch status --json`",
 }
 

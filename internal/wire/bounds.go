@@ -42,7 +42,7 @@ const (
 const (
 	// MaxText bounds a text for people. MaxTail bounds each of the three texts that an Exited or a
 	// Failure has of a rank's last words: 104 KiB, and 13 KiB for the verdict on a Failure. A
-	// Result has one Failure and 33 costs of MaxText: 263 KiB.
+	// Result has one Failure, 33 costs of MaxText, and where a start's time went: 266 KiB.
 	MaxText = 4 << 10
 	MaxTail = 32 << 10
 	// MaxLine bounds a text that comes once for each rank of a node: what the rank does, and the

@@ -118,6 +118,7 @@ func fromResult(r report.Result) *pb.Result {
 	return &pb.Result{
 		Code: int32(r.Code), Ending: string(r.Ending), Reason: Plain(r.Reason), Cause: optional(r.Cause, fromFailure),
 		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
+		Start: optional(r.Start, fromStart),
 	}
 }
 
@@ -128,6 +129,9 @@ func ToResult(r *pb.Result) report.Result {
 	}
 	if r.GetGoodput() != nil {
 		result.Goodput = new(toGoodput(r.GetGoodput()))
+	}
+	if r.GetStart() != nil {
+		result.Start = new(toStart(r.GetStart()))
 	}
 	if r.GetCause() != nil {
 		result.Cause = new(toFailure(r.GetCause()))

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -10,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // fromMet omits the names of the processes if they are too many for a message.
@@ -17,6 +19,9 @@ func fromMet(m Met) *pb.Met {
 	met := &pb.Met{
 		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, MaxLine), Came: int32(m.Meeting.Came),
 		Waiting: int32(m.Meeting.Waiting), Homes: fromClients(m.Meeting.Clients),
+	}
+	if last := m.Meeting.Last; last != nil {
+		met.Complete = &pb.Complete{Ago: durationpb.New(m.Meeting.Ago), Last: fromClient(*last)}
 	}
 	if plainpb.Oversize(met, MaxReport) > 0 {
 		met.Homes = nil
@@ -43,6 +48,9 @@ func fromClients(clients []job.Client) (homes []*pb.Home) {
 
 func ToMeeting(m *pb.Met) job.Meeting {
 	meeting := job.Meeting{Key: line(m.GetKey(), MaxLine), Came: int(m.GetCame()), Waiting: int(m.GetWaiting())}
+	if c := m.GetComplete(); c != nil {
+		meeting.Last, meeting.Ago = new(toClient(c.GetLast())), max(0, c.GetAgo().AsDuration())
+	}
 	for _, h := range m.GetHomes() {
 		addr := toAddr(h.GetAddr())
 		for _, pid := range h.GetIdle() {
@@ -98,15 +106,28 @@ func toStill(s *pb.Still) job.Still {
 }
 
 func fromImports(m job.Imports) *pb.Imports {
-	if m == (job.Imports{}) {
+	if reflect.ValueOf(m).IsZero() {
 		return nil
 	}
-	return &pb.Imports{Waited: durationpb.New(m.Waited), Took: durationpb.New(m.Took), Forked: int32(m.Forked), Forking: durationpb.New(m.Forking), Why: Plain(m.Why)}
+	return &pb.Imports{
+		Waited: durationpb.New(m.Waited), Took: durationpb.New(m.Took), Forked: int32(m.Forked), Forking: durationpb.New(m.Forking), Why: Plain(m.Why),
+		Modules: Convert(m.Modules[:min(len(m.Modules), job.MaxModules)], fromModule),
+	}
+}
+
+// fromModule cuts a name that is too long.
+func fromModule(m report.Module) *pb.Module {
+	return &pb.Module{Name: line(m.Name, MaxLine), Seconds: m.Seconds}
+}
+
+func toModule(m *pb.Module) report.Module {
+	return report.Module{Name: line(m.GetName(), MaxLine), Seconds: max(0, m.GetSeconds())}
 }
 
 func toImports(m *pb.Imports) job.Imports {
 	return job.Imports{
 		Waited: max(0, m.GetWaited().AsDuration()), Took: max(0, m.GetTook().AsDuration()), Forked: int(m.GetForked()),
 		Forking: max(0, m.GetForking().AsDuration()), Why: Plain(m.GetWhy()),
+		Modules: Convert(m.GetModules()[:min(len(m.GetModules()), job.MaxModules)], toModule),
 	}
 }

@@ -70,9 +70,11 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	case job.Elapsed:
 		return &pb.Entry{Body: &pb.Entry_Elapsed{Elapsed: &pb.Elapsed{Unit: int32(ev.Unit), Attempt: int32(ev.Attempt)}}}
 	case job.Met:
-		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: &pb.Gathered{
-			Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: Plain(ev.Why),
-		}}}
+		g := &pb.Gathered{Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: Plain(ev.Why)}
+		if c := ev.Complete; c != nil {
+			g.Last, g.Ago = int32(c.Last), durationpb.New(c.Ago)
+		}
+		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: g}}
 	case job.TimedOut:
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
 	case job.Cancel:
@@ -162,7 +164,11 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		return happened(job.Elapsed{Unit: int(b.Elapsed.GetUnit()), Attempt: int(b.Elapsed.GetAttempt())})
 	case *pb.Entry_Gathered:
 		g := b.Gathered
-		return happened(job.Met{Node: g.GetNode(), Unit: int(g.GetUnit()), Attempt: int(g.GetAttempt()), Why: g.GetWhy()})
+		met := job.Met{Node: g.GetNode(), Unit: int(g.GetUnit()), Attempt: int(g.GetAttempt()), Why: g.GetWhy()}
+		if g.GetAgo() != nil {
+			met.Complete = &job.Complete{Last: int(g.GetLast()), Ago: g.GetAgo().AsDuration()}
+		}
+		return happened(met)
 	case *pb.Entry_TimedOut:
 		return happened(job.TimedOut{Kind: job.AlarmKind(b.TimedOut.GetKind()), Seq: int(b.TimedOut.GetSeq())})
 	case *pb.Entry_Cancelled:

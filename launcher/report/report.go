@@ -47,6 +47,8 @@ type Result struct {
 	Restarts int `json:"restarts"`
 	// Goodput is what the time of the ranks went into; nil if the job never had ranks.
 	Goodput *Goodput `json:"goodput,omitempty"`
+	// Start is where the time of the newest start went; nil if the ranks restart on their own.
+	Start *Start `json:"start,omitempty"`
 }
 
 // Span is a range of ranks, both ends included.

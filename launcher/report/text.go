@@ -28,6 +28,7 @@ func (r Result) Report(logs string) string {
 		if r.Goodput.Notable() {
 			add("goodput", r.Goodput.String())
 		}
+		r.addStart(add)
 		return b.String()
 	}
 	if f := r.Cause; f != nil {
@@ -46,8 +47,16 @@ func (r Result) Report(logs string) string {
 		}
 	}
 	add("ending", r.ending())
+	r.addStart(add)
 	add("logs", logs)
 	return b.String()
+}
+
+// addStart adds the newest start, if it was long.
+func (r Result) addStart(add func(what, text string)) {
+	if r.Start.Notable() {
+		add("start", r.Start.String())
+	}
 }
 
 // ending is how the job ended, and the goodput of one that had an hour.

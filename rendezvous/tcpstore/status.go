@@ -29,6 +29,8 @@ type ClientStatus struct {
 	// PID is the client's process ID, in its own PID namespace; 0 if it did not say (torch before
 	// 2.5).
 	PID int
+	// Came is when it connected; zero for a client of a proxy.
+	Came time.Time
 	// Waiting has the first missing keys, 8 at most, as the client names them. Missing is their
 	// number, and Since when the wait began. All are zero for a client that does not wait.
 	Waiting []string
@@ -62,7 +64,7 @@ func (l *loop) status() Status {
 			st.Clients = append(st.Clients, c.proxyClients()...)
 			continue
 		}
-		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid)}
+		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid), Came: c.came}
 		if w := c.wait; w != nil && !c.answered {
 			client.Waiting, client.Missing, client.Since = w.missingKeys(), w.missing, w.since
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 //go:embed server
@@ -61,9 +62,10 @@ type Server struct {
 	conn    *net.UnixConn
 	program Program
 
-	// Took is how long the imports took.
-	Took  time.Duration
-	stamp Stamps
+	// Took is how long the imports took, and Modules are those that took longest.
+	Took    time.Duration
+	Modules []report.Module
+	stamp   Stamps
 
 	mu     sync.Mutex
 	broken error
@@ -153,18 +155,31 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 		return nil, fmt.Errorf("wait for the fork server: %w", err)
 	case len(words) == 2 && words[0] == "failed":
 		return nil, errors.New(words[1])
-	case len(words) < 5 || words[0] != "ready":
+	case len(words) < 6 || words[0] != "ready":
 		return nil, fmt.Errorf("unexpected message from the fork server: %.80q", words)
 	case words[2] != "":
 		return nil, &ImportError{words[2]}
 	case words[4] != "":
-		return nil, &UnsafeError{Why: words[4], Module: words[3], Files: stampsOf(words[5:])}
+		return nil, &UnsafeError{Why: words[4], Module: words[3], Files: stampsOf(words[6:])}
 	}
 	seconds, err := strconv.ParseFloat(words[1], 64)
 	if err != nil {
 		return nil, fmt.Errorf("unexpected message from the fork server: %.80q", words)
 	}
-	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
+	return &Server{
+		conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), Modules: modulesOf(words[5]), stamp: stampsOf(words[6:]),
+	}, nil
+}
+
+// modulesOf reads words such as NAME=SECONDS.
+func modulesOf(text string) (all []report.Module) {
+	for word := range strings.FieldsSeq(text) {
+		name, number, _ := strings.Cut(word, "=")
+		if seconds, err := strconv.ParseFloat(number, 64); err == nil {
+			all = append(all, report.Module{Name: name, Seconds: seconds})
+		}
+	}
+	return all
 }
 
 // Share returns a server that another process has greeted, without its files. It owns conn. Only

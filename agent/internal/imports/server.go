@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Server is a fork server that imports, or has imported, modules. Until imported is closed, only
@@ -39,6 +40,9 @@ type Server struct {
 
 // Took is how long the imports took.
 func (s *Server) Took() time.Duration { return s.server.Took }
+
+// Modules are those whose imports took longest.
+func (s *Server) Modules() []report.Module { return s.server.Modules }
 
 // Forker forks ranks.
 func (s *Server) Forker() proc.Forker {

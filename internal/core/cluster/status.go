@@ -122,12 +122,12 @@ func (e *entry) status() JobSummary {
 }
 
 // Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks
-// wait for. It is empty if there is no such job.
-func (s *State) Meeting(id string, m job.Meeting) string {
+// wait for, and whether all have come. It is empty if there is no such job.
+func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete) {
 	if e := s.jobs[id]; e != nil {
-		return e.state.Meeting(m)
+		return e.state.Meeting(m), e.state.Completed(m)
 	}
-	return ""
+	return "", nil
 }
 
 // Live reports whether processes of an attempt of a job may be on a node. Whatever else of the job

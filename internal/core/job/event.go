@@ -80,6 +80,8 @@ type (
 		Node          string
 		Unit, Attempt int
 		Why           string
+		// Complete says that all ranks have connected; nil while that is not so.
+		Complete *Complete `json:",omitempty"`
 	}
 	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank with a
 	// heartbeat has had none for the limit (--hang-timeout), when none of the node's ranks has
@@ -180,6 +182,13 @@ type Still struct {
 	Does string
 }
 
+// Complete says that all ranks of a gang have connected to its store: the Last one, -1 if that is
+// not known, so long Ago.
+type Complete struct {
+	Last int
+	Ago  time.Duration
+}
+
 // Client is a process that has connected to the store.
 type Client struct {
 	Addr netip.Addr
@@ -197,6 +206,9 @@ type Meeting struct {
 	Key     string
 	// Came counts the connected processes, Waiting those that wait for Key.
 	Came, Waiting int
+	// Last, if not nil, is the process that came last, Ago before, once all ranks have come.
+	Last *Client
+	Ago  time.Duration
 }
 
 func (Submitted) event() {}

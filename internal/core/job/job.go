@@ -108,6 +108,9 @@ type Spec struct {
 	Pool      int
 }
 
+// Gang reports whether all ranks restart together.
+func (s *Spec) Gang() bool { return s.Restart != RestartNode && s.Restart != RestartRank }
+
 // Imports is what a fork server has done for the ranks of a unit on a node.
 type Imports struct {
 	// Waited is how long the start waited for it. Took is how long its imports took, once for all
@@ -118,10 +121,18 @@ type Imports struct {
 	Forked  int           `json:",omitzero"`
 	Forking time.Duration `json:",omitzero"`
 	Why     string        `json:",omitzero"`
+	// Modules are those that took the longest, [MaxModules] at most.
+	Modules []report.Module `json:",omitempty"`
 }
+
+// MaxModules bounds the modules that an [Imports] names.
+const MaxModules = 5
 
 // add joins the imports of another node.
 func (m *Imports) add(other Imports) {
+	if other.Took > m.Took {
+		m.Modules = other.Modules
+	}
 	m.Waited, m.Took, m.Forking = max(m.Waited, other.Waited), max(m.Took, other.Took), max(m.Forking, other.Forking)
 	m.Forked += other.Forked
 	m.Why = cmp.Or(m.Why, other.Why)

@@ -46,7 +46,7 @@ func New(spec Spec) *State {
 }
 
 // gang reports whether all ranks are one unit.
-func (s *State) gang() bool { return s.spec.Restart != RestartNode && s.spec.Restart != RestartRank }
+func (s *State) gang() bool { return s.spec.Gang() }
 
 // placesAll reports whether the next placement is of all nodes at once: always for a gang, and
 // before the first start for other units.

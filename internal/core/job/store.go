@@ -14,7 +14,7 @@ const sharedNode = -1
 // met takes note of how the start of a gang goes.
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why {
+	if !ok || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why && ev.Complete == nil {
 		return s.step.ignore()
 	}
 	s.progress.meet(ev.Why)
@@ -58,6 +58,19 @@ func (s *State) Meeting(m Meeting) string {
 		return waiting(len(waits), size, m.Key) + "; not " + s.without(func(rank int) bool { return waits[rank] })
 	}
 	return waiting(len(waits), size, m.Key)
+}
+
+// Completed says which rank was the last to connect; nil while some are missing.
+func (s *State) Completed(m Meeting) *Complete {
+	if m.Last == nil {
+		return nil
+	}
+	c := &Complete{Last: -1, Ago: m.Ago}
+	ranks, homes := s.processes()
+	if rank, known := ranks[process{home(homes, m.Last.Addr), m.Last.PID}]; known && m.Last.PID != 0 {
+		c.Last = rank
+	}
+	return c
 }
 
 // countMeeting is what can be said of so many clients that none is named.

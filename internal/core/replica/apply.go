@@ -7,6 +7,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Step is a step of a job.
@@ -16,6 +17,8 @@ type Step struct {
 	Told bool
 	// Ends says that the job ends with it.
 	Ends bool
+	// Start is what is known of the newest start, if that is more than before and its ranks run.
+	Start *report.Start
 }
 
 // Outcome is what an entry caused.
@@ -54,7 +57,9 @@ func (s *State) Apply(e Entry) Outcome {
 	case e.Admitted != nil:
 		s.Members[e.Admitted.Node.Name] = *e.Admitted
 	case e.Submitted != nil:
-		s.Jobs[e.Submitted.Job.ID] = &Record{Submission: *e.Submitted, Since: e.At, Nodes: map[string]bool{}}
+		j := &Record{Submission: *e.Submitted, Since: e.At, Nodes: map[string]bool{}}
+		j.Clock.begin(e.At, report.PhaseNodes)
+		s.Jobs[e.Submitted.Job.ID] = j
 		s.step(e.At, cluster.Submitted{Spec: e.Submitted.Spec}, &o)
 	default:
 		s.happened(e, &o)
@@ -135,6 +140,10 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	if len(st.Changes) > 0 {
 		j.Ledger.Take(at, st.Changes)
 	}
+	var start *report.Start
+	if j.Job.Gang() && j.Clock.take(at, st) {
+		start = j.Clock.report()
+	}
 	if ev, gets := st.Event.(job.Joined); gets {
 		j.Nodes[ev.Node.Name] = true
 	}
@@ -148,6 +157,9 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 			s.avoid(at, j, a, o)
 		case job.Finish:
 			a.Result.Goodput = j.Goodput(at)
+			if j.Job.Gang() && !j.Reserve {
+				a.Result.Start = j.Clock.report()
+			}
 			j.Result, st.Actions[i] = &a.Result, a
 		default: // it is an order to a node
 		}
@@ -164,7 +176,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	if ends {
 		s.conclude(at, j, o)
 	}
-	return Step{st, told, ends}
+	return Step{st, told, ends, start}
 }
 
 // avoid makes jobs avoid a node whose hardware failed in one of them, for as long as that job

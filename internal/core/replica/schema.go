@@ -3,7 +3,7 @@ package replica
 import "github.com/golaunch/golaunch/internal/core/snapshot"
 
 // snapshotFormat begins a snapshot. It changes when the schema does.
-const snapshotFormat = "golaunch-snapshot-4\n"
+const snapshotFormat = "golaunch-snapshot-5\n"
 
 // schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a
 // part of the format, and stay when a Go identifier is renamed.
@@ -38,7 +38,8 @@ job.member = jobMember: live started ready left stalled idle
 job.Stalled = stalled: node unit attempt ranks behind more moving
 job.Still = still: rank for beat step does
 job.Client = client: addr pid key
-job.Imports = imports: waited took forked forking why
+job.Imports = imports: waited took forked forking why modules
+report.Module = module: name seconds
 job.stall = stall: members ranks told
 job.fault = fault: failure others told decided departs weighed
 report.Failure = failure: node rank gpu attempt exit at lived step further why tail traceback
@@ -57,7 +58,9 @@ verdict.Recurrence = recurrence: signature count step
 job.suspects = suspects: blamed excluded
 job.exclusion = exclusion: code text
 job.departures = departures: announced end
-report.Result = result: code ending reason cause attempts restarts goodput
+report.Result = result: code ending reason cause attempts restarts goodput start
+report.Start = start: attempt phases modules
+report.StartPhase = startPhase: phase seconds node rank
 report.Goodput = goodput: unit goodput hours training lost starting stopping backoff waiting
 	importing interruptions costs
 report.Cost = cost: cause node interruptions hours lost
@@ -68,7 +71,8 @@ cluster.queue = queue: reservation waiting open growing first shadow dirty bette
 cluster.wait = wait: queued repair told behind tried nodes gpus skipped
 replica.Member = replicaMember: node instance patience drained
 replica.Record = record: submission since over readmits reason result granted nodes ledger
-	history
+	clock history
+replica.startClock = startClock: start phase since took
 replica.Submission = submission: spec task workspace title detached key submitter
 	placementTimeout lastCall backoffMin backoffMax
 report.Workspace = workspace: id bytes files

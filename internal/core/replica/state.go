@@ -116,6 +116,7 @@ type Record struct {
 	// Nodes are the nodes that the job has or had.
 	Nodes  map[string]bool
 	Ledger goodput.Ledger
+	Clock  startClock
 	// History has the decisions in the order of time.
 	History []Moment
 }

@@ -76,12 +76,18 @@ func readRecords(dir string) (record, error) {
 
 // readRecord is empty where there is no record.
 func readRecord(path string) (r record, err error) {
+	err = readEvents(path, r.take)
+	return r, err
+}
+
+// readEvents calls take for each line of a record, if there is one.
+func readEvents(path string, take func(event string, detail json.RawMessage) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
+		return nil
 	}
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer f.Close()
 	for events := json.NewDecoder(io.LimitReader(f, maxEvents)); ; {
@@ -90,10 +96,10 @@ func readRecord(path string) (r record, err error) {
 			Detail json.RawMessage `json:"detail"`
 		}
 		if err := events.Decode(&event); err != nil {
-			return r, nil // its end, or the half of a line that a coordinator leaves which was killed
+			return nil // its end, or the half of a line that a coordinator leaves which was killed
 		}
-		if err := r.take(event.Event, event.Detail); err != nil {
-			return r, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+		if err := take(event.Event, event.Detail); err != nil {
+			return fmt.Errorf("%s is of another version of golaunch: %w", path, err)
 		}
 	}
 }

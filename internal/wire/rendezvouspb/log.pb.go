@@ -704,11 +704,14 @@ func (x *Reported) GetReport() *FromAgent {
 
 // Gathered says how the start of a gang goes, as the node reported that serves its store.
 type Gathered struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Unit          int32                  `protobuf:"varint,2,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Unit    int32                  `protobuf:"varint,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Why     string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// ago is when the last rank came, once all have; last is its number, -1 if that is not known.
+	Ago           *durationpb.Duration `protobuf:"bytes,5,opt,name=ago,proto3" json:"ago,omitempty"`
+	Last          int32                `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,6 +774,20 @@ func (x *Gathered) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *Gathered) GetAgo() *durationpb.Duration {
+	if x != nil {
+		return x.Ago
+	}
+	return nil
+}
+
+func (x *Gathered) GetLast() int32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
 }
 
 type Elapsed struct {
@@ -1021,12 +1038,14 @@ const file_log_proto_rawDesc = "" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"Y\n" +
 	"\bReported\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x129\n" +
-	"\x06report\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.FromAgentR\x06report\"^\n" +
+	"\x06report\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.FromAgentR\x06report\"\x9f\x01\n" +
 	"\bGathered\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"7\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12+\n" +
+	"\x03ago\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ago\x12\x12\n" +
+	"\x04last\x18\x06 \x01(\x05R\x04last\"7\n" +
 	"\aElapsed\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
@@ -1097,12 +1116,13 @@ var file_log_proto_depIdxs = []int32{
 	15, // 15: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
 	16, // 16: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
 	17, // 17: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	15, // 18: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	15, // 18: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	15, // 19: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once

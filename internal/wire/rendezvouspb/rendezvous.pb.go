@@ -2198,12 +2198,14 @@ func (x *Started) GetImports() *Imports {
 
 // Imports is what came of a fork server.
 type Imports struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Waited        *durationpb.Duration   `protobuf:"bytes,1,opt,name=waited,proto3" json:"waited,omitempty"`
-	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
-	Forked        int32                  `protobuf:"varint,3,opt,name=forked,proto3" json:"forked,omitempty"`
-	Forking       *durationpb.Duration   `protobuf:"bytes,4,opt,name=forking,proto3" json:"forking,omitempty"`
-	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Waited  *durationpb.Duration   `protobuf:"bytes,1,opt,name=waited,proto3" json:"waited,omitempty"`
+	Took    *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
+	Forked  int32                  `protobuf:"varint,3,opt,name=forked,proto3" json:"forked,omitempty"`
+	Forking *durationpb.Duration   `protobuf:"bytes,4,opt,name=forking,proto3" json:"forking,omitempty"`
+	Why     string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	// modules are those that took longest.
+	Modules       []*Module `protobuf:"bytes,6,rep,name=modules,proto3" json:"modules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2275,37 +2277,36 @@ func (x *Imports) GetWhy() string {
 	return ""
 }
 
-// Met says who has come to the store of a gang.
-type Met struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// homes are where the processes are that have come; none if these are too many for a message.
-	Homes []*Home `protobuf:"bytes,4,rep,name=homes,proto3" json:"homes,omitempty"`
-	// key is what most of those wait for that wait.
-	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
-	// came counts the processes, and waiting those that wait for the key.
-	Came          int32 `protobuf:"varint,6,opt,name=came,proto3" json:"came,omitempty"`
-	Waiting       int32 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+func (x *Imports) GetModules() []*Module {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
+}
+
+type Module struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Met) Reset() {
-	*x = Met{}
+func (x *Module) Reset() {
+	*x = Module{}
 	file_rendezvous_proto_load()
 	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Met) String() string {
+func (x *Module) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Met) ProtoMessage() {}
+func (*Module) ProtoMessage() {}
 
-func (x *Met) ProtoReflect() protoreflect.Message {
+func (x *Module) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
 	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
@@ -2318,9 +2319,73 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use Module.ProtoReflect.Descriptor instead.
+func (*Module) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Module) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Module) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+// Met says who has come to the store of a gang.
+type Met struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// homes are where the processes are that have come; none if these are too many for a message.
+	Homes []*Home `protobuf:"bytes,4,rep,name=homes,proto3" json:"homes,omitempty"`
+	// key is what most of those wait for that wait.
+	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	// came counts the processes, and waiting those that wait for the key.
+	Came    int32 `protobuf:"varint,6,opt,name=came,proto3" json:"came,omitempty"`
+	Waiting int32 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// complete is set once all have come.
+	Complete      *Complete `protobuf:"bytes,8,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Met) Reset() {
+	*x = Met{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Met) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Met) ProtoMessage() {}
+
+func (x *Met) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -2365,6 +2430,68 @@ func (x *Met) GetWaiting() int32 {
 	return 0
 }
 
+func (x *Met) GetComplete() *Complete {
+	if x != nil {
+		return x.Complete
+	}
+	return nil
+}
+
+// Complete says how long ago the last process has come to a store, and which.
+type Complete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ago           *durationpb.Duration   `protobuf:"bytes,1,opt,name=ago,proto3" json:"ago,omitempty"`
+	Last          *Client                `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Complete) Reset() {
+	*x = Complete{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Complete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Complete) ProtoMessage() {}
+
+func (x *Complete) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Complete.ProtoReflect.Descriptor instead.
+func (*Complete) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Complete) GetAgo() *durationpb.Duration {
+	if x != nil {
+		return x.Ago
+	}
+	return nil
+}
+
+func (x *Complete) GetLast() *Client {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 // Home has the processes of one address, by their ids there; 0 is one that is not known.
 type Home struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2380,7 +2507,7 @@ type Home struct {
 func (x *Home) Reset() {
 	*x = Home{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2520,7 @@ func (*Home) ProtoMessage() {}
 
 func (x *Home) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2533,7 @@ func (x *Home) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Home.ProtoReflect.Descriptor instead.
 func (*Home) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Home) GetAddr() []byte {
@@ -2443,7 +2570,7 @@ type Client struct {
 func (x *Client) Reset() {
 	*x = Client{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2583,7 @@ func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2596,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -2510,7 +2637,7 @@ type Stalled struct {
 func (x *Stalled) Reset() {
 	*x = Stalled{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2650,7 @@ func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2663,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -2595,7 +2722,7 @@ type Still struct {
 func (x *Still) Reset() {
 	*x = Still{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2735,7 @@ func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2748,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Still) GetRank() int32 {
@@ -2672,7 +2799,7 @@ type Stepped struct {
 func (x *Stepped) Reset() {
 	*x = Stepped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2812,7 @@ func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2825,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -2751,7 +2878,7 @@ type Exited struct {
 func (x *Exited) Reset() {
 	*x = Exited{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2891,7 @@ func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2904,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -2877,7 +3004,7 @@ type Exit struct {
 func (x *Exit) Reset() {
 	*x = Exit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3017,7 @@ func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3030,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2945,7 +3072,7 @@ type Stopped struct {
 func (x *Stopped) Reset() {
 	*x = Stopped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3085,7 @@ func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3098,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -3003,7 +3130,7 @@ type Prepare struct {
 func (x *Prepare) Reset() {
 	*x = Prepare{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3143,7 @@ func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3156,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -3079,7 +3206,7 @@ type Peers struct {
 func (x *Peers) Reset() {
 	*x = Peers{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3219,7 @@ func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3232,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Peers) GetAddrs() [][]byte {
@@ -3126,7 +3253,7 @@ type Admit struct {
 func (x *Admit) Reset() {
 	*x = Admit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3266,7 @@ func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3279,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -3177,7 +3304,7 @@ type Reach struct {
 func (x *Reach) Reset() {
 	*x = Reach{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3317,7 @@ func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3330,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -3256,7 +3383,7 @@ type Start struct {
 func (x *Start) Reset() {
 	*x = Start{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3396,7 @@ func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3409,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -3339,7 +3466,7 @@ type Bundle struct {
 func (x *Bundle) Reset() {
 	*x = Bundle{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3479,7 @@ func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3492,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -3410,7 +3537,7 @@ type World struct {
 func (x *World) Reset() {
 	*x = World{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3550,7 @@ func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3563,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -3529,7 +3656,7 @@ type Notice struct {
 func (x *Notice) Reset() {
 	*x = Notice{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3669,7 @@ func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3682,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -3601,7 +3728,7 @@ type Stop struct {
 func (x *Stop) Reset() {
 	*x = Stop{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3741,7 @@ func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3754,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -3683,7 +3810,7 @@ type Signal struct {
 func (x *Signal) Reset() {
 	*x = Signal{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3823,7 @@ func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3836,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -3735,7 +3862,7 @@ type Assign struct {
 func (x *Assign) Reset() {
 	*x = Assign{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3875,7 @@ func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3888,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -3796,7 +3923,7 @@ type Leave struct {
 func (x *Leave) Reset() {
 	*x = Leave{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3936,7 @@ func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +3949,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Leave) GetWhy() string {
@@ -3845,7 +3972,7 @@ type Ask struct {
 func (x *Ask) Reset() {
 	*x = Ask{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +3985,7 @@ func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +3998,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Ask) GetId() string {
@@ -3907,7 +4034,7 @@ type Question struct {
 func (x *Question) Reset() {
 	*x = Question{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4047,7 @@ func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4060,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Question) GetAbout() isQuestion_About {
@@ -4068,7 +4195,7 @@ type Endpoint struct {
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4208,7 @@ func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4221,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 type Gpus struct {
@@ -4106,7 +4233,7 @@ type Gpus struct {
 func (x *Gpus) Reset() {
 	*x = Gpus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4246,7 @@ func (*Gpus) ProtoMessage() {}
 
 func (x *Gpus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4259,7 @@ func (x *Gpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
 func (*Gpus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 type Ras struct {
@@ -4144,7 +4271,7 @@ type Ras struct {
 func (x *Ras) Reset() {
 	*x = Ras{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4284,7 @@ func (*Ras) ProtoMessage() {}
 
 func (x *Ras) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4297,7 @@ func (x *Ras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ras.ProtoReflect.Descriptor instead.
 func (*Ras) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 type Stacks struct {
@@ -4182,7 +4309,7 @@ type Stacks struct {
 func (x *Stacks) Reset() {
 	*x = Stacks{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4195,7 +4322,7 @@ func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +4335,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 type Ping struct {
@@ -4220,7 +4347,7 @@ type Ping struct {
 func (x *Ping) Reset() {
 	*x = Ping{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4360,7 @@ func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4373,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 type SampleFilter struct {
@@ -4262,7 +4389,7 @@ type SampleFilter struct {
 func (x *SampleFilter) Reset() {
 	*x = SampleFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4275,7 +4402,7 @@ func (*SampleFilter) ProtoMessage() {}
 
 func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4288,7 +4415,7 @@ func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
 func (*SampleFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SampleFilter) GetSince() *durationpb.Duration {
@@ -4322,7 +4449,7 @@ type LogFilter struct {
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4335,7 +4462,7 @@ func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4348,7 +4475,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -4391,7 +4518,7 @@ type Span struct {
 func (x *Span) Reset() {
 	*x = Span{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4404,7 +4531,7 @@ func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4417,7 +4544,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -4448,7 +4575,7 @@ type LogPosition struct {
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4588,7 @@ func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4601,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -4518,7 +4645,7 @@ type LogChunk struct {
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4658,7 @@ func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4671,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -4581,7 +4708,7 @@ type Samples struct {
 func (x *Samples) Reset() {
 	*x = Samples{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4594,7 +4721,7 @@ func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4607,7 +4734,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Samples) GetNow() *timestamppb.Timestamp {
@@ -4646,7 +4773,7 @@ type Series struct {
 func (x *Series) Reset() {
 	*x = Series{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4786,7 @@ func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4799,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Series) GetJob() string {
@@ -4758,7 +4885,7 @@ type Track struct {
 func (x *Track) Reset() {
 	*x = Track{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4898,7 @@ func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4911,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Track) GetColumn() int32 {
@@ -4817,7 +4944,7 @@ type Answer struct {
 func (x *Answer) Reset() {
 	*x = Answer{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +4957,7 @@ func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +4970,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Answer) GetNode() string {
@@ -4893,7 +5020,7 @@ type Delivery struct {
 func (x *Delivery) Reset() {
 	*x = Delivery{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5033,7 @@ func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5046,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Delivery) GetId() string {
@@ -4945,7 +5072,7 @@ type Delivered struct {
 func (x *Delivered) Reset() {
 	*x = Delivered{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5085,7 @@ func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5098,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 type Finish struct {
@@ -4984,7 +5111,7 @@ type Finish struct {
 func (x *Finish) Reset() {
 	*x = Finish{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4997,7 +5124,7 @@ func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5010,7 +5137,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -5029,6 +5156,7 @@ type Result struct {
 	Restarts      int32                  `protobuf:"varint,5,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Ending        string                 `protobuf:"bytes,6,opt,name=ending,proto3" json:"ending,omitempty"`
 	Goodput       *Goodput               `protobuf:"bytes,7,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	Start         *Startup               `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5036,7 +5164,7 @@ type Result struct {
 func (x *Result) Reset() {
 	*x = Result{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5177,7 @@ func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5190,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Result) GetCode() int32 {
@@ -5114,6 +5242,146 @@ func (x *Result) GetGoodput() *Goodput {
 	return nil
 }
 
+func (x *Result) GetStart() *Startup {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+// Startup is where the time of an attempt's start went.
+type Startup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Phases        []*StartPhase          `protobuf:"bytes,2,rep,name=phases,proto3" json:"phases,omitempty"`
+	Modules       []*Module              `protobuf:"bytes,3,rep,name=modules,proto3" json:"modules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Startup) Reset() {
+	*x = Startup{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Startup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Startup) ProtoMessage() {}
+
+func (x *Startup) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Startup.ProtoReflect.Descriptor instead.
+func (*Startup) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *Startup) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Startup) GetPhases() []*StartPhase {
+	if x != nil {
+		return x.Phases
+	}
+	return nil
+}
+
+func (x *Startup) GetModules() []*Module {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
+}
+
+type StartPhase struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	Rank          *int32                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartPhase) Reset() {
+	*x = StartPhase{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartPhase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartPhase) ProtoMessage() {}
+
+func (x *StartPhase) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartPhase.ProtoReflect.Descriptor instead.
+func (*StartPhase) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *StartPhase) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *StartPhase) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *StartPhase) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *StartPhase) GetRank() int32 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
 // Goodput is what the time of a job's ranks went into, in hours.
 type Goodput struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5136,7 +5404,7 @@ type Goodput struct {
 func (x *Goodput) Reset() {
 	*x = Goodput{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5149,7 +5417,7 @@ func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5162,7 +5430,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -5263,7 +5531,7 @@ type Cost struct {
 func (x *Cost) Reset() {
 	*x = Cost{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5276,7 +5544,7 @@ func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5289,7 +5557,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Cost) GetCause() string {
@@ -5351,7 +5619,7 @@ type Failure struct {
 func (x *Failure) Reset() {
 	*x = Failure{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5364,7 +5632,7 @@ func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5377,7 +5645,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Failure) GetNode() string {
@@ -5518,7 +5786,7 @@ type Submission struct {
 func (x *Submission) Reset() {
 	*x = Submission{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5531,7 +5799,7 @@ func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5544,7 +5812,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -5677,7 +5945,7 @@ type Spec struct {
 func (x *Spec) Reset() {
 	*x = Spec{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5690,7 +5958,7 @@ func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5703,7 +5971,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Spec) GetId() string {
@@ -5865,7 +6133,7 @@ type Request struct {
 func (x *Request) Reset() {
 	*x = Request{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5878,7 +6146,7 @@ func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5891,7 +6159,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -5976,7 +6244,7 @@ type WatchRequest struct {
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5989,7 +6257,7 @@ func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6002,7 +6270,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -6036,7 +6304,7 @@ type Update struct {
 func (x *Update) Reset() {
 	*x = Update{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6049,7 +6317,7 @@ func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6062,7 +6330,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -6150,7 +6418,7 @@ type Accepted struct {
 func (x *Accepted) Reset() {
 	*x = Accepted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6163,7 +6431,7 @@ func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6176,7 +6444,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Accepted) GetJob() string {
@@ -6215,7 +6483,7 @@ type Decision struct {
 func (x *Decision) Reset() {
 	*x = Decision{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6228,7 +6496,7 @@ func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6241,7 +6509,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -6285,7 +6553,7 @@ type Granted struct {
 func (x *Granted) Reset() {
 	*x = Granted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6298,7 +6566,7 @@ func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6311,7 +6579,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{77}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -6340,7 +6608,7 @@ type Group struct {
 func (x *Group) Reset() {
 	*x = Group{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6353,7 +6621,7 @@ func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6366,7 +6634,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{78}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Group) GetNode() *Node {
@@ -6409,7 +6677,7 @@ type Inquiry struct {
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6422,7 +6690,7 @@ func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6435,7 +6703,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{79}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Inquiry) GetJob() string {
@@ -6486,7 +6754,7 @@ type LogsFrom struct {
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6499,7 +6767,7 @@ func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6512,7 +6780,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{80}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -6544,7 +6812,7 @@ type StopRequest struct {
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6557,7 +6825,7 @@ func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6570,7 +6838,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{81}
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -6612,7 +6880,7 @@ type StopReply struct {
 func (x *StopReply) Reset() {
 	*x = StopReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6625,7 +6893,7 @@ func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6638,7 +6906,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{82}
+	return file_rendezvous_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -6659,7 +6927,7 @@ type ForwardRequest struct {
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6672,7 +6940,7 @@ func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6685,7 +6953,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{83}
+	return file_rendezvous_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -6711,7 +6979,7 @@ type ForwardReply struct {
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6724,7 +6992,7 @@ func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6737,7 +7005,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{84}
+	return file_rendezvous_proto_rawDescGZIP(), []int{88}
 }
 
 type DrainRequest struct {
@@ -6754,7 +7022,7 @@ type DrainRequest struct {
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6767,7 +7035,7 @@ func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6780,7 +7048,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -6815,7 +7083,7 @@ type DrainReply struct {
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6828,7 +7096,7 @@ func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6841,7 +7109,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{86}
+	return file_rendezvous_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -6867,7 +7135,7 @@ type StatusRequest struct {
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6880,7 +7148,7 @@ func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6893,7 +7161,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{87}
+	return file_rendezvous_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -6941,7 +7209,7 @@ type StatusReply struct {
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6954,7 +7222,7 @@ func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6967,7 +7235,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{88}
+	return file_rendezvous_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -7028,7 +7296,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7041,7 +7309,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7054,7 +7322,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+	return file_rendezvous_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -7105,7 +7373,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7118,7 +7386,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7131,7 +7399,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{90}
+	return file_rendezvous_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -7167,7 +7435,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7180,7 +7448,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7193,7 +7461,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{91}
+	return file_rendezvous_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *Hold) GetJob() string {
@@ -7240,7 +7508,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7253,7 +7521,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7266,7 +7534,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{92}
+	return file_rendezvous_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *JobStatus) GetId() string {
@@ -7428,7 +7696,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7441,7 +7709,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7454,7 +7722,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{93}
+	return file_rendezvous_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -7517,7 +7785,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7530,7 +7798,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7543,7 +7811,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{94}
+	return file_rendezvous_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Verdict) GetAction() string {
@@ -7768,20 +8036,28 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x10\n" +
 	"\x03ras\x18\x04 \x03(\tR\x03ras\x129\n" +
-	"\aimports\x18\x05 \x01(\v2\x1f.golaunch.rendezvous.v1.ImportsR\aimports\"\xca\x01\n" +
+	"\aimports\x18\x05 \x01(\v2\x1f.golaunch.rendezvous.v1.ImportsR\aimports\"\x84\x02\n" +
 	"\aImports\x121\n" +
 	"\x06waited\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12-\n" +
 	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x16\n" +
 	"\x06forked\x18\x03 \x01(\x05R\x06forked\x123\n" +
 	"\aforking\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aforking\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"\xad\x01\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\x128\n" +
+	"\amodules\x18\x06 \x03(\v2\x1e.golaunch.rendezvous.v1.ModuleR\amodules\"6\n" +
+	"\x06Module\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xeb\x01\n" +
 	"\x03Met\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x122\n" +
 	"\x05homes\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HomeR\x05homes\x12\x10\n" +
 	"\x03key\x18\x05 \x01(\tR\x03key\x12\x12\n" +
 	"\x04came\x18\x06 \x01(\x05R\x04came\x12\x18\n" +
-	"\awaiting\x18\a \x01(\x05R\awaitingJ\x04\b\x03\x10\x04\"H\n" +
+	"\awaiting\x18\a \x01(\x05R\awaiting\x12<\n" +
+	"\bcomplete\x18\b \x01(\v2 .golaunch.rendezvous.v1.CompleteR\bcompleteJ\x04\b\x03\x10\x04\"k\n" +
+	"\bComplete\x12+\n" +
+	"\x03ago\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03ago\x122\n" +
+	"\x04last\x18\x02 \x01(\v2\x1e.golaunch.rendezvous.v1.ClientR\x04last\"H\n" +
 	"\x04Home\x12\x12\n" +
 	"\x04addr\x18\x01 \x01(\fR\x04addr\x12\x12\n" +
 	"\x04idle\x18\x02 \x03(\x05R\x04idle\x12\x18\n" +
@@ -7967,7 +8243,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06answer\x18\x02 \x01(\v2\x1e.golaunch.rendezvous.v1.AnswerR\x06answer\"\v\n" +
 	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
-	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xf6\x01\n" +
+	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xad\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
@@ -7975,7 +8251,19 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
 	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
 	"\x06ending\x18\x06 \x01(\tR\x06ending\x129\n" +
-	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xe1\x02\n" +
+	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x125\n" +
+	"\x05start\x18\b \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05start\"\x99\x01\n" +
+	"\aStartup\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12:\n" +
+	"\x06phases\x18\x02 \x03(\v2\".golaunch.rendezvous.v1.StartPhaseR\x06phases\x128\n" +
+	"\amodules\x18\x03 \x03(\v2\x1e.golaunch.rendezvous.v1.ModuleR\amodules\"r\n" +
+	"\n" +
+	"StartPhase\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12\x17\n" +
+	"\x04rank\x18\x04 \x01(\x05H\x00R\x04rank\x88\x01\x01B\a\n" +
+	"\x05_rank\"\xe1\x02\n" +
 	"\aGoodput\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x18\n" +
 	"\agoodput\x18\x02 \x01(\x01R\agoodput\x12\x14\n" +
@@ -8230,7 +8518,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -8260,263 +8548,274 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Ready)(nil),                 // 23: golaunch.rendezvous.v1.Ready
 	(*Started)(nil),               // 24: golaunch.rendezvous.v1.Started
 	(*Imports)(nil),               // 25: golaunch.rendezvous.v1.Imports
-	(*Met)(nil),                   // 26: golaunch.rendezvous.v1.Met
-	(*Home)(nil),                  // 27: golaunch.rendezvous.v1.Home
-	(*Client)(nil),                // 28: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 29: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 30: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 31: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 32: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 33: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 34: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 35: golaunch.rendezvous.v1.Prepare
-	(*Peers)(nil),                 // 36: golaunch.rendezvous.v1.Peers
-	(*Admit)(nil),                 // 37: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 38: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 39: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 40: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 41: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 42: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 43: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 44: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 45: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 46: golaunch.rendezvous.v1.Leave
-	(*Ask)(nil),                   // 47: golaunch.rendezvous.v1.Ask
-	(*Question)(nil),              // 48: golaunch.rendezvous.v1.Question
-	(*Endpoint)(nil),              // 49: golaunch.rendezvous.v1.Endpoint
-	(*Gpus)(nil),                  // 50: golaunch.rendezvous.v1.Gpus
-	(*Ras)(nil),                   // 51: golaunch.rendezvous.v1.Ras
-	(*Stacks)(nil),                // 52: golaunch.rendezvous.v1.Stacks
-	(*Ping)(nil),                  // 53: golaunch.rendezvous.v1.Ping
-	(*SampleFilter)(nil),          // 54: golaunch.rendezvous.v1.SampleFilter
-	(*LogFilter)(nil),             // 55: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 56: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 57: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 58: golaunch.rendezvous.v1.LogChunk
-	(*Samples)(nil),               // 59: golaunch.rendezvous.v1.Samples
-	(*Series)(nil),                // 60: golaunch.rendezvous.v1.Series
-	(*Track)(nil),                 // 61: golaunch.rendezvous.v1.Track
-	(*Answer)(nil),                // 62: golaunch.rendezvous.v1.Answer
-	(*Delivery)(nil),              // 63: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 64: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 65: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 66: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 67: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 68: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 69: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 70: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 71: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 72: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 73: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 74: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 75: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 76: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 77: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 78: golaunch.rendezvous.v1.Group
-	(*Inquiry)(nil),               // 79: golaunch.rendezvous.v1.Inquiry
-	(*LogsFrom)(nil),              // 80: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 81: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 82: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 83: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 84: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 85: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 86: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 87: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 88: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 89: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 90: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 91: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 92: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 93: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 94: golaunch.rendezvous.v1.Verdict
-	nil,                           // 95: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 96: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 97: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 98: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 99: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 100: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 101: google.protobuf.Timestamp
+	(*Module)(nil),                // 26: golaunch.rendezvous.v1.Module
+	(*Met)(nil),                   // 27: golaunch.rendezvous.v1.Met
+	(*Complete)(nil),              // 28: golaunch.rendezvous.v1.Complete
+	(*Home)(nil),                  // 29: golaunch.rendezvous.v1.Home
+	(*Client)(nil),                // 30: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 31: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 32: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 33: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 34: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 35: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 36: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 37: golaunch.rendezvous.v1.Prepare
+	(*Peers)(nil),                 // 38: golaunch.rendezvous.v1.Peers
+	(*Admit)(nil),                 // 39: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 40: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 41: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 42: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 43: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 44: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 45: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 46: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 47: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 48: golaunch.rendezvous.v1.Leave
+	(*Ask)(nil),                   // 49: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 50: golaunch.rendezvous.v1.Question
+	(*Endpoint)(nil),              // 51: golaunch.rendezvous.v1.Endpoint
+	(*Gpus)(nil),                  // 52: golaunch.rendezvous.v1.Gpus
+	(*Ras)(nil),                   // 53: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 54: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 55: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 56: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 57: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 58: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 59: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 60: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 61: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 62: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 63: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 64: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 65: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 66: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 67: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 68: golaunch.rendezvous.v1.Result
+	(*Startup)(nil),               // 69: golaunch.rendezvous.v1.Startup
+	(*StartPhase)(nil),            // 70: golaunch.rendezvous.v1.StartPhase
+	(*Goodput)(nil),               // 71: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 72: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 73: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 74: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 75: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 76: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 77: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 78: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 79: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 80: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 81: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 82: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 83: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 84: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 85: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 86: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 87: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 88: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 89: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 90: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 91: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 92: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 93: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 94: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 95: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 96: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 97: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 98: golaunch.rendezvous.v1.Verdict
+	nil,                           // 99: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 100: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 101: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 102: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 103: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 104: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 105: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	95,  // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	96,  // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	99,  // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	100, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	100, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	104, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	20,  // 10: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
 	24,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	32,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	34,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	34,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	36,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	15,  // 14: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	16,  // 15: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	26,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	27,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
 	21,  // 17: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
 	22,  // 18: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
 	23,  // 19: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	29,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	31,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	31,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	33,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
 	13,  // 22: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
 	14,  // 23: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	35,  // 24: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	39,  // 25: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	43,  // 26: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	44,  // 27: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	65,  // 28: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	45,  // 29: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	46,  // 30: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	47,  // 31: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	37,  // 32: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	38,  // 33: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	42,  // 34: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	37,  // 24: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	41,  // 25: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	45,  // 26: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	46,  // 27: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	67,  // 28: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	47,  // 29: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	48,  // 30: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	49,  // 31: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	39,  // 32: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	40,  // 33: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	44,  // 34: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
 	9,   // 35: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	36,  // 36: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	38,  // 36: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
 	18,  // 37: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	97,  // 38: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	101, // 39: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	101, // 38: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	105, // 39: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	14,  // 40: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	5,   // 41: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	100, // 42: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	100, // 43: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	104, // 42: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	104, // 43: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	14,  // 44: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 45: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	100, // 46: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	101, // 47: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	104, // 46: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	105, // 47: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	19,  // 48: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	98,  // 49: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	33,  // 50: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	33,  // 51: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	100, // 52: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	102, // 49: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	35,  // 50: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	35,  // 51: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	104, // 52: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	25,  // 53: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	100, // 54: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	100, // 55: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	100, // 56: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	27,  // 57: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	30,  // 58: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	28,  // 59: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	100, // 60: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	100, // 61: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	33,  // 62: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	101, // 63: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	100, // 64: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	40,  // 65: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	41,  // 66: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	19,  // 67: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	19,  // 68: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	100, // 69: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	100, // 70: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	0,   // 71: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	48,  // 72: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	55,  // 73: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	51,  // 74: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	54,  // 75: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	52,  // 76: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	53,  // 77: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	49,  // 78: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	50,  // 79: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	100, // 80: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	100, // 81: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	56,  // 82: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	57,  // 83: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	57,  // 84: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	101, // 85: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	60,  // 86: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	33,  // 87: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
-	61,  // 88: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	58,  // 89: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	59,  // 90: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	62,  // 91: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	66,  // 92: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	69,  // 93: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	67,  // 94: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	68,  // 95: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	19,  // 96: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	33,  // 97: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	101, // 98: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	100, // 99: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	94,  // 100: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	71,  // 101: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	100, // 102: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	100, // 103: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	100, // 104: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	100, // 105: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	0,   // 106: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	72,  // 107: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	100, // 108: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	100, // 109: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	100, // 110: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	99,  // 111: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	100, // 112: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	100, // 113: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	75,  // 114: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	76,  // 115: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	66,  // 116: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	77,  // 117: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	100, // 118: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	101, // 119: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	69,  // 120: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	78,  // 121: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	18,  // 122: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	40,  // 123: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	48,  // 124: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	80,  // 125: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	100, // 126: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	57,  // 127: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	100, // 128: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	101, // 129: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	89,  // 130: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	92,  // 131: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	18,  // 132: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	100, // 133: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	91,  // 134: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	90,  // 135: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	101, // 136: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	101, // 137: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	101, // 138: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	66,  // 139: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	67,  // 140: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	93,  // 141: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 142: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	101, // 143: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 144: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	63,  // 145: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 146: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	70,  // 147: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 148: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	73,  // 149: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	79,  // 150: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	81,  // 151: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	83,  // 152: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	85,  // 153: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	87,  // 154: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 155: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 156: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 157: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 158: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 159: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	64,  // 160: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 161: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	74,  // 162: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 163: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	74,  // 164: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	62,  // 165: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	82,  // 166: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	84,  // 167: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	86,  // 168: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	88,  // 169: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 170: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 171: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 172: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 173: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	159, // [159:174] is the sub-list for method output_type
-	144, // [144:159] is the sub-list for method input_type
-	144, // [144:144] is the sub-list for extension type_name
-	144, // [144:144] is the sub-list for extension extendee
-	0,   // [0:144] is the sub-list for field type_name
+	104, // 54: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	104, // 55: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	104, // 56: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	26,  // 57: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
+	29,  // 58: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	28,  // 59: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
+	104, // 60: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	30,  // 61: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
+	32,  // 62: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	30,  // 63: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	104, // 64: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	104, // 65: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	35,  // 66: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	105, // 67: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	104, // 68: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	42,  // 69: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	43,  // 70: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	19,  // 71: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	19,  // 72: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	104, // 73: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	104, // 74: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	0,   // 75: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	50,  // 76: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	57,  // 77: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	53,  // 78: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	56,  // 79: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	54,  // 80: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	55,  // 81: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	51,  // 82: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	52,  // 83: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	104, // 84: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	104, // 85: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	58,  // 86: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	59,  // 87: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	59,  // 88: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	105, // 89: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	62,  // 90: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	35,  // 91: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	63,  // 92: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	60,  // 93: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	61,  // 94: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	64,  // 95: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	68,  // 96: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	73,  // 97: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	71,  // 98: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	69,  // 99: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
+	70,  // 100: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
+	26,  // 101: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
+	72,  // 102: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	19,  // 103: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	35,  // 104: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	105, // 105: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	104, // 106: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	98,  // 107: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	75,  // 108: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	104, // 109: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	104, // 110: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	104, // 111: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	104, // 112: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	0,   // 113: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	76,  // 114: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	104, // 115: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	104, // 116: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	104, // 117: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	103, // 118: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	104, // 119: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	104, // 120: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	79,  // 121: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	80,  // 122: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	68,  // 123: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	81,  // 124: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	104, // 125: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	105, // 126: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	73,  // 127: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	82,  // 128: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	18,  // 129: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	42,  // 130: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	50,  // 131: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	84,  // 132: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	104, // 133: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	59,  // 134: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	104, // 135: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	105, // 136: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	93,  // 137: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	96,  // 138: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	18,  // 139: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	104, // 140: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	95,  // 141: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	94,  // 142: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	105, // 143: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	105, // 144: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	105, // 145: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	68,  // 146: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	71,  // 147: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	97,  // 148: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 149: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	105, // 150: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 151: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	65,  // 152: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 153: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	74,  // 154: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 155: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	77,  // 156: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	83,  // 157: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	85,  // 158: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	87,  // 159: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	89,  // 160: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	91,  // 161: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 162: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 163: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 164: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 165: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 166: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	66,  // 167: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 168: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	78,  // 169: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 170: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	78,  // 171: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	64,  // 172: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	86,  // 173: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	88,  // 174: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	90,  // 175: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	92,  // 176: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 177: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 178: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 179: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 180: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	166, // [166:181] is the sub-list for method output_type
+	151, // [151:166] is the sub-list for method input_type
+	151, // [151:151] is the sub-list for extension type_name
+	151, // [151:151] is the sub-list for extension extendee
+	0,   // [0:151] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -8563,8 +8862,8 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Voters)(nil),
 		(*ToAgent_Peers)(nil),
 	}
-	file_rendezvous_proto_msgTypes[45].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[48].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[47].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[50].OneofWrappers = []any{
 		(*Question_Logs)(nil),
 		(*Question_Ras)(nil),
 		(*Question_Samples)(nil),
@@ -8573,20 +8872,21 @@ func file_rendezvous_proto_init() {
 		(*Question_Endpoint)(nil),
 		(*Question_Gpus)(nil),
 	}
-	file_rendezvous_proto_msgTypes[74].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[70].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[78].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[92].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[96].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   100,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

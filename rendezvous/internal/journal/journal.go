@@ -16,10 +16,12 @@ import (
 // maxSize bounds a journal, in bytes.
 const maxSize = 64 << 20
 
-// The first and the last line are no events of the job itself.
+// These lines are no events of the job itself. The first two begin and end it.
 const (
 	eventSubmission = "submission"
 	eventResult     = "result"
+	// eventStart says what is known of the newest start, again when that is more.
+	eventStart = "start"
 )
 
 // eventName is the name of an event in the journal, which a renamed type keeps.
@@ -97,6 +99,9 @@ func (j *Journal) Stepped(at time.Time, s replica.Step) {
 		return
 	}
 	j.add(jsonout.Event{Time: at, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
+	if s.Start != nil {
+		j.add(jsonout.Event{Time: at, Event: eventStart, Detail: s.Start})
+	}
 	if s.Ends {
 		for _, a := range s.Actions {
 			if end, ok := a.(job.Finish); ok {

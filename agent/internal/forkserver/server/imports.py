@@ -1,16 +1,18 @@
 # --- Import
 
 
-def load(names, variables, effects, before, lenient):
-    """Imports modules. Returns the traceback of the first that fails, unless lenient, or the module
-    that makes this process unfit to be forked, and why."""
+def load(names, variables, effects, before, lenient, spent):
+    """Imports modules, and notes the time that each takes. Returns the traceback of the first that
+    fails, unless lenient, or the module that makes this process unfit to be forked, and why."""
     for name in names:
         effects.name = name
         if name in sys.modules:
             continue
+        began = time.monotonic()
         try:
             with variables:
                 __import__(name)
+            spent.append((time.monotonic() - began, name))
         except BaseException as e:
             if lenient:
                 continue
@@ -24,6 +26,12 @@ def load(names, variables, effects, before, lenient):
         if why:
             return "", name, "after import %s %s" % (name, why)
     return "", "", unsafe(before) or effects.found()
+
+
+def slowest(spent):
+    """Names the modules that took longest, as NAME=SECONDS."""
+    longest = sorted(spent, reverse=True)[:5]
+    return " ".join("%s=%.6f" % (name, seconds) for seconds, name in longest if seconds >= 0.001)
 
 
 def record(path, folder):

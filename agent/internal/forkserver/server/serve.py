@@ -23,12 +23,13 @@ def serve():
     n = int(given[1])
     names, wrapper = [os.fsdecode(name) for name in given[2 : 2 + n]], Wrapper(given[2 + n :])
     variables, effects, stamps, generators, began = Variables(), SideEffects(), Stamps(), [], time.monotonic()
+    spent = []
     thresholds = gc.get_threshold()
     gc.set_threshold(0)  # faster; the modules may still enable or disable the collector
     error, culprit, why = "", "", unsafe(before)
     if names and not why:
         with Seeded() as seeded, stamps, effects:
-            error, culprit, why = load(names, variables, effects, before, given[0] != b"")
+            error, culprit, why = load(names, variables, effects, before, given[0] != b"", spent)
         generators = seeded.found
     if gc.get_threshold()[0] == 0:
         gc.set_threshold(*thresholds)
@@ -37,7 +38,7 @@ def serve():
         found, unfit = entropy()
         generators, why = generators + found, unfit
     gc.freeze()  # keeps the ranks' collectors off the shared memory
-    send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, *stamps.words())
+    send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, slowest(spent), *stamps.words())
     while True:
         fds = receive()[1]
         try:

@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// startClock measures the newest start of a gang. Phase is what began at Since; empty once the
+// start is over.
+type startClock struct {
+	Start report.Start
+	Phase report.Phase
+	Since time.Time
+	// Took is how long the imports took whose modules the start has.
+	Took time.Duration
+}
+
+// begin begins the clock of another start.
+func (c *startClock) begin(at time.Time, with report.Phase) {
+	*c = startClock{Phase: with, Since: at, Start: report.Start{Attempt: c.Start.Attempt}}
+}
+
+// take notes what a step of a job says of its start. It reports whether more is known of the start
+// once its ranks run.
+func (c *startClock) take(at time.Time, st cluster.Step) bool {
+	node, rank := slowest(st.Event)
+	if ev, is := st.Event.(job.Started); is && ev.Imports.Took > c.Took {
+		c.Took, c.Start.Modules = ev.Imports.Took, ev.Imports.Modules
+	}
+	for _, a := range st.Actions {
+		switch a := a.(type) {
+		case job.Prepare:
+			c.Start.Attempt = a.Attempt
+		case job.Start:
+			c.Start.Attempt = a.Attempt
+			c.turn(at, report.PhaseProcesses, node, rank)
+		default: // it starts nothing
+		}
+	}
+	for _, change := range st.Changes {
+		switch change.To {
+		case goodput.Backoff:
+			c.begin(at, report.PhaseBackoff)
+		case goodput.Waiting:
+			if c.Phase != report.PhaseNodes {
+				c.begin(at, report.PhaseNodes)
+			}
+		case goodput.Starting:
+			if c.Phase == "" { // a growth begins with the end of its ranks
+				c.begin(at, report.PhaseChecks)
+			}
+			if c.Phase != report.PhaseProcesses {
+				c.turn(at, report.PhaseChecks, node, rank)
+			}
+		case goodput.Training:
+			c.split(at, change.Imported)
+			c.turn(at, report.PhaseStore, node, rank)
+			return true
+		default: // the ranks end, or have reached a step
+		}
+	}
+	switch ev := st.Event.(type) {
+	case job.Met:
+		if ev.Complete != nil && c.Phase == report.PhaseStore && !st.Stale {
+			c.turn(at.Add(-ev.Complete.Ago), report.PhaseStep, "", rank)
+			return true
+		}
+	case job.Stepped:
+		if (c.Phase == report.PhaseStore || c.Phase == report.PhaseStep) && ev.Step > 0 && !st.Stale {
+			c.Phase = report.PhaseStep
+			c.turn(at.Add(-ev.Ago), "", ev.Node, new(0))
+			return true
+		}
+	default: // it says nothing of a start
+	}
+	return false
+}
+
+// turn ends a phase, unless the next is the same, and begins the next. Nothing ends before it
+// began: agents tell of moments in any order.
+func (c *startClock) turn(at time.Time, next report.Phase, node string, rank *int) {
+	if c.Phase == next {
+		return
+	}
+	if at.Before(c.Since) {
+		at = c.Since
+	}
+	if c.Phase != "" {
+		c.add(report.StartPhase{Phase: c.Phase, Seconds: at.Sub(c.Since).Seconds(), Node: node, Rank: rank})
+	}
+	c.Phase, c.Since = next, at
+}
+
+// leastImport is the shortest wait for imports that is a phase: a fork server that has imported
+// its modules before answers sooner.
+const leastImport = time.Millisecond
+
+// split ends the phase in which ranks waited for imports, of which the rest is for processes.
+func (c *startClock) split(at time.Time, imported time.Duration) {
+	imported = min(imported, at.Sub(c.Since))
+	if imported < leastImport || c.Phase != report.PhaseProcesses {
+		c.Start.Modules = nil
+		return
+	}
+	c.add(report.StartPhase{Phase: report.PhaseImports, Seconds: imported.Seconds()})
+	c.Since = c.Since.Add(imported)
+}
+
+// add adds a phase, or the time to an earlier one if the start went back to that.
+func (c *startClock) add(p report.StartPhase) {
+	phases := c.Start.Phases
+	if i := slices.IndexFunc(phases, func(o report.StartPhase) bool { return o.Phase == p.Phase }); i >= 0 {
+		phases[i].Seconds += p.Seconds
+		phases[i].Node, phases[i].Rank = p.Node, p.Rank
+		return
+	}
+	c.Start.Phases = append(phases, p)
+}
+
+// report returns what is known; nil if that is nothing.
+func (c *startClock) report() *report.Start {
+	if len(c.Start.Phases) == 0 {
+		return nil
+	}
+	s := c.Start
+	s.Phases = slices.Clone(s.Phases)
+	return &s
+}
+
+// slowest is whose event ended a phase.
+func slowest(ev job.Event) (node string, rank *int) {
+	switch ev := ev.(type) {
+	case job.Joined:
+		return ev.Node.Name, nil
+	case job.Prepared:
+		return ev.Node, nil
+	case job.Reached:
+		return ev.Node, nil
+	case job.Started:
+		return ev.Node, nil
+	case job.Met:
+		if ev.Complete != nil && ev.Complete.Last >= 0 {
+			return "", &ev.Complete.Last
+		}
+	}
+	return "", nil
+}

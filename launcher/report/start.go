@@ -1,0 +1,111 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Start is where the time of an attempt's start went. Each phase begins when the one before it
+// ends, and ends with the slowest node or rank.
+type Start struct {
+	Attempt int          `json:"attempt"`
+	Phases  []StartPhase `json:"phases"`
+	// Modules are those that a fork server took longest to import, at most 5, on the node where its
+	// imports took longest. Each has the time of what it imports itself.
+	Modules []Module `json:"modules"`
+}
+
+// StartPhase is a part of a start.
+type StartPhase struct {
+	Phase   Phase   `json:"phase"`
+	Seconds float64 `json:"seconds"`
+	// Node is the node with which it ended, and Rank the rank, where golaunch knows these.
+	Node string `json:"node,omitempty"`
+	Rank *int   `json:"rank,omitempty"`
+}
+
+// Module is a Python module.
+type Module struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Phase names a part of a start.
+type Phase string
+
+// The phases, in their order. A start omits those that it does not have.
+const (
+	// PhaseBackoff is the wait after the failure of the attempt before.
+	PhaseBackoff Phase = "backoff"
+	// PhaseNodes is the wait for nodes, from the job's submission, or from the end of the attempt
+	// before.
+	PhaseNodes Phase = "nodes"
+	// PhaseChecks is for checks of the nodes, the command and the network, and for a free port.
+	PhaseChecks Phase = "checks"
+	// PhaseImports is the wait for fork servers that import modules.
+	PhaseImports Phase = "imports"
+	// PhaseProcesses is the start of all processes, by fork or exec.
+	PhaseProcesses Phase = "processes"
+	// PhaseStore is the time until all ranks have connected to the job's store, as
+	// init_process_group does. The interpreter starts in it, and ranks that were not forked import
+	// their modules.
+	PhaseStore Phase = "store"
+	// PhaseStep is the time until rank 0 told its first step.
+	PhaseStep Phase = "step"
+)
+
+// words say what a phase's time was spent on.
+var words = map[Phase]string{
+	PhaseBackoff:   "backoff",
+	PhaseNodes:     "waiting for nodes",
+	PhaseChecks:    "checks and a free port",
+	PhaseImports:   "imports by the fork server",
+	PhaseProcesses: "fork or exec",
+	PhaseStore:     "until all ranks had connected to the store",
+	PhaseStep:      "until the first step",
+}
+
+// String is the phase in a few words.
+func (p Phase) String() string {
+	if text, known := words[p]; known {
+		return text
+	}
+	return string(p)
+}
+
+// Seconds is the time of all phases.
+func (s Start) Seconds() (sum float64) {
+	for _, p := range s.Phases {
+		sum += p.Seconds
+	}
+	return sum
+}
+
+// shortPhase is how long a phase lasts, as a share of its start, that a line names.
+const shortPhase = 0.05
+
+// String is the start in one line: "12.3 s: 3.4 s imports by the fork server, 8.6 s until the first
+// step".
+func (s Start) String() string {
+	var parts []string
+	for _, p := range s.Phases {
+		if p.Seconds >= shortPhase*s.Seconds() {
+			parts = append(parts, fmt.Sprintf("%.1f s %v", p.Seconds, p.Phase)+p.slowest())
+		}
+	}
+	return fmt.Sprintf("%.1f s: %s", s.Seconds(), strings.Join(parts, ", "))
+}
+
+// slowest names what a phase ended with, if that is a rank.
+func (p StartPhase) slowest() string {
+	if p.Rank == nil || p.Phase == PhaseStep {
+		return ""
+	}
+	return fmt.Sprintf(" (last rank %d)", *p.Rank)
+}
+
+// notableStart is how long a start takes that is worth a line, in seconds.
+const notableStart = 10
+
+// Notable reports whether the start is worth a line: it took ten seconds.
+func (s *Start) Notable() bool { return s != nil && s.Seconds() >= notableStart }
