@@ -102,7 +102,14 @@ def _status(address):
     return json.loads(said.stdout)
 
 
-def session(address, object_store_memory):
+def spill_directory(named):
+    """The directories where objects may go that memory has no room for."""
+    if os.environ.get("RAY_automatic_object_spilling_enabled", "1").lower() in ("0", "false"):
+        return []
+    return [os.path.realpath(named)] if named else [os.path.realpath(tempfile.gettempdir()), "/var/tmp"]
+
+
+def session(address, object_store_memory, spill):
     """The session of the cluster with a coordinator, which is begun if there is none."""
     until, submitted = time.monotonic() + _LIMIT, None
     while True:
@@ -114,7 +121,7 @@ def session(address, object_store_memory):
             raise ConnectionError(f"ray.init(address={address!r}): the job {submitted}, which is the session of the cluster, has ended: {mine['result']['reason']}")
         if job is None:
             submitted = f"ray-{os.getuid()}-{max([int(_NAME.fullmatch(j['id'])[1]) for j in sessions], default=0) + 1}"
-            said = _submit(address, submitted, status["nodes"], object_store_memory)
+            said = _submit(address, submitted, status["nodes"], object_store_memory, spill)
             if said is not None:
                 again = _status(address)
                 if not any(j["id"] == submitted for j in again["jobs"]):
@@ -135,7 +142,7 @@ def session(address, object_store_memory):
                 f"{_LIMIT:.0f} s{waits}; run the program on one of its nodes, and see golaunch logs {job['id']}")
 
 
-def _submit(address, job, nodes, object_store_memory):
+def _submit(address, job, nodes, object_store_memory, spill):
     """Has the cluster start the hosts; the reason if it does not."""
     import secrets
 
@@ -150,7 +157,7 @@ def _submit(address, job, nodes, object_store_memory):
     name = PREFIX + secrets.token_hex(6)
     config = {
         "session": name, "job": job, "cluster": address, "certificate": _certificate(), "path": _paths(), "hosts": len(with_gpus or nodes), "gpus": bool(with_gpus),
-        "nodes": {n["name"]: {"num_cpus": n["cpus"], "address": n["address"], "object_store_memory": object_store_memory} for n in nodes}, "temp_dir": "/tmp/ray",
+        "nodes": {n["name"]: {"num_cpus": n["cpus"], "address": n["address"], "object_store_memory": object_store_memory} for n in nodes}, "temp_dir": "/tmp/ray", "spill": spill,
     }
     said = _golaunch(
         "run", "--coordinator", address, "--detach", "--job-id", job, *ranks, "--restart", "rank", "--max-restarts", "1000", "--backoff", "1s:10s", "--grace", "5s",

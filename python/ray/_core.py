@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import OrderedDict, deque
 
 from . import _objects, _wire
@@ -26,6 +27,10 @@ _ASKED = 10  # requests for processes on the way, for each kind of task
 _DEPTH = 32  # tasks that a process may have, if they are short
 _SHORT = 0.001  # seconds
 _TIDY = 10.0
+_LINEAGE = 64 << 20  # bytes of tasks that are over
+_TASK = 1024  # bytes that each of them has, beside its arguments
+_REJOIN = 10.0  # seconds in which a process of another node connects again, before its references are given up
+_TRIES = 3  # of a connection to a process that lives, as the head says
 
 
 class Object:
@@ -50,13 +55,27 @@ class Local:
 
 class Task:
     __slots__ = ("id", "fid", "function", "body", "deps", "want_deps", "count", "pool", "actor", "retries", "retry_exceptions", "name", "pins", "link", "lease",
-                 "cancelled", "stream", "method", "ready", "parent")
+                 "cancelled", "stream", "method", "ready", "parent", "makers", "kept", "__weakref__")
 
     def __init__(self):
         self.lease = self.link = self.actor = self.pool = self.stream = self.fid = self.function = self.method = None
-        self.deps = self.pins = ()
+        self.kept = None
+        self.deps = self.pins = self.makers = ()
         self.cancelled, self.ready, self.want_deps, self.parent, self.id = False, True, 0, None, None
         self.count, self.retries, self.retry_exceptions = 1, 0, False
+
+
+class Kept:
+    """A task that is over is kept, to make its results again if they are lost."""
+
+    __slots__ = ("core", "size")
+
+    def __init__(self, core, size):
+        self.core, self.size = core, size
+        core.lineage += size
+
+    def __del__(self):
+        self.core.lineage -= self.size
 
 
 class Lease:
@@ -81,7 +100,7 @@ class ActorLink:
 
     def __init__(self, actor, meta):
         self.id, self.meta = actor, meta
-        self.state, self.queue, self.tasks = "unknown", deque(), OrderedDict()
+        self.state, self.queue, self.tasks, self.tries = "unknown", deque(), OrderedDict(), 0
         self.link, self.address, self.restarts, self.error = None, None, -1, None
         self.handles, self.closing, self.pins = 0, False, ()
 
@@ -104,6 +123,7 @@ class Core:
         self.dropping = False
         self.tasks, self.pools, self.actors, self.sent = {}, {}, {}, {}
         self.reaping = False
+        self.lineage, self.kept = 0, deque()  # the bytes of tasks that are over, and weak references to them
         self.numbers = itertools.count(1)
         self.base = base_of(address[0], address[1])
         self.closed, self.why_closed = False, ""
@@ -216,22 +236,29 @@ class Core:
             then(link)
 
     def _accept_far(self, sock):
+        if self.loop.strangers >= _wire.STRANGERS:
+            sock.close()
+            return
         _wire.Connection(self.loop, sock, self._message, self._lost, tls=_wire.certificates(self.certificate, True), server=True)
 
     def _lost(self, link):
         with self.lock:
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
-            for oid, obj in list(self.objects.items()):
-                if obj.borrows and link in obj.borrows:
-                    del obj.borrows[link]
-                    self._maybe_free(oid, obj)
+            borrowed = [oid for oid, obj in self.objects.items() if obj.borrows and link in obj.borrows]
+            borrows = [oid for oid, local in self.local.items() if local.owner[0] == link.peer]
             for key in [k for k in self.held_results if k[0] is link]:
                 del self.held_results[key]
             for key in [k for k in self.sent if k[0] is link]:
                 del self.sent[key]
             leases = [x for p in self.pools.values() for x in p.leases.values() if x.link is link]
             actors = [a for a in self.actors.values() if a.link is link]
+        if link.far and borrowed:
+            self.loop.later(_REJOIN, lambda: self._unborrowed(link, borrowed))
+        else:
+            self._unborrowed(link, borrowed)
+        if link.far and borrows:
+            self._borrow_again(borrows)
         if link is self.host or link is self._head:
             self._cut_off("the node's host has ended" if link is self.host else "the head of the cluster has ended, or its connection")
             return
@@ -241,6 +268,36 @@ class Core:
             self._actor_lost(actor)
         if self.executor is not None:
             self.executor.lost(link)
+
+    def _unborrowed(self, link, oids):
+        """A process has ended that had references to objects."""
+        with self.lock:
+            for oid in oids:
+                obj = self.objects.get(oid)
+                if obj is not None and obj.borrows and obj.borrows.pop(link, None):
+                    self._maybe_free(oid, obj)
+
+    def _borrow_again(self, oids):
+        """A connection to another node has ended, though the owner of objects may live."""
+        def linked(link):
+            with self.lock:
+                for oid in oids:
+                    if link is not None and oid in self.local:
+                        link.ask(lambda *_: None, "borrow", oid)
+
+        local = self.local.get(oids[0])
+        if local is not None:
+            self.link_to(local.owner, linked)
+
+    def _whether_ended(self, owner, then):
+        """Calls then(why) for a process to which the connection has ended; without a reason if it lives, as the head says."""
+        if self.closed:
+            then(self.why_closed or "the cluster is shut down")
+        else:
+            self.head.ask(lambda value, error, _: then(value if error is None else "the head of the cluster has ended"), "ended", owner)
+
+    def _owner_died(self, oid, owner, why):
+        return errors.OwnerDiedError(oid.hex(), owner, why=f"It ran on node {owner[1]} ({owner[2]}): {why or 'it cannot be reached from here'}.")
 
     def _cut_off(self, why):
         if self.executor is not None:
@@ -338,7 +395,10 @@ class Core:
             if owner[0] == self.proc or oid in self.local:
                 return self.ref(oid, owner)
         link = self._owner(owner)
-        known = link is not None and self.ask(link, "borrow", oid)[0]
+        try:
+            known = link is not None and self.ask(link, "borrow", oid)[0]
+        except errors.RaySystemError:  # the connection has just ended
+            known = False
         with self.lock:
             if oid in self.local and known:
                 link.send("unborrow", oid)
@@ -472,15 +532,19 @@ class Core:
 
         made, size = _objects.parts(body, buffers)
         try:
-            self.ask(self.host, "room", size)
+            in_memory, fds = self.ask(self.host, "room", size)
+            if in_memory:
+                segment = POOL.share(made, _objects._ALIGN)
+                fds = [os.dup(segment.fd)]
+                self._tidy()
+            else:
+                _objects.write(fds[0], made)
         except _HostError as error:
-            _, used, limit = error.what
-            raise errors.ObjectStoreFullError(
-                f"an object of {size} bytes does not fit into the memory for objects of node {self.node_id} ({self.host_address[2]}): {used} of {limit} bytes are "
-                "in use; drop references, or start the cluster with a larger object_store_memory") from None
-        segment = POOL.share(made, _objects._ALIGN)
-        self.host.send("sealed", oid, size, fds=[segment.fd])
-        self._tidy()
+            raise errors.ObjectStoreFullError(error.what[1]) from None
+        except OSError as error:
+            raise errors.ObjectStoreFullError(f"an object of {size} bytes cannot be written on node {self.node_id}: {error.strerror}") from None
+        self.host.send("sealed", oid, size, in_memory, fds=fds)
+        _objects.close_all(fds)
         return "s", size, [self.host_address]
 
     _tidying = False
@@ -527,11 +591,26 @@ class Core:
             then(desc)
             return
 
+        tries = [0]
+
         def told(value, error, _):
+            if error is None:
+                deliver(value)
+                return
+            tries[0] += 1
+            self._whether_ended(ref._owner, because)
+
+        def because(why):
+            if why is None and tries[0] < _TRIES:
+                self.link_to(ref._owner, linked)
+            else:
+                deliver(("e", errors.dump(self._owner_died(oid, ref._owner, why))))
+
+        def deliver(desc):
             with self.lock:
                 waiting, local.waiting = local.waiting, None
             for then in waiting:
-                then(value if error is None else ("e", errors.dump(errors.OwnerDiedError(oid.hex()))))
+                then(desc)
 
         def linked(link):
             if link is None:
@@ -637,9 +716,7 @@ class Core:
                 break
             except _HostError as error:
                 if error.what[0] == "full":
-                    raise errors.ObjectStoreFullError(
-                        f"an object of {size} bytes does not fit into the memory for objects of node {self.node_id}: {error.what[1]} of {error.what[2]} bytes are in use"
-                    ) from None
+                    raise errors.ObjectStoreFullError(error.what[1]) from None
                 if not again:
                     raise errors.ObjectLostError(oid.hex(), why=error.what[1]) from None
                 desc = self._made_again(oid, owner, hosts, error.what[1])
@@ -686,7 +763,14 @@ class Core:
         got = []
 
         def then(value, error=None, _=()):
-            got.append(value if error is None else ("e", errors.dump(errors.OwnerDiedError(oid.hex()))))
+            if error is None:
+                got.append(value)
+                there.release()
+            else:
+                self._whether_ended(owner, died)
+
+        def died(why):
+            got.append(("e", errors.dump(self._owner_died(oid, owner, why))))
             there.release()
 
         if owner[0] == self.proc:
@@ -694,8 +778,9 @@ class Core:
         else:
             link = self._owner(owner)
             if link is None:
-                raise errors.OwnerDiedError(oid.hex())
-            link.ask(then, "lost", oid, hosts, why)
+                self._whether_ended(owner, died)
+            else:
+                link.ask(then, "lost", oid, hosts, why)
         self._await(there, None)
         if got[0][0] == "e":
             self.load(None, got[0])
@@ -713,20 +798,90 @@ class Core:
                 if task is None or task.retries == 0 or task.stream is not None:
                     then(("e", errors.dump(errors.ObjectLostError(oid.hex(), why=why))))
                     return
-                if task.retries > 0:
-                    task.retries -= 1
-                for i in range(task.count):
-                    other = self.objects.get(_result_id(task.id, i))
-                    if other is not None:
-                        other.desc = None
                 obj.waiting = (obj.waiting or []) + [then]
-                task.cancelled, task.ready = False, True
-                self.submit_again(task)
+                self._run_again(task, why)
                 return
             if obj.desc is None:
                 obj.waiting = (obj.waiting or []) + [then]
                 return
         then(obj.desc)
+
+    def _run_again(self, task, why):
+        """Runs a task that is over again, since its results are lost, and before that those whose results were its
+        arguments, if these were freed; the lock is held.
+        """
+        again, found, missing = {task.id: task}, [task], None
+        while found and missing is None:
+            one = found.pop()
+            if one.retries == 0 or one.kept is None or one.body and one.body[0] == "s" and one.body[1] not in self.objects:
+                missing = one
+            for oid, owner, desc in one.deps:
+                if desc[0] == "s" and owner[0] == self.proc and oid not in self.objects and oid[:24] not in again and oid[:24] not in self.tasks:
+                    maker = next((m for m in one.makers if m.id == oid[:24]), None)
+                    if maker is None:
+                        missing = one
+                    else:
+                        again[maker.id] = maker
+                        found.append(maker)
+        if missing is not None:
+            failed = errors.ObjectReconstructionFailedError(_result_id(task.id, 0).hex(), why=(
+                f"{why}, and the arguments of {missing.name} are there no more, or it may not run again (max_retries)"))
+            calls = []
+            for i in range(task.count):
+                calls += self._settle(_result_id(task.id, i), ("e", errors.dump(failed)))
+            self.loop.soon(lambda: [then(desc) for then, desc in calls])
+            return
+        for one in again.values():
+            if one.retries > 0:
+                one.retries -= 1
+            self.tasks[one.id] = one
+            one.cancelled, one.ready = False, False
+            for i in range(one.count):
+                oid = _result_id(one.id, i)
+                obj = self.objects.setdefault(oid, Object(None, one))
+                if obj.desc is not None and obj.desc[0] == "s":
+                    self._free_copies(oid, obj.desc[2])
+                obj.desc = None
+        for one in again.values():
+            one.pins = [self.ref(oid, owner) for oid, owner, desc in one.deps if desc[0] == "s" and owner[0] == self.proc]
+        for one in again.values():
+            self._once_there(one)
+
+    def _once_there(self, task):
+        """Submits a task again once its arguments are there."""
+        left = [len(task.pins)]
+        if not task.pins:
+            task.ready = True
+            self.submit_again(task)
+
+        def there(desc, oid):
+            with self.lock:
+                task.deps = [(o, owner, desc if o == oid else d) for o, owner, d in task.deps]
+                left[0] -= 1
+                if left[0]:
+                    return
+                failed = next((d for _, _, d in task.deps if d[0] == "e"), None)
+                if failed is None:
+                    task.ready = True
+                    self.submit_again(task)
+                    return
+            self._finish(task, failed)
+
+        for ref in task.pins:
+            self.when_ready(ref, lambda desc, oid=ref._id: there(desc, oid))
+
+    def _keep(self, task):
+        """Keeps a task that is over for as long as its results live, but not the values of its arguments; the lock is held."""
+        task.makers = [obj.task for obj in (self.objects.get(oid) for oid, owner, desc in task.deps if desc[0] == "s") if obj is not None and obj.task is not None]
+        task.pins = ()
+        if task.kept is None:
+            size = _TASK + (len(task.body[1]) + sum(map(len, task.body[2])) if task.body and task.body[0] == "v" else 0)
+            task.kept = Kept(self, size + sum(len(desc[1]) for _, _, desc in task.deps if desc[0] == "v"))
+            self.kept.append(weakref.ref(task))
+        while self.kept and (self.lineage > _LINEAGE or len(self.kept) > 1000 and self.kept[0]() is None):
+            old = self.kept.popleft()()
+            if old is not None:  # it is not made again
+                old.kept, old.body, old.deps, old.makers = None, None, (), ()
 
     def wait(self, refs, count, timeout):
         self.alive()
@@ -996,7 +1151,9 @@ class Core:
     def _done(self, task, outs, link):
         """The lock is held."""
         self.tasks.pop(task.id, None)
-        if outs and outs[0][0][0] != "s":  # only what may be lost is made again
+        if task.stream is None and task.retries != 0 and any(desc[0] == "s" for desc, _ in outs):  # only what may be lost is made again
+            self._keep(task)
+        else:
             task.pins, task.deps = (), ()
         calls = []
         if len(outs) == 1 and task.count > 1 and outs[0][0][0] == "e":
@@ -1095,7 +1252,7 @@ class Core:
                 else:
                     failed.append((task, errors.WorkerCrashedError()))
             pool.depth = 1
-            self.head.send("release", lease.number)
+            self.head.send("release", lease.number, True)
             if pool.queue:
                 self._pump_pool(pool)
         for task, error in failed:
@@ -1305,9 +1462,11 @@ class Core:
         def linked(link):
             with self.lock:
                 if link is None or link.closed:
+                    actor.tries = actor.tries + 1 if restarts == actor.restarts else 1
                     actor.restarts = restarts
                     self._lost_calls(actor)
                     return
+                actor.tries = 0
                 actor.state, actor.link, actor.address, actor.restarts = "alive", link, address, restarts
                 self._pump_actor(actor)
                 self._maybe_unhold(actor)
@@ -1334,10 +1493,16 @@ class Core:
         actor.state = "asking"
 
         def told(value, error, _):
-            failed = []
+            failed, why = [], "its process has died, and it was started again"
             with self.lock:
                 if error is None and value[0] == "alive":
                     again = []
+                    if value[2] == actor.restarts:
+                        why = f"the connection to its process on node {value[1][1]} ({value[1][2]}) has ended, although that lives"
+                        if actor.tries >= _TRIES:  # calls that were not sent are told too
+                            actor.tries = 0
+                            actor.tasks.update((t.id, t) for t in actor.queue)
+                            actor.queue.clear()
                     for task in actor.tasks.values():
                         task.link = None
                         if task.retries != 0:
@@ -1349,7 +1514,7 @@ class Core:
                     actor.queue.extendleft(reversed(again))
             self._where(actor, value, error)
             for task in failed:
-                self._fail(task, errors.ActorUnavailableError("its process has died, and it was started again", actor.id.hex()))
+                self._fail(task, errors.ActorUnavailableError(why, actor.id.hex()))
 
         self.head.ask(told, "where", actor.id, actor.restarts)
 

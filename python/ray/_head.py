@@ -82,6 +82,7 @@ class Head:
         self.turn = 0  # of SPREAD
         self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
         self.drivers = itertools.count(1)
+        self.ended, self.asked_of = OrderedDict(), {}  # why the last processes have ended, and who waits to hear of one
         self.over, self.ending = False, None
         if host.config["job"]:
             self._unused(_JOIN)
@@ -399,6 +400,10 @@ class Head:
 
     def told_ended(self, address, why):
         proc = address[0]
+        self.ended[proc] = why
+        _forget(self.ended, list(self.ended))
+        for then in self.asked_of.pop(proc, ()):
+            then(why)
         self._owner_gone(address)
         for lease in [x for x in self.leases.values() if x.process is not None and x.process[0] == proc]:
             self._free(lease)
@@ -409,6 +414,25 @@ class Head:
                 else:
                     self._actor_ended(actor, f"The actor's worker process has died: {why}")
         self._place()
+
+    def on_ended(self, link, then, address, last=False):
+        """Why a process has ended to which somebody has lost the connection; None if it lives."""
+        proc, node = address[0], self.nodes.get(address[1])
+        driver = next((j for j in self.jobs.values() if j["driver"][0] == proc), None)
+        if proc in self.ended:
+            then(self.ended[proc])
+        elif node is None or not node.alive:
+            then(f"its node was lost: {node.why}" if node is not None else "its node was lost")
+        elif driver is not None and not driver["alive"]:
+            then("the driver has ended")
+        elif not last:  # its end may be on the way
+            if proc not in self.asked_of:
+                self.loop.later(_REPORT, lambda: [self.on_ended(link, waits, address, True) for waits in self.asked_of.pop(proc, ())])
+            self.asked_of.setdefault(proc, []).append(then)
+        elif driver is not None:
+            then(None)
+        else:
+            node.link.do(lambda lives=None, error=None, _=(): then(None if lives else "it has ended"), "lives", proc)
 
     # Actors
 
@@ -515,23 +539,20 @@ class Head:
             then(("dead", "The actor has died, and so have many others since then, or it is not of this session.", None, 0))
         elif actor.state == "DEAD" or actor.state == "ALIVE" and actor.restarts > after:
             self._say_where(actor, then)
-        elif actor.state != "ALIVE":
+        else:
             actor.waiting.append(then)
-        else:  # a caller has lost its connection: the process has ended, or it has not, and it is the network
-            self.loop.later(_REPORT, lambda: self._say_whether(actor, then, after))
+            if actor.state == "ALIVE":  # a caller has lost its connection, by the end of the process or of the network
+                self.loop.later(_REPORT, lambda: self._say_whether(actor, then, after))
 
     def _say_whether(self, actor, then, after):
-        if actor.state != "ALIVE" or actor.restarts > after or actor.lease is None:
-            self.on_where(None, then, actor.id, after)
-            return
-
+        """Says that the process lives to a caller that waits for its end to be reported."""
         def told(lives=None, error=None, _=()):
-            if lives and actor.state == "ALIVE" and actor.restarts == after:
+            if lives and then in actor.waiting and actor.state == "ALIVE" and actor.restarts == after:
+                actor.waiting.remove(then)
                 self._say_where(actor, then)
-            else:  # its end is on the way
-                self.on_where(None, then, actor.id, after)
 
-        actor.lease.node.link.do(told, "lives", actor.process[0])
+        if then in actor.waiting and actor.state == "ALIVE" and actor.restarts == after and actor.lease is not None:
+            actor.lease.node.link.do(told, "lives", actor.process[0])
 
     def told_exiting(self, actor_id, why):
         actor = self.actors.get(actor_id)

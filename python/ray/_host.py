@@ -11,6 +11,8 @@ import shlex
 import signal
 import socket
 import sys
+import tempfile
+from collections import deque
 
 from . import _cluster, _wire, _worker
 from ._head import Head
@@ -19,6 +21,8 @@ _SPARE = 2  # idle processes that are kept beyond the node's CPUs
 
 
 _OBJECTS = 0.3  # of the free memory may have objects, as in Ray
+_GRACE = 2.0  # seconds that an object waits for memory to be freed
+_KEEP = 0.05  # of a disk stays free of them, as in Ray
 
 
 def _free_memory():
@@ -54,6 +58,18 @@ def main():
         host = _Node(config, rank, made)
         store.set("head", json.dumps(host.address))
         host.run()
+
+
+def _in_memory(path):
+    """Whether a directory is in a file system without a disk."""
+    best, kind = "", ""
+    with open("/proc/self/mounts") as f:
+        for line in f:
+            _, at, of = line.split()[:3]
+            at = at.encode().decode("unicode_escape")
+            if (path + "/").startswith(at.rstrip("/") + "/") and len(at) >= len(best):
+                best, kind = at, of
+    return kind in ("tmpfs", "ramfs")
 
 
 class Host:
@@ -111,6 +127,7 @@ class _Node:
         self.made = 0
         self.processes, self.linked = {}, {}
         self.objects, self.pulls, self.used = {}, {}, 0
+        self.short = deque()  # requests for memory that wait until some is freed
         self.rooms = {}  # the part of used that is not sealed yet, by connection
         self.mover = None
         self.links = []
@@ -186,8 +203,17 @@ class _Node:
             sock, _ = self.far.accept()
         except OSError:
             return
+        if self.loop.strangers >= _wire.STRANGERS:
+            sock.close()
+            return
+        self.loop.strangers += 1
         sock.setblocking(False)
         fd, have, over = sock.fileno(), bytearray(), []
+
+        def known():
+            over.append(True)
+            self.loop.strangers -= 1
+            self.loop.unregister(fd)
 
         def greet(_):
             try:
@@ -199,15 +225,14 @@ class _Node:
             have.extend(data)
             if data and len(have) < _wire.NAME:
                 return
-            over.append(True)
-            self.loop.unregister(fd)
+            known()
             if data:
                 self._hand_on(have.decode("ascii", "replace").strip(), sock)
             else:
                 sock.close()
 
         self.loop.register(fd, greet)
-        self.loop.later(_wire.CONNECT, lambda: over or (self.loop.unregister(fd), sock.close()))
+        self.loop.later(_wire.CONNECT, lambda: over or (known(), sock.close()))
 
     def _hand_on(self, proc, sock):
         if proc == self.proc:
@@ -412,18 +437,69 @@ class _Node:
     # Objects
 
     def on_room(self, link, then, fds, size):
-        """Whether an object of that size may be made here."""
-        if self.used + size > self.limit:
-            then(error=("full", self.used, self.limit))
-        else:
+        """Where an object of that size may be made here: in memory, or in a file."""
+        if self.used + size <= self.limit:
             self.used += size
             self.rooms[link] = self.rooms.get(link, 0) + size
             then(True)
+            return
+        fd, why = self._file(size)
+        if fd is not None:
+            then(False, fds=[fd])
+            os.close(fd)
+            return
 
-    def said_sealed(self, link, fds, oid, size):
-        self.rooms[link] -= size
+        def late():
+            if waits in self.short:
+                self.short.remove(waits)
+                then(error=("full", self._full(size, why)))
+
+        waits = (link, then, size)
+        self.short.append(waits)
+        self.loop.later(_GRACE, late)
+
+    def _grant(self):
+        link, then, size = self.short.popleft()
+        self.on_room(link, then, (), size)
+
+    def _file(self, size):
+        """A file on disk without a name, which goes with its last descriptor; or None, and why not."""
+        why = "objects do not spill to disk (RAY_automatic_object_spilling_enabled=0)"
+        for where in self.config["spill"]:
+            fd, why = self._file_in(where, size)
+            if fd is not None:
+                break
+        else:
+            return None, why
+        return fd, None
+
+    @staticmethod
+    def _file_in(where, size):
+        try:
+            if _in_memory(where):
+                return None, f"{where} is in memory too: name a directory on a disk, by object_spilling_directory"
+            disk = os.statvfs(where)
+            free, keep = disk.f_bavail * disk.f_frsize, int(disk.f_blocks * disk.f_frsize * _KEEP)
+            if size > free - keep:
+                return None, f"the disk of {where} has {free} bytes left, of which {keep} stay free"
+            try:
+                return os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
+            except OSError:  # not every file system can do that
+                fd, path = tempfile.mkstemp(prefix="golaunch-object-", dir=where)
+                os.unlink(path)
+                return fd, None
+        except OSError as error:
+            return None, f"{where} takes no file: {error.strerror}"
+
+    def _full(self, size, why):
+        return (f"an object of {size} bytes does not fit into the memory for objects of node {self.node_id} ({self.ip}): {self.used} of {int(self.limit)} bytes are in use, "
+                f"and {why}; drop references, or start the cluster with a larger object_store_memory")
+
+    def said_sealed(self, link, fds, oid, size, in_memory):
+        if in_memory:
+            self.rooms[link] -= size
         self.said_free(link, (), [oid])  # it may be made again
-        self.objects[oid] = fds[0], size
+        self.objects[oid] = fds[0], size if in_memory else 0
         for other in self.pulls.pop(oid, ()):
             other(fds=[fds[0]])
 
@@ -433,6 +509,8 @@ class _Node:
             if held is not None:
                 os.close(held[0])
                 self.used -= held[1]
+        while self.short and self.used + self.short[0][2] <= self.limit:
+            self._grant()
 
     def said_free_at(self, link, fds, where):
         """Frees copies on other nodes too: {host: [objects]}."""
@@ -458,23 +536,27 @@ class _Node:
         if not others:
             then(error=("lost", f"node {self.node_id} does not have it any more"))
             return
-        if self.used + size > self.limit:
-            then(error=("full", self.used, self.limit))
-            return
-        self.used += size
+        takes = size if self.used + size <= self.limit else 0
+        if takes:
+            fd = os.memfd_create("object", os.MFD_CLOEXEC)
+            os.ftruncate(fd, size)
+        else:
+            fd, why = self._file(size)
+            if fd is None:
+                then(error=("full", self._full(size, why)))
+                return
+        self.used += takes
         self.pulls[oid] = [then]
-        fd = os.memfd_create("object", os.MFD_CLOEXEC)
-        os.ftruncate(fd, size)
 
         def pulled(value, error, _):
             thens = self.pulls.pop(oid, [])
             if error is not None:
-                self.used -= size
+                self.used -= takes
                 os.close(fd)
                 for then in thens:
                     then(error=("lost", str(error)))
                 return
-            self.objects[oid] = fd, size
+            self.objects[oid] = fd, takes
             for then in thens:
                 then(self.address, fds=[fd])
 

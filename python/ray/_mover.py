@@ -16,6 +16,7 @@ class Mover:
     def __init__(self, sock, certificate):
         self.client, self.server = _wire.certificates(certificate, False), _wire.certificates(certificate, True)
         self.loop = _wire.Loop()
+        self.strangers = threading.Semaphore(_wire.STRANGERS)
         self.host = _wire.Connection(self.loop, sock, self._asked, lambda _: os._exit(0))
 
     def run(self):
@@ -43,12 +44,13 @@ class Mover:
         last = None
         for address, port in hosts:
             try:
-                with self.client.wrap_socket(_wire.connect_far(address, port, "move")) as sock, mmap.mmap(fd, size) as memory:
+                with self.client.wrap_socket(_wire.connect_far(address, port, "move")) as sock:
                     sock.settimeout(_LIMIT)
+                    os.posix_fallocate(fd, 0, size)  # a write to a mapping must not find the disk full
                     sock.sendall(_ASKED.pack(oid, size))
                     if sock.recv(1) != b"\1":
                         raise OSError(f"{address} does not have it any more")
-                    with memoryview(memory) as view:
+                    with mmap.mmap(fd, size) as memory, memoryview(memory) as view:
                         at = 0
                         while at < size:
                             n = sock.recv_into(view[at:at + _STEP])
@@ -62,8 +64,15 @@ class Mover:
 
     def serve(self, fd):
         with socket.socket(fileno=os.dup(fd)) as raw:
-            raw.settimeout(_LIMIT)
-            with self.server.wrap_socket(raw, server_side=True) as sock:
+            raw.settimeout(_wire.CONNECT)
+            if not self.strangers.acquire(False):
+                return
+            try:
+                sock = self.server.wrap_socket(raw, server_side=True)
+            finally:
+                self.strangers.release()
+            with sock:
+                sock.settimeout(_LIMIT)
                 asked = b""
                 while len(asked) < _ASKED.size:
                     more = sock.recv(_ASKED.size - len(asked))

@@ -75,6 +75,18 @@ def parts(body, buffers):
     return made, sum(-(-len(p) // _ALIGN) * _ALIGN for p in made)
 
 
+def write(fd, made):
+    """Writes the parts of an object to a file."""
+    at = 0
+    for part in made:
+        part = memoryview(part).cast("B")
+        done = 0
+        while done < len(part):
+            done += os.pwrite(fd, part[done:done + (1 << 30)], at + done)
+        at += -(-len(part) // _ALIGN) * _ALIGN
+    os.ftruncate(fd, at)
+
+
 def mapped(fd, size):
     """The pickle and the buffers of an object in shared memory, which nobody may write."""
     view = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))

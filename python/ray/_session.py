@@ -93,7 +93,7 @@ def inside(new, config):
 def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=None, object_store_memory=None, local_mode=False, ignore_reinit_error=False,
          include_dashboard=None, dashboard_host=None, dashboard_port=None, job_config=None, configure_logging=True, logging_level=None, logging_format=None,
          logging_config=None, log_to_driver=True, namespace=None, runtime_env=None, enable_resource_isolation=False, system_reserved_cpu=None,
-         system_reserved_memory=None, storage=None, **kwargs):
+         system_reserved_memory=None, storage=None, object_spilling_directory=None, **kwargs):
     """Starts a cluster on this machine, or uses one: address is "auto", "HOST:PORT" or
     "ray://HOST:PORT" of a golaunch coordinator, or of a cluster that another program of this machine
     has started.
@@ -115,9 +115,11 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
                 return context()
             raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing in 'ignore_reinit_error=True' or by calling "
                                "'ray.shutdown()' prior to 'ray.init()'.")
+        from . import _cluster as on_cluster
         from . import _options
 
         env = _options.environment(runtime_env)
+        spill = on_cluster.spill_directory(object_spilling_directory)
         address = address or os.environ.get("RAY_ADDRESS") or None
         if address == "local":
             address = None
@@ -129,9 +131,9 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
             if described is not None:
                 _join(described._begin(), namespace, log_to_driver, env)
             else:
-                _join_cluster(address, object_store_memory, namespace, log_to_driver, env)
+                _join_cluster(address, object_store_memory, spill, namespace, log_to_driver, env)
         else:
-            _join(_start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}]),
+            _join(_start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}], spill),
                   namespace, log_to_driver, env)
         _fork = False
     import atexit
@@ -140,7 +142,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
     return context()
 
 
-def _join_cluster(address, object_store_memory, namespace, log_to_driver, env):
+def _join_cluster(address, object_store_memory, spill, namespace, log_to_driver, env):
     from . import _cluster
 
     until = time.monotonic() + _JOIN
@@ -153,7 +155,7 @@ def _join_cluster(address, object_store_memory, namespace, log_to_driver, env):
                                       "variable; for a golaunch cluster, GOLAUNCH_COORDINATOR.")
             if ":" not in cluster:
                 raise ValueError(f"address={cluster!r}: HOST:PORT of a golaunch coordinator, or \"auto\"")
-            found = _cluster.session(cluster, object_store_memory)
+            found = _cluster.session(cluster, object_store_memory, spill)
         try:
             _join(found, namespace, log_to_driver, env)
             return
@@ -163,7 +165,7 @@ def _join_cluster(address, object_store_memory, namespace, log_to_driver, env):
             time.sleep(_AGAIN)
 
 
-def _start(nodes):
+def _start(nodes, spill):
     """Starts hosts on nodes of this machine."""
     import secrets
 
@@ -184,7 +186,7 @@ def _start(nodes):
             if gpus is not None:
                 node.update(num_gpus=len(gpus), gpus=gpus)
             described.append(facts(os.urandom(28).hex(), node, i == 0))
-        config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "cluster": cluster.address, "job": None, "hosts": len(nodes)}
+        config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "spill": spill, "cluster": cluster.address, "job": None, "hosts": len(nodes)}
         group = WorkerGroup(
             cluster, "ray._host:Host", config, workers_per_node=1, name=session, restart="worker", max_restarts=1000,
             use_gpus=False, show_output=True)

@@ -22,6 +22,7 @@ NAME = 64  # bytes of the name of a process
 MAX_MESSAGE = 1 << 30
 _WANT = (BlockingIOError,)  # and those of ssl, once a connection needs it
 CONNECT = 10.0  # seconds in which a process of the session must answer a connection
+STRANGERS = 256  # connections from other nodes to a process that have not shown the session's certificate yet; more are refused
 # The kernel ends a connection to a machine that says nothing for 60 s: it has lost power, or its network.
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30), (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -37,6 +38,7 @@ class Loop:
         self._handlers, self._timers, self._soon = {}, [], deque()
         self._made = 0
         self._asleep = False
+        self.strangers = 0  # connections that have not shown the session's certificate yet
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.register(self._wake[0], self._woken)
         self.stopped = False
@@ -136,6 +138,7 @@ class Connection:
         self._asked, self._answers = 0, {}
         self.closed = False
         self._unix = sock.family == socket.AF_UNIX
+        self.far = not self._unix
         self._tls = tls is not None
         self._shaking = False
         if tls is not None:
@@ -145,6 +148,7 @@ class Connection:
             if server:
                 sock.setblocking(False)
                 self._shaking = True
+                loop.strangers += 1
             else:
                 sock.settimeout(CONNECT)
             sock = tls.wrap_socket(sock, server_side=server, do_handshake_on_connect=not server)
@@ -229,6 +233,7 @@ class Connection:
                 self.close()
                 return
             self._shaking = False
+            self.loop.strangers -= 1
             if self._out:
                 self._flush()
         if mask & select.EPOLLOUT:
@@ -289,6 +294,9 @@ class Connection:
             if self.closed:
                 return
             self.closed = True
+            if self._shaking:
+                self._shaking = False
+                self.loop.strangers -= 1
             self.loop.unregister(self._fd)
             self.sock.close()
             for _, fds in self._out:

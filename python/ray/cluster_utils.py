@@ -1,6 +1,6 @@
 """Clusters of several nodes on this machine, for tests."""
 
-from . import _session
+from . import _cluster, _session
 
 
 class Cluster:
@@ -26,7 +26,7 @@ class Cluster:
         return _session.init(address=self.address, namespace=namespace)
 
     def _begin(self):
-        self._found = _session._start(self._nodes)
+        self._found = _session._start(self._nodes, _cluster.spill_directory(None))
         return self._found
 
     def remove_node(self, node, allow_graceful=False):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -111,35 +112,119 @@ class Failures(unittest.TestCase):
             "print(sorted(ray.util.list_named_actors()), ray.get(ray.get_actor('d').hello.remote()))\n")
         self.assertEqual(out, "a ['a']\n['b', 'b'] 02000000\n['a', 'd'] b\n")
 
+    def test_a_connection_between_nodes_breaks(self):
+        """While both ends live: calls and references go on over another one, or say what is unknown. Strangers who connect get nothing, and are few."""
+        out = self.finish(
+            "import os, ray, socket, time\nfrom ray import _wire\nfrom ray.cluster_utils import Cluster\n"
+            "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2})\n"
+            "node = cluster.add_node(num_cpus=4, resources={'right': 4})\n"
+            "ray.init(address=cluster.address, log_to_driver=False)\n"
+            "right = next(n for n in ray.nodes() if 'right' in n['Resources'])\n"
+            "def stranger(*words):\n"
+            "    sock = socket.create_connection((right['NodeManagerAddress'], right['NodeManagerPort']))\n    sock.settimeout(60)\n"
+            "    for word in words: sock.sendall(word)\n    return sock\n"
+            "def end(sock):\n"
+            "    try:\n        while sock.recv(4096): pass\n    except ConnectionResetError: pass\n"
+            "silent, began = stranger(), time.monotonic()\n"
+            "handshake = stranger(right['RayletSocketName'].encode().ljust(64), b'\\x16')\n"
+            "for s in (stranger(b'nobody'.ljust(64)), stranger(right['RayletSocketName'].encode().ljust(64), b'GET / HTTP/1.1\\r\\n\\r\\n')): end(s)\n"
+            "core = ray._session.core()\n"
+            "def cut():\n"
+            "    for link in list(core.links.values()):\n"
+            "        if link.far:\n"
+            "            with socket.socket(fileno=os.dup(link.sock.fileno())) as s: s.shutdown(socket.SHUT_RDWR)\n"
+            "@ray.remote(resources={'right': 1})\nclass A:\n"
+            "    def __init__(self):\n        import asyncio\n        self.n, self.began, self.go = 0, asyncio.Event(), asyncio.Event()\n"
+            "    async def add(self): self.n += 1; return self.n\n"
+            "    async def put(self): return [ray.put('value')]\n"
+            "    async def wait(self): self.began.set(); await self.go.wait()\n"
+            "    async def waits(self): await self.began.wait()\n"
+            "a = A.options(max_task_retries=1).remote(); b = A.remote()\n"
+            "print(ray.get([a.add.remote(), b.add.remote()]))\n"
+            "put, = ray.get(a.put.remote())\nwait = b.wait.remote(); ray.get(b.waits.remote())\ncut()\n"
+            "print(ray.get(a.add.remote()), ray.get(put))\n"
+            "try: ray.get(wait)\nexcept ray.exceptions.ActorUnavailableError as e: print('although that lives' in str(e))\n"
+            "print(ray.get(b.add.remote()))\n"
+            "end(silent); end(handshake)\nprint(time.monotonic() - began > _wire.CONNECT - 1)\n"
+            "many = [stranger() for _ in range(_wire.STRANGERS + 10)]\nend(many[-1])\n"
+            "for s in many: s.close()\n"
+            "print(ray.get(A.remote().add.remote()))\n")
+        self.assertEqual(out, "[1, 1]\n2 value\nTrue\n2\nTrue\n1\n")
+
+    def test_the_head_forgets(self):
+        out = self.finish(
+            "import ray\nfrom ray import _head\nray.init(num_cpus=1)\n"
+            "from ray.util import placement_group, placement_group_table, remove_placement_group\n"
+            "for _ in range(_head._KEPT + 50): remove_placement_group(placement_group([{'CPU': 1}]))\n"
+            "print(len(placement_group_table()) == _head._KEPT)\n")
+        self.assertEqual(out, "True\n")
+
     def test_a_lost_node(self):
         """Its actors die, tasks run elsewhere, and objects that a task made there are made again; those that were put are lost."""
         out = self.finish(
             "import ray\nfrom ray.cluster_utils import Cluster\n"
-            "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2})\n"
-            "node = cluster.add_node(num_cpus=2, resources={'right': 4})\n"
+            "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2, 'object_store_memory': 10_000_000, 'resources': {'left': 1}})\n"
+            "node = cluster.add_node(num_cpus=4, resources={'right': 4})\n"
             "ray.init(address=cluster.address, log_to_driver=False)\n"
             "from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At\n"
             "right = next(n['NodeID'] for n in ray.nodes() if 'right' in n['Resources'])\n"
-            "@ray.remote\nclass A:\n    def put(self): return [ray.put(b'p' * 500000)]\n"
-            "@ray.remote(scheduling_strategy=At(right, soft=True))\ndef make(): return b'm' * 400000\n"
-            "a = A.options(resources={'right': 1}).remote()\nput, = ray.get(a.put.remote())\nmade = make.remote()\nray.wait([made])\n"
+            "@ray.remote(resources={'left': 1})\ndef at_left(): return b'l' * 8_000_000\n"
+            "@ray.remote\nclass A:\n"
+            "    def put(self): return [ray.put(b'p' * 500000)]\n"
+            "    def owns(self): self.owned = at_left.remote(); ray.wait([self.owned])\n"
+            "@ray.remote(scheduling_strategy=At(right, soft=True))\ndef make(*x): return b'm' * 400000\n"
+            "a = A.options(resources={'right': 1}).remote()\nput, = ray.get(a.put.remote())\nray.get(a.owns.remote())\n"
+            "made = make.remote(make.remote(make.remote()))\nray.wait([made])\n"  # what it was made of is gone
             "cluster.remove_node(node)\n"
             "try: ray.get(a.put.remote())\nexcept ray.exceptions.RayActorError as e: print(type(e).__name__)\n"
             "print(len(ray.get(made)))\n"
-            "try: ray.get(put)\nexcept ray.exceptions.ObjectLostError as e: print(isinstance(e, ray.exceptions.OwnerDiedError))\n"
-            "print([n['Alive'] for n in ray.nodes()].count(True), ray.cluster_resources().get('right'))\n")
-        self.assertEqual(out, "ActorDiedError\n400000\nTrue\n1 None\n")
+            "try: ray.get(put)\nexcept ray.exceptions.ObjectLostError as e: print(isinstance(e, ray.exceptions.OwnerDiedError), right in str(e), 'was lost' in str(e))\n"
+            "import time\nend = time.monotonic() + 60\n"
+            "while True:\n"
+            "    try: print(len(ray.get(ray.put(b'x' * 8_000_000)))); break\n"  # what its processes owned elsewhere is freed
+            "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
+            "print([n['Alive'] for n in ray.nodes()].count(True), ray.cluster_resources().get('right'))\n",
+            env={**os.environ, "RAY_automatic_object_spilling_enabled": "0"})
+        self.assertEqual(out, "ActorDiedError\n400000\nTrue True True\n8000000\n1 None\n")
 
     def test_objects_are_bounded_and_freed(self):
         out = self.finish(
             "import ray, time\nray.init(num_cpus=1, object_store_memory=10_000_000)\n"
             "keep = [ray.put(b'x' * 1_000_000) for _ in range(9)]\n"
             "try: ray.put(b'x' * 2_000_000)\nexcept ray.exceptions.ObjectStoreFullError as e: print('bytes are in use' in str(e))\n"
+            "@ray.remote\ndef big(): return b'x' * 3_000_000\n"
+            "try: ray.get(big.remote())\nexcept ray.exceptions.ObjectStoreFullError as e: print('of node' in str(e))\n"
             "del keep\nend = time.monotonic() + 60\n"
             "while True:\n"
             "    try: print(len(ray.get(ray.put(b'x' * 8_000_000)))); break\n"
-            "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n")
-        self.assertEqual(out, "True\n8000000\n")
+            "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
+            "@ray.remote\ndef step(state): return bytes(reversed(state))\n"
+            "state = ray.put(b'x' * 1_000_000)\n"
+            "for _ in range(40): state = step.remote(state); ray.wait([state])\n"  # what made it keeps no values
+            "print(len(ray.get(state)))\n", env={**os.environ, "RAY_automatic_object_spilling_enabled": "0"})
+        self.assertEqual(out, "True\nTrue\n8000000\n1000000\n")
+
+    def test_objects_spill(self):
+        """What memory has no room for is in files without names, which are gone with the objects."""
+        from ray._host import _in_memory
+
+        with tempfile.TemporaryDirectory(dir=next(d for d in (tempfile.gettempdir(), "/var/tmp", os.getcwd()) if not _in_memory(os.path.realpath(d)))) as where:
+            out = self.finish(
+                f"import glob, os, ray, time\nwhere = {where!r}\nray.init(num_cpus=1, object_store_memory=10_000_000, object_spilling_directory=where)\n"
+                "def files():\n"
+                "    found = 0\n"
+                "    for fd in glob.glob('/proc/[0-9]*/fd/*'):\n"
+                "        try: found += os.readlink(fd).startswith(where)\n"
+                "        except OSError: pass\n"
+                "    return found\n"
+                "refs = [ray.put(bytes([i]) * 2_000_000) for i in range(12)]\n"
+                "print([ray.get(r)[0] for r in refs], os.listdir(where), files() >= 6)\n"
+                "@ray.remote\ndef more(x): return x + bytes(20_000_000)\n"
+                "print(len(ray.get(more.remote(refs[11]))))\n"
+                "del refs\nend = time.monotonic() + 60\n"
+                "while files() and time.monotonic() < end: time.sleep(0.05)\n"
+                "print(files())\n")
+        self.assertEqual(out, f"{list(range(12))} [] True\n22000000\n0\n")
 
     def test_what_a_dead_owner_leaves_is_freed(self):
         out = self.finish(
