@@ -16,6 +16,7 @@ import time
 from . import _wire
 
 PREFIX = f"golaunch-session-{os.getuid()}-"
+LABEL = "ray.io/node"  # of an agent: what `ray start` says of its node, as JSON
 VARIABLE = "GOLAUNCH_SESSION"  # what the hosts need to know
 _LIMIT = 60.0  # seconds in which a session must begin, and those that end must have ended
 _LOOK = 1.0  # seconds between two questions to the coordinator
@@ -27,6 +28,15 @@ _PROGRAM = "import json,os,sys; sys.path += json.loads(os.environ['" + VARIABLE 
 def written_address():
     """The file in which `ray start` writes the address of the cluster that "auto" means here."""
     return os.path.join(tempfile.gettempdir(), f"golaunch-ray-{os.getuid()}", "address")
+
+
+def described(node):
+    """What `ray start` has said of a node of golaunch's status."""
+    try:
+        said = json.loads(node["labels"].get(LABEL, "{}"))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def address_of_auto():
@@ -157,7 +167,8 @@ def _submit(address, job, nodes, object_store_memory, spill):
     name = PREFIX + secrets.token_hex(6)
     config = {
         "session": name, "job": job, "cluster": address, "certificate": _certificate(), "path": _paths(), "hosts": len(with_gpus or nodes), "gpus": bool(with_gpus),
-        "nodes": {n["name"]: {"num_cpus": n["cpus"], "address": n["address"], "object_store_memory": object_store_memory} for n in nodes}, "temp_dir": "/tmp/ray", "spill": spill,
+        "nodes": {n["name"]: {"num_cpus": n["cpus"], "address": n["address"], "object_store_memory": object_store_memory, **described(n)} for n in nodes},
+        "temp_dir": "/tmp/ray", "spill": spill,
     }
     said = _golaunch(
         "run", "--coordinator", address, "--detach", "--job-id", job, *ranks, "--restart", "rank", "--max-restarts", "1000", "--backoff", "1s:10s", "--grace", "5s",

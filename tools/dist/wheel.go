@@ -86,6 +86,7 @@ func (r *release) rayWheel(version string) error {
 			modules = append(modules, file{"ray/" + dir + filepath.Base(source), 0o644, body})
 		}
 	}
+	modules = append(modules, file{"golaunch_ray-" + version + ".dist-info/entry_points.txt", 0o644, []byte("[console_scripts]\nray = ray._command:main\n")})
 	return r.wheel(wheel{
 		name: "golaunch_ray", version: version, platform: "any", summary: "Ray's names on golaunch: programs written for a Ray cluster run on golaunch's",
 		description: "The module `ray` on golaunch. It cannot be installed beside Ray itself. docs/from-ray.md of golaunch lists what it serves.\n",

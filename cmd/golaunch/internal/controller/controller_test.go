@@ -56,7 +56,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_gpus.py", "test_ray.py", "test_ray_far.py", "test_torch.py", "test_verl.py":
+			case "test_far.py", "test_gpus.py", "test_ray.py", "test_ray_command.py", "test_ray_far.py", "test_torch.py", "test_verl.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -98,6 +98,7 @@ func TestPythonOfRay(t *testing.T) {
 			if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"), "PYTHONPATH="+abs(t, tree)); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
 				t.Errorf("%s has no NumPy:\n%s", python, out)
 			}
+			runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray_command.py"), "PYTHONPATH="+abs(t, tree))
 			cluster := clustertest.Start(t, 0, 0)
 			runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
 			return

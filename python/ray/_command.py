@@ -1,0 +1,403 @@
+"""The command `ray`: thin over golaunch's verbs."""
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+from . import _nodes, _state, job_submission
+from .job_submission import JobStatus, JobSubmissionClient
+
+# Options of `ray start` that change nothing here.
+_IGNORED = (
+    "object-manager-port node-manager-port min-worker-port max-worker-port worker-port-list ray-client-server-port dashboard-agent-listen-port dashboard-agent-grpc-port "
+    "runtime-env-agent-port plasma-directory object-spilling-directory temp-dir metrics-export-port include-log-monitor redis-shard-ports log-style log-color system-config").split()
+
+
+def _boolean(text):
+    if text.lower() in ("true", "1", "yes"):
+        return True
+    if text.lower() in ("false", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r}: true or false")
+
+
+def _object(text):
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return value
+
+
+def _labels(text):
+    if text.startswith("{"):
+        return _object(text)
+    pairs = [p.partition("=") for p in text.split(",")]
+    if not all(sep for _, sep, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: KEY=VALUE,...")
+    return {key: value for key, _, value in pairs}
+
+
+def _say(text=""):
+    print(text, flush=True)
+
+
+def _framed(text):
+    for line in ("-" * len(text), text, "-" * len(text)):
+        _say(line)
+
+
+# ray start, stop, status
+
+
+def _start(o):
+    if not o.head and o.address is None:
+        raise _nodes.Failed("`--address` is a required flag unless starting a head node with `--head`.")
+    if o.head and o.address is not None:
+        raise _nodes.Failed("`--head` and `--address` exclude each other: a head starts a cluster of its own.")
+    own, address, dashboard, started = _nodes.start(o)
+    _say(f"Local node IP: {own}")
+    _say()
+    _framed("Ray runtime started.")
+    if o.head:
+        _say()
+        _say("Next steps")
+        _say("  To add another node to this Ray cluster, run")
+        _say(f"    ray start --address='{address}'")
+        _say("  To connect to this Ray cluster:")
+        _say("    import ray")
+        _say("    ray.init()")
+        _say("  To submit a Ray job using the Ray Jobs CLI:")
+        _say(f"    RAY_API_SERVER_ADDRESS='{'http://' + dashboard if dashboard else address}' ray job submit --working-dir . -- python my_script.py")
+        _say()
+    _say("To terminate the Ray runtime, run")
+    _say("  ray stop")
+    if not o.block:
+        return 0
+    _say()
+    _say("--block")
+    _say("  This command will now block forever until terminated by a signal.")
+    return _nodes.block(started)
+
+
+def _stop(o):
+    count, alive = _nodes.Processes().stop(o.force)
+    if alive:
+        what = ", ".join(f"{p['what']} (pid {p['pid']})" for p in alive)
+        _say(f"Stopped only {count - len(alive)} out of {count} Ray processes within the grace period. Set `-f` to force kill: {what}.")
+        return 1
+    _say(f"Stopped all {count} Ray processes." if count else "Did not find any active Ray processes.")
+    return 0
+
+
+def _status(o):
+    _say(_state.status(job_submission.coordinator(o.address)))
+    return 0
+
+
+# ray job
+
+
+def _client(o):
+    client = JobSubmissionClient(o.address)
+    _say(f"Job submission server address: {client.get_address()}")
+    return client
+
+
+def _ended(client, job):
+    info = client.get_job_info(job)
+    if info.status == JobStatus.SUCCEEDED:
+        _framed(f"Job '{job}' succeeded")
+    elif info.status == JobStatus.STOPPED:
+        _say(f"Job '{job}' was stopped")
+    elif info.status == JobStatus.FAILED:
+        _framed(f"Job '{job}' failed")
+        _say(f"Status message: {info.message}")
+    else:
+        _say(f"Status for job '{job}': {info.status}")
+        if info.message:
+            _say(f"Status message: {info.message}")
+    return info.status
+
+
+def _submit(o):
+    env = {}
+    if o.runtime_env is not None and o.runtime_env_json is not None:
+        raise _nodes.Failed("Only one of --runtime_env and --runtime-env-json can be provided.")
+    if o.runtime_env is not None:
+        try:
+            import yaml
+        except ImportError:
+            raise _nodes.Failed("--runtime-env reads YAML, for which this Python has no module: pip install pyyaml, or use --runtime-env-json") from None
+        with open(o.runtime_env) as f:
+            env = yaml.safe_load(f) or {}
+    elif o.runtime_env_json is not None:
+        env = o.runtime_env_json
+    if o.working_dir is not None:
+        env["working_dir"] = o.working_dir
+    if not o.entrypoint:
+        raise _nodes.Failed("Missing argument 'ENTRYPOINT...'.")
+    client = _client(o)
+    job = client.submit_job(
+        entrypoint=shlex.join(o.entrypoint), submission_id=o.submission_id, runtime_env=env, metadata=o.metadata_json, entrypoint_num_cpus=o.entrypoint_num_cpus,
+        entrypoint_num_gpus=o.entrypoint_num_gpus, entrypoint_memory=o.entrypoint_memory, entrypoint_resources=o.entrypoint_resources)
+    _say()
+    _framed(f"Job '{job}' submitted successfully")
+    _say()
+    _say("Next steps")
+    for what, verb in (("Query the logs of the job", "logs"), ("Query the status of the job", "status"), ("Request the job to be stopped", "stop")):
+        _say(f"  {what}:")
+        _say(f"    ray job {verb} {job}")
+    _say()
+    if o.no_wait:
+        return 0
+    _say("Tailing logs until the job exits (disable with --no-wait):")
+    _follow(client, job)
+    return 0 if _ended(client, job) == JobStatus.SUCCEEDED else 1
+
+
+def _follow(client, job):
+    with client.follow(job) as process:
+        try:
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _job_status(o):
+    _ended(_client(o), o.job)
+    return 0
+
+
+def _job_stop(o):
+    client = _client(o)
+    _say(f"Attempting to stop job '{o.job}'")
+    client.stop_job(o.job)
+    if not o.no_wait:
+        _say(f"Waiting for job '{o.job}' to exit (disable with --no-wait):")
+        _ended(client, o.job)
+    return 0
+
+
+def _job_logs(o):
+    client = _client(o)
+    if o.follow:
+        _follow(client, o.job)
+        _ended(client, o.job)
+    else:
+        sys.stdout.write(client.get_job_logs(o.job))
+    return 0
+
+
+def _job_list(o):
+    jobs = _client(o).list_jobs()
+    _say("[" + ",\n ".join(map(repr, jobs)) + "]")
+    return 0
+
+
+# ray list
+
+
+_COLUMNS = {
+    "nodes": ("node_id", "node_ip", "is_head_node", "state", "state_message", "node_name", "resources_total", "labels"),
+    "actors": ("actor_id", "class_name", "state", "job_id", "name", "node_id", "pid", "ray_namespace"),
+    "jobs": ("job_id", "submission_id", "entrypoint", "type", "status", "message", "error_type", "driver_info"),
+}
+
+
+def _list(o):
+    if o.what == "tasks":
+        raise NotImplementedError("golaunch does not serve `ray list tasks`: calls go from caller to worker, and nobody records them; use `ray stack` for what runs")
+    rows = getattr(_state, o.what)(job_submission.coordinator(o.address))
+    for text in o.filter or []:
+        found = re.fullmatch(r"([^=!]+?)\s*(!?=)\s*(.*)", text)
+        if not found:
+            raise _nodes.Failed(f"--filter {text!r}: KEY=VALUE or KEY!=VALUE")
+        key, equal, value = found.groups()
+        rows = [r for r in rows if (str(r.get(key.strip())).lower() == value.lower()) == (equal == "=")]
+    total, rows = len(rows), rows[:o.limit]
+    if o.format == "json":
+        _say(json.dumps([{k: v for k, v in r.items() if k != "free"} for r in rows]))
+        return 0
+    _say()
+    _say(f"======== List: {datetime.datetime.now()} ========")
+    _say("Stats:")
+    _say("-" * 30)
+    _say(f"Total: {total}")
+    _say()
+    _say("Table:")
+    _say("-" * 30)
+    if rows:
+        _say(_table(_COLUMNS[o.what], rows))
+    _say()
+    return 0
+
+
+def _cell(name, value):
+    if isinstance(value, dict):
+        return [f"{k}: {_state._size(v) if k in _state._BYTES else v}" for k, v in sorted(value.items())] or [""]
+    return str("" if value is None else value).split("\n")
+
+
+def _table(columns, rows):
+    cells = [[_cell(c, r.get(c)) for c in columns] for r in rows]
+    widths = [max([len(c), *(len(line) for row in cells for line in row[i])]) for i, c in enumerate(columns)]
+    index = len(str(len(rows) - 1))
+    lines = [" " * index + "  " + "  ".join(c.upper().ljust(w) for c, w in zip(columns, widths))]
+    for n, row in enumerate(cells):
+        for k in range(max(map(len, row))):
+            parts = [(cell[k] if k < len(cell) else "").ljust(w) for cell, w in zip(row, widths)]
+            lines.append((str(n).rjust(index) if k == 0 else " " * index) + "  " + "  ".join(parts))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+# ray stack, timeline
+
+
+def _stack(o):
+    coordinator = job_submission.coordinator(o.address)
+    running = [j["id"] for j in json.loads(job_submission.run("jobs", "--coordinator", coordinator, "--json"))["jobs"]]
+    if not running:
+        _say("No job of the cluster runs.")
+    code = 0
+    from golaunch.binary import find_binary
+
+    for job in running:
+        code = subprocess.run([find_binary(), "stacks", "--coordinator", coordinator, job]).returncode or code
+    return code
+
+
+def _unserved(instead):
+    def refuse(o):
+        raise NotImplementedError(f"golaunch does not serve `ray {o.verb}`; use {instead}")
+    return refuse
+
+
+def _version(_):
+    from . import __version__
+
+    _say(f"ray, version {__version__} (golaunch-ray)")
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="ray", description="Ray's command on golaunch: docs/from-ray.md of golaunch lists what it serves.")
+    parser.add_argument("--version", action="store_const", dest="do", const=_version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+
+    def verb(name, do, words, under=verbs):
+        p = under.add_parser(name, help=words, description=words, allow_abbrev=False)
+        p.set_defaults(do=do)
+        return p
+
+    def address(p):
+        p.add_argument("--address", help="HOST:PORT of the cluster, or http://HOST:8265 of its dashboard (RAY_ADDRESS)")
+
+    p = verb("start", _start, "start a node of a cluster on this machine")
+    p.add_argument("--head", action="store_true", help="start a cluster, with this node as its head")
+    p.add_argument("--address", help="HOST:PORT of the head of the cluster to join")
+    p.add_argument("--port", type=int, help=f"port of the head ({job_submission.PORT}); 0 for a free one")
+    p.add_argument("--node-ip-address", help="address of this node")
+    p.add_argument("--node-name", help=argparse.SUPPRESS)
+    p.add_argument("--num-cpus", type=int, help="CPUs of this node (those that it has)")
+    p.add_argument("--num-gpus", type=int, help="GPUs of this node (those that it has)")
+    p.add_argument("--memory", type=int, help="bytes for tasks and actors")
+    p.add_argument("--object-store-memory", type=int, help="bytes for objects (30 % of what is free)")
+    p.add_argument("--resources", type=_object, help='custom resources, such as \'{"a": 1}\'')
+    p.add_argument("--labels", type=_labels, help="KEY=VALUE,... of this node")
+    p.add_argument("--block", action="store_true", help="stay until a signal, and end the node then")
+    p.add_argument("--include-dashboard", type=_boolean, help="serve what scripts read of Ray's dashboard (true)")
+    p.add_argument("--dashboard-host", default="127.0.0.1", help="address of that (127.0.0.1)")
+    p.add_argument("--dashboard-port", type=int, default=8265, help="port of that (8265)")
+    for name in ("disable-usage-stats", "ray-debugger-external", "no-redirect-output", "verbose"):
+        p.add_argument("--" + name, action="store_true", help=argparse.SUPPRESS)
+    for name in _IGNORED:
+        p.add_argument("--" + name, help=argparse.SUPPRESS)
+    p = verb("stop", _stop, "end what `ray start` has started on this machine")
+    p.add_argument("-f", "--force", action="store_true", help="kill it at once")
+    p.add_argument("-g", "--grace-period", help=argparse.SUPPRESS)
+    p = verb("status", _status, "print the nodes and resources of a cluster")
+    address(p)
+    p.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+
+    jobs = verb("job", None, "submit and watch jobs").add_subparsers(dest="job_verb", metavar="VERB", required=True)
+    p = verb("submit", _submit, "run a command once on the head of a cluster", jobs)
+    address(p)
+    p.add_argument("--submission-id", "--job-id", help="id of the job")
+    p.add_argument("--runtime-env", help="YAML file with a runtime_env")
+    p.add_argument("--runtime-env-json", type=_object, help="a runtime_env as JSON")
+    p.add_argument("--working-dir", help="directory that travels, in which the command runs")
+    p.add_argument("--metadata-json", type=_object, help="texts about the job as JSON")
+    p.add_argument("--entrypoint-num-cpus", type=float, help=argparse.SUPPRESS)
+    p.add_argument("--entrypoint-num-gpus", type=float, help=argparse.SUPPRESS)
+    p.add_argument("--entrypoint-memory", type=int, help=argparse.SUPPRESS)
+    p.add_argument("--entrypoint-resources", type=_object, help=argparse.SUPPRESS)
+    p.add_argument("--no-wait", action="store_true", help="do not wait for the job")
+    for name in ("verify", "headers", "log-style", "log-color"):
+        p.add_argument("--" + name, help=argparse.SUPPRESS)
+    p.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("entrypoint", nargs=argparse.REMAINDER, help="the command, after --")
+    for name, do, words in (("status", _job_status, "print how a job is"), ("stop", _job_stop, "stop a job"), ("logs", _job_logs, "print what a job has printed")):
+        p = verb(name, do, words, jobs)
+        address(p)
+        p.add_argument("job", metavar="JOB_ID")
+        if name == "stop":
+            p.add_argument("--no-wait", action="store_true", help="do not wait for its end")
+        if name == "logs":
+            p.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    address(verb("list", _job_list, "print all jobs", jobs))
+    p = verb("delete", _unserved("nothing: the oldest of 1,000 jobs is forgotten by itself"), "not served", jobs)
+    p.add_argument("job", nargs="*", help=argparse.SUPPRESS)
+
+    p = verb("list", _list, "print the nodes, actors or jobs of a cluster")
+    p.add_argument("what", choices=["nodes", "actors", "jobs", "tasks"])
+    address(p)
+    p.add_argument("--format", choices=["default", "table", "json"], default="default")
+    p.add_argument("-f", "--filter", action="append", help="KEY=VALUE or KEY!=VALUE; repeat it for more")
+    p.add_argument("--limit", type=int, default=100)
+    p.add_argument("--detail", action="store_true", help=argparse.SUPPRESS)
+    address(verb("stack", _stack, "print the Python stacks of what runs"))
+    for name, instead in (("timeline", "golaunch top, and ray stack"), ("memory", "ray status"), ("summary", "ray list"), ("dashboard", "golaunch dashboard"),
+                          ("up", "golaunch agent on each machine"), ("down", "ray stop on each machine"), ("exec", "ssh"), ("attach", "ssh"), ("submit", "ray job submit"),
+                          ("rsync-up", "ray job submit --working-dir"), ("rsync-down", "scp"), ("logs", "ray job logs, and golaunch logs"), ("get", "ray list"),
+                          ("drain-node", "golaunch swap"), ("microbenchmark", "nothing"), ("debug", "ray stack")):
+        p = verb(name, _unserved(instead), "not served")
+        p.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(args=None):
+    args = sys.argv[1:] if args is None else args
+    if args and args[0] == "start":  # as Ray's, options may be written with underscores
+        args = [re.sub(r"^--[^=]+", lambda m: m[0].replace("_", "-"), a) for a in args]
+    parser = _parser()
+    o = parser.parse_args(args)
+    if o.verb == "job" and getattr(o, "entrypoint", None) and o.entrypoint[0] == "--":
+        o.entrypoint = o.entrypoint[1:]
+    if getattr(o, "do", None) is None:
+        parser.print_help()
+        return 0
+    try:
+        return o.do(o)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except (_nodes.Failed, ConnectionError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}" if not isinstance(error, _nodes.Failed) else f"Error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

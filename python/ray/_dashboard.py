@@ -1,0 +1,121 @@
+"""The paths of Ray's dashboard that scripts read. It changes nothing: jobs are submitted to golaunch's coordinator, which wants a token."""
+
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+
+from . import _state
+from .job_submission import JobSubmissionClient
+
+_LIMIT = 30.0  # seconds for a request to come, and for its answer to be taken
+_MOST = 16  # requests at a time
+
+
+def _listed(rows):
+    return {"result": True, "msg": "", "data": {"result": {
+        "total": len(rows), "num_after_truncation": len(rows), "num_filtered": len(rows), "result": rows, "partial_failure_warning": "", "warnings": None}}}
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address, coordinator):
+        self.coordinator = coordinator
+        self.room = threading.BoundedSemaphore(_MOST)
+        super().__init__(address, _Request)
+
+    def process_request(self, request, client_address):
+        self.room.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+
+class _Request(http.server.BaseHTTPRequestHandler):
+    timeout = _LIMIT
+    server_version = "golaunch"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        try:
+            answer = self._answer(path.strip("/").split("/"), urllib.parse.parse_qs(query))
+        except LookupError as error:
+            return self._send(404, error.args[0].encode(), "text/plain")
+        except Exception as error:  # the cluster does not answer
+            return self._send(503, json.dumps({"result": False, "msg": str(error), "data": {}}).encode(), "application/json")
+        self._send(200, json.dumps(answer).encode(), "application/json")
+
+    def do_POST(self):
+        self._send(405, b"golaunch's dashboard is read-only: use `ray job submit` or ray.job_submission, which speak to the coordinator\n", "text/plain")
+
+    do_PUT = do_DELETE = do_PATCH = do_POST
+
+    def _send(self, code, body, kind):
+        self.send_response(code)
+        self.send_header("Content-Type", kind + "; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self, path, query):
+        coordinator = self.server.coordinator
+        if path == ["api", "version"]:
+            from . import __version__
+
+            return {"version": "4", "ray_version": __version__, "ray_commit": "", "session_name": "", "coordinator": coordinator}
+        if path == ["api", "cluster_status"]:
+            return self._status(coordinator, query.get("format", ["0"])[0] == "1")
+        if path in (["api", "v0", "nodes"], ["api", "v0", "actors"], ["api", "v0", "jobs"]):
+            rows = getattr(_state, path[2])(coordinator)
+            return _listed([{k: v for k, v in row.items() if k != "free"} for row in rows])
+        if path == ["api", "prometheus", "sd"]:
+            return []  # golaunch metrics listens where it is told to
+        if path[:2] == ["api", "jobs"]:
+            client = JobSubmissionClient(coordinator)
+            if len(path) == 2:
+                return [j.dict() for j in client.list_jobs()]
+            try:
+                if len(path) == 3:
+                    return client.get_job_info(path[2]).dict()
+                if path[3:] == ["logs"]:
+                    return {"logs": client.get_job_logs(path[2])}
+            except RuntimeError as error:
+                if "does not exist" in str(error):
+                    raise LookupError(f"Job {path[2]} does not exist") from None
+                raise
+        raise LookupError("golaunch does not serve this path; docs/from-ray.md of golaunch lists those that it serves")
+
+    @staticmethod
+    def _status(coordinator, formatted):
+        if formatted:
+            return {"result": True, "msg": "Got formatted cluster status.", "data": {"clusterStatus": _state.status(coordinator)}}
+        listed = _state.nodes(coordinator)
+        alive = [n for n in listed if n["state"] == "ALIVE"]
+
+        def used(nodes):
+            return {name: list(pair) for name, pair in _state.usage(nodes).items()}
+
+        return {"result": True, "msg": "Got cluster status.", "data": {
+            "autoscalingStatus": None, "autoscalingError": None, "clusterStatus": {
+                "time": time.time(),
+                "autoscalerReport": {
+                    "activeNodes": {"node_" + n["node_id"]: 1 for n in alive}, "idleNodes": None, "pendingNodes": [], "pendingLaunches": {},
+                    "failedNodes": [[n["node_ip"], n["node_id"]] for n in listed if n["state"] != "ALIVE"]},
+                "loadMetricsReport": {
+                    "usage": used(listed), "resourceDemand": [], "pgDemand": [], "requestDemand": [], "nodeTypes": [[n["resources_total"], 1] for n in alive],
+                    "usageByNode": {n["node_id"]: used([n]) for n in alive}}}}}
+
+
+def main(coordinator, host, port):
+    server = _Server((host, int(port)), coordinator)
+    print(f"the dashboard listens at {server.server_address[0]}:{server.server_address[1]}", flush=True)
+    server.serve_forever()

@@ -1,0 +1,143 @@
+"""The command `ray`, and ray.job_submission: a cluster of one machine, with its real processes."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+import urllib.error
+import urllib.request
+
+from base import Case
+
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+_DRIVER = """import os, ray
+ray.init()
+print("the driver has", open("data.txt").read(), os.environ["RAY_ADDRESS"], sorted(k for k in os.environ if k in ("RANK", "WORLD_SIZE", "MASTER_ADDR")), flush=True)
+
+@ray.remote(resources={"a": 1})
+def task():
+    return ray.cluster_resources()["a"]
+
+print("the task has", ray.get(task.remote()))
+"""
+
+
+class Test(Case):
+    def ray(self, *args, code=0, **env):
+        said = subprocess.run([sys.executable, "-m", "ray._command", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=self.dir.name,
+                              env={**os.environ, **env})
+        self.assertEqual(said.returncode, code, f"ray {args}: {said.stdout}{said.stderr}")
+        return said.stdout + said.stderr
+
+    def head(self, *args):
+        self.addCleanup(self.ray, "stop", "--force")
+        said = self.ray("start", "--head", "--node-ip-address", "127.0.0.1", "--port", "0", "--dashboard-port", "0", *args)
+        address = re.search(r"ray start --address='(.*)'", said)[1]
+        os.environ["RAY_ADDRESS"] = address
+        self.addCleanup(os.environ.pop, "RAY_ADDRESS", None)
+        return address, re.search(r"RAY_API_SERVER_ADDRESS='(.*)' ray", said)[1]
+
+    def get(self, url):
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)
+
+    def test_a_cluster(self):
+        self.assertIn("ConnectionError: Could not find any running Ray instance.", self.ray("status", code=1))
+        self.assertIn("`--address` is a required flag", self.ray("start", code=1))
+        self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
+        address, dashboard = self.head("--num-cpus=2", "--resources", '{"a": 2}', "--disable_usage_stats")
+        self.assertIn("already running at " + address, self.ray("start", "--head", code=1))
+        status = self.ray("status")
+        for line in ("======== Autoscaler status: ", "\nActive:\n 1 node_", "\nTotal Usage:\n 0.0/2.0 CPU\n 0.0/2.0 a\n", "\nPending Demands:\n (no resource demands)"):
+            self.assertIn(line, status)
+        with open(self.path("main.py"), "w") as f:
+            f.write(_DRIVER)
+        with open(self.path("data.txt"), "w") as f:
+            f.write("what travels")
+        said = self.ray("job", "submit", "--address", dashboard, "--working-dir", ".", "--submission-id", "one", "--", sys.executable, "main.py", GOLAUNCH_COORDINATOR="")
+        self.assertIn(f"the driver has what travels {address} []\nthe task has 2.0\n", said)
+        self.assertRegex(said, "(?s)Job 'one' submitted successfully.*Job 'one' succeeded")
+        self.assertIn("Job with submission_id one already exists.", self.ray("job", "submit", "--submission-id", "one", "--", "true", code=1))
+        said = self.ray("job", "submit", "--submission-id", "two", "--runtime-env-json", '{"env_vars": {"A": "a value"}}', "--", "sh", "-c", 'echo "[$A]"; exit 7', code=1)
+        self.assertRegex(said, r"(?s)\n\[a value\]\n.*Job 'two' failed\n-*\nStatus message: Job entrypoint command failed with exit code 7")
+        self.ray("job", "submit", "--no-wait", "--submission-id", "three", "--", "sleep", "1000")
+        self.assertRegex(self.ray("job", "stop", "three"), "Attempting to stop job 'three'\nWaiting for .*\nJob 'three' was stopped")
+        self.assertIn("Job 'one' succeeded", self.ray("job", "status", "one"))
+        self.assertIn("Job four does not exist.", self.ray("job", "status", "four", code=1))
+        self.assertIn("the task has 2.0", self.ray("job", "logs", "one"))
+        listed = self.ray("job", "list")
+        self.assertEqual(re.findall(r"submission_id='(\w+)'", listed), ["three", "two", "one"])
+        self.assertNotIn("a value", listed)
+        self.assertIn("NotImplementedError: golaunch does not serve `ray timeline`; use golaunch top", self.ray("timeline", code=1))
+        nodes = json.loads(self.ray("list", "nodes", "--format", "json"))
+        self.assertEqual([(n["node_ip"], n["is_head_node"], n["state"]) for n in nodes], [("127.0.0.1", True, "ALIVE")])
+        self.assertIn("No job of the cluster runs.", self.ray("stack"))
+        self.read_only(dashboard, nodes)
+        self.assertIn("Stopped all 3 Ray processes.", self.ray("stop"))
+        self.assertRaises(OSError, self.get, dashboard + "/api/version")
+
+    def read_only(self, dashboard, nodes):
+        """As Ray 2.60 answers, where scripts look."""
+        listed = self.get(dashboard + "/api/v0/nodes")
+        self.assertEqual((listed["result"], listed["data"]["result"]["total"]), (True, 1))
+        self.assertEqual({k: v for k, v in listed["data"]["result"]["result"][0].items() if k in nodes[0] and k != "resources_total"},
+                         {k: v for k, v in nodes[0].items() if k != "resources_total"})
+        self.assertEqual(self.get(dashboard + "/api/v0/actors")["data"]["result"]["result"], [])
+        status = self.get(dashboard + "/api/cluster_status")["data"]["clusterStatus"]
+        self.assertEqual(status["loadMetricsReport"]["usage"]["CPU"], [0.0, 2.0])
+        self.assertEqual(list(status["autoscalerReport"]["activeNodes"].values()), [1])
+        self.assertIn("Total Usage:", self.get(dashboard + "/api/cluster_status?format=1")["data"]["clusterStatus"])
+        self.assertEqual([(j["submission_id"], j["status"]) for j in self.get(dashboard + "/api/jobs/")], [("three", "STOPPED"), ("two", "FAILED"), ("one", "SUCCEEDED")])
+        self.assertEqual(self.get(dashboard + "/api/prometheus/sd"), [])
+        for path, method, code in (("/api/jobs/four", "GET", 404), ("/api/actors/kill", "GET", 404), ("/api/jobs/", "POST", 405), ("/api/jobs/one", "DELETE", 405)):
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(urllib.request.Request(dashboard + path, method=method, data=b"{}" if method == "POST" else None), timeout=30)
+            self.assertEqual(caught.exception.code, code)
+            caught.exception.close()
+
+    def test_the_client(self):
+        address, dashboard = self.head()
+        for where in (dashboard, address, "auto", None):
+            self.assertEqual(JobSubmissionClient(where)._coordinator, address)
+        client = JobSubmissionClient(dashboard)
+        job = client.submit_job(entrypoint="echo one; echo two >&2", metadata={"who": "me"})
+        self.assertRegex(job, "^raysubmit_")
+
+        async def lines():
+            return [line async for line in client.tail_job_logs(job)]
+
+        self.assertEqual(sorted(asyncio.run(lines())), ["one\n", "two\n"])
+        info = client.get_job_info(job)
+        self.assertEqual((info.status, info.entrypoint, info.metadata, info.driver_exit_code), (JobStatus.SUCCEEDED, "echo one; echo two >&2", {"who": "me"}, 0))
+        self.assertTrue(client.get_job_status(job).is_terminal() and info.end_time >= info.start_time > 0)
+        self.assertEqual(sorted(client.get_job_logs(job).split()), ["one", "two"])
+        self.assertFalse(client.stop_job(job))
+        self.assertRaisesRegex(ValueError, "must be an existing directory", client.submit_job, entrypoint="true", runtime_env={"working_dir": self.path("none")})
+        os.mkfifo(self.path("pipe"))
+        self.assertRaisesRegex(RuntimeError, "^workspace .*\"pipe\" cannot travel: it is a FIFO; remove it, or list it in .rayignore$", client.submit_job, entrypoint="true",
+                               runtime_env={"working_dir": self.dir.name})
+        self.assertRaisesRegex(NotImplementedError, "does not fetch", client.submit_job, entrypoint="true", runtime_env={"working_dir": "s3://bucket/x.zip"})
+        self.assertRaises(NotImplementedError, client.submit_job, entrypoint="true", entrypoint_num_gpus=1)
+        self.assertRaises(NotImplementedError, client.delete_job, job)
+        self.assertRaisesRegex(ConnectionError, "127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
+
+    def test_block(self):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ray._command", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", "0", "--include-dashboard", "false"],
+            stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.ray, "stop", "--force")
+        with process:
+            for line in process.stdout:
+                if "block forever" in line:
+                    break
+            process.terminate()
+            self.assertEqual(process.wait(), 128 + 15)
+        self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
+
+
+if __name__ == "__main__":
+    unittest.main()
