@@ -108,9 +108,14 @@ def coordinator(address=None):
 def run(verb, *args, env=None):
     """What a verb of golaunch prints. What it complains about is a RuntimeError."""
     said = _cluster._golaunch(verb, *args, env=env)
-    if said.returncode != 0:
-        raise RuntimeError(said.stderr.strip().replace(f"golaunch {verb}: ", "", 1) or said.stdout.strip() or f"golaunch {verb} exited with {said.returncode}")
-    return said.stdout
+    if said.returncode == 0:
+        return said.stdout
+    why = said.stderr.strip()
+    try:
+        why = json.loads(why.splitlines()[-1])["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        why = why.replace(f"golaunch {verb}: ", "", 1)
+    raise RuntimeError(why or f"golaunch {verb} exited with {said.returncode}")
 
 
 def _details(job):

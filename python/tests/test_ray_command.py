@@ -123,7 +123,7 @@ class Test(Case):
         self.assertRaisesRegex(NotImplementedError, "does not fetch", client.submit_job, entrypoint="true", runtime_env={"working_dir": "s3://bucket/x.zip"})
         self.assertRaises(NotImplementedError, client.submit_job, entrypoint="true", entrypoint_num_gpus=1)
         self.assertRaises(NotImplementedError, client.delete_job, job)
-        self.assertRaisesRegex(ConnectionError, "127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
+        self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
 
     def test_block(self):
         process = subprocess.Popen(
