@@ -5,10 +5,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
@@ -139,6 +142,30 @@ func erase(v reflect.Value) {
 	default:
 		if v.CanSet() {
 			v.SetZero()
+		}
+	}
+}
+
+// BenchmarkSize compares SizeBound, which builds no tables, with protobuf's own size once its tables
+// are built.
+func BenchmarkSize(b *testing.B) {
+	pids := make([]int32, 1024)
+	for i := range pids {
+		pids[i] = int32(i) << 10
+	}
+	for name, m := range map[string]proto.Message{
+		"exited": &pb.FromAgent{Seq: 7, Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
+			Attempt: 1, Rank: 3, At: timestamppb.Now(), Lived: durationpb.New(time.Hour), Tail: make([]byte, 4<<10),
+		}}},
+		"started 1024": &pb.FromAgent{Seq: 7, Body: &pb.FromAgent_Started{Started: &pb.Started{Pids: pids}}},
+	} {
+		for by, size := range map[string]func(proto.Message) int{"SizeBound": SizeBound, "proto.Size": proto.Size} {
+			b.Run(name+"/"+by, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					size(m)
+				}
+			})
 		}
 	}
 }
