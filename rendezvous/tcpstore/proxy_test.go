@@ -150,7 +150,7 @@ func TestMoreThanARound(t *testing.T) {
 	setter, c := dialHere(t, proxy), dialHere(t, proxy)
 	var keys []string
 	var want [][]byte
-	for i := range 12 {
+	for i := range maxRound/maxValue + 2 {
 		keys = append(keys, fmt.Sprint("key", i))
 		want = append(want, bytes.Repeat([]byte{byte(i)}, maxValue-i))
 		ok(t, setter.Set(t.Context(), keys[i], want[i]))

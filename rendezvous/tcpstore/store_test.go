@@ -26,7 +26,7 @@ func serveHere(t *testing.T, o Options) *Store {
 
 func dialHere(t *testing.T, s *Store) *Client {
 	t.Helper()
-	c, err := Dial(t.Context(), s.Addr(), 10*time.Second)
+	c, err := Dial(t.Context(), s.Addr(), patience)
 	if err != nil {
 		t.Fatal(err)
 	}
