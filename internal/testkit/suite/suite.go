@@ -63,7 +63,7 @@ const (
 
 // Apart has the tests find nothing that they did not start: it gives this process an environment, a
 // HOME and a TMPDIR of its own, and as root a network of its own too, with its ports and abstract
-// sockets, and a /run/netns. TestMain calls it first, and what it returns last. In a process that
+// sockets, a /run/netns, and golaunch's records of supervisors. TestMain calls it first, and what it returns last. In a process that
 // such tests have started it does nothing.
 //
 // The program starts again for that, in the same process: only so do all of its threads get there.
@@ -122,11 +122,15 @@ func unshare() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return os.NewSyscallError("mount --make-rprivate /", err)
 	}
-	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount("netns", "/run/netns", "tmpfs", 0, "mode=755"); err != nil {
-		return os.NewSyscallError("mount /run/netns", err)
+	// By the records in the second, golaunch ends what dead supervisors have left, and removes their
+	// cgroups.
+	for dir, mode := range map[string]string{"/run/netns": "755", fmt.Sprintf("/tmp/golaunch-%d", os.Getuid()): "700"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := unix.Mount("own", dir, "tmpfs", 0, "mode="+mode); err != nil {
+			return os.NewSyscallError("mount "+dir, err)
+		}
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
