@@ -125,6 +125,7 @@ func TestFailedRequestsOfAProxysClient(t *testing.T) {
 	proxy := serveHere(t, Options{Root: root.Addr(), Warn: func(err error) { warned <- err }})
 	c, ctx := dialHere(t, proxy), t.Context()
 	ok(t, c.Set(ctx, "text", []byte("x")))
+	call(c.Get(ctx, "text"))(t, []byte("x")) // before a request of another client
 	for _, request := range [][]byte{
 		cat(hello, b(4), str("/text"), le(1)),  // ADD
 		cat(hello, b(18), str("/text"), le(1)), // BARRIER
