@@ -29,14 +29,11 @@ type attempt struct {
 	order job.Start
 	setup rankSetup
 
-	// mu guards scope, stopped, ranks and reports, which the goroutine that follows orders and the
-	// attempt's own share.
+	// mu guards scope, halt.ordered, ranks and reports, which the goroutine that follows orders and
+	// the attempt's own share.
 	mu    sync.Mutex
 	scope ranks.Scope
-	// stopped says that the attempt was ordered to stop; halted is done then, which halt does.
-	stopped bool
-	halted  context.Context
-	halt    context.CancelFunc
+	halt  halt
 	// ranks are those that were started.
 	ranks   []ranks.Rank
 	reports []job.Event
@@ -50,6 +47,13 @@ type attempt struct {
 	former map[int]keeper.Rank
 	// gone is closed when no process of the attempt lives.
 	gone chan struct{}
+}
+
+// halt is whether an attempt was ordered to stop. Then ctx is done, which cancel does.
+type halt struct {
+	ordered bool
+	ctx     context.Context
+	cancel  context.CancelFunc
 }
 
 // rankSetup is what the ranks of an attempt on this node share.
@@ -68,19 +72,19 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
 	a.forks.release = func() {}
 	a.next = newNext()
-	a.halted, a.halt = context.WithCancel(context.Background())
+	a.halt.ctx, a.halt.cancel = context.WithCancel(context.Background())
 	return a
 }
 
 // run starts the ranks, waits until nothing of them lives, and reports each step.
 func (a *attempt) run() {
 	defer close(a.gone)
-	defer a.halt()
+	defer a.halt.cancel()
 	defer a.next.settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
 	if err == nil && scope != nil {
-		err = a.job.arrive(a.halted)
+		err = a.job.arrive(a.halt.ctx)
 	}
 	if err == nil && scope != nil {
 		err = a.awaitImports()
@@ -128,7 +132,7 @@ func (a *attempt) open() (ranks.Scope, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.stopped && a.scope == nil:
+	case a.halt.ordered && a.scope == nil:
 		return nil, nil
 	case a.job.err != nil:
 		return a.scope, a.job.err
@@ -156,7 +160,7 @@ func (a *attempt) scopeName(attempt int) string {
 // adopt gives the attempt a scope, with processes that wait to become its ranks.
 func (a *attempt) adopt(scope ranks.Scope) {
 	a.mu.Lock()
-	stopped := a.stopped
+	stopped := a.halt.ordered
 	if !stopped {
 		a.scope = scope
 	}
@@ -170,7 +174,7 @@ func (a *attempt) adopt(scope ranks.Scope) {
 func (a *attempt) wasStopped() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stopped
+	return a.halt.ordered
 }
 
 // started returns the ranks that were started.
@@ -201,9 +205,9 @@ func (a *attempt) restate() {
 func (a *attempt) stop(o job.Stop) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	again := a.stopped
-	a.stopped = true
-	a.halt()
+	again := a.halt.ordered
+	a.halt.ordered = true
+	a.halt.cancel()
 	if o.Kill {
 		a.evidence.hurry()
 	}

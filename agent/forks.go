@@ -28,11 +28,11 @@ func (a *attempt) awaitImports() error {
 	}
 	began := time.Now()
 	env := a.command(a.order.Group.Bundles[0], "", "", "").Env
-	server, release, err := servers.Ready(a.halted, env)
+	server, release, err := servers.Ready(a.halt.ctx, env)
 	a.forks.release = release
 	a.forks.report.Waited = time.Since(began)
 	switch {
-	case a.halted.Err() != nil:
+	case a.halt.ctx.Err() != nil:
 		return errors.New("stopped while modules were imported for the ranks")
 	case err == nil:
 		a.forks.forker, a.forks.report.Took = server.Forker(), server.Took()

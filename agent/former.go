@@ -105,7 +105,7 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start) {
 	j.store.resize(o.World.WorldSize)
 	a := newAttempt(j, o)
-	a.scope, a.stopped, a.former = sc, sc.Stopped, map[int]keeper.Rank{}
+	a.scope, a.halt.ordered, a.former = sc, sc.Stopped, map[int]keeper.Rank{}
 	for _, r := range sc.Ranks {
 		var kept keptRank
 		if err := json.Unmarshal(r.Data, &kept); err != nil {

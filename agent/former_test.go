@@ -114,7 +114,7 @@ func TestStopBeforeTheRanksStart(t *testing.T) {
 	must(t, err)
 	must(t, sc.Stop(syscall.SIGTERM, false, 0))
 	u.setup = rankSetup{env: u.job.environment(u.order.World), bindings: make([]bind.Binding, len(u.order.Group.Bundles))}
-	u.scope, u.stopped = sc, true
+	u.scope, u.halt.ordered = sc, true
 	u.run()
 	if len(u.reports) != 1 || u.reports[0] != (job.Stopped{Node: "n1"}) {
 		t.Errorf("it reports %+v", u.reports)

@@ -3,7 +3,6 @@ package agent
 import (
 	"net"
 	"sync"
-	"sync/atomic"
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
@@ -35,8 +34,6 @@ type jobOnNode struct {
 	// workspace is what the ranks run in; nil if they run elsewhere.
 	workspace  *workspaces.Use
 	logReaders sync.WaitGroup
-	// worldSize is that of the newest attempt; 0 before the first.
-	worldSize atomic.Int64
 	// warned are the warnings about bindings that were given.
 	warned  map[bind.Warning]bool
 	bundles bundleWriter
@@ -49,7 +46,7 @@ type jobOnNode struct {
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, over: make(chan struct{})}
 	j.closeOver = sync.OnceFunc(func() { close(j.over) })
-	j.store = jobStore{job: j, prepared: map[int]job.Prepared{}}
+	j.store.job, j.store.prepared = j, map[int]job.Prepared{}
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload

@@ -28,6 +28,8 @@ type jobStore struct {
 	// served is nil unless this node serves the store, and peers may use it.
 	served servedStore
 	peers  atomic.Pointer[tcpstore.Peers]
+	// worldSize is that of the newest attempt; 0 before the first.
+	worldSize atomic.Int64
 	// reserved is nil unless a port is kept for rank 0.
 	reserved *masterport.Reserved
 	// proxy is nil unless the ranks here have one.
@@ -137,7 +139,7 @@ func (s *jobStore) serve(l net.Listener, o job.Prepare) (servedStore, error) {
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
 		Allow:      func(from netip.Addr) bool { return s.peers.Load().Has(from) },
-		MaxClients: func() int { return connectionsPerRank * int(s.job.worldSize.Load()) },
+		MaxClients: func() int { return connectionsPerRank * int(s.worldSize.Load()) },
 		Warn:       s.warn,
 	})
 }
@@ -148,7 +150,7 @@ const connectionsPerRank = 512
 
 // resize adapts the number of connections to the number of ranks.
 func (s *jobStore) resize(worldSize int) {
-	s.job.worldSize.Store(int64(worldSize))
+	s.worldSize.Store(int64(worldSize))
 	if kept, ok := s.served.(*keeper.Store); ok {
 		kept.Bound(connectionsPerRank * worldSize)
 	}
@@ -207,7 +209,7 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: job.Meeting{Last: last, Ago: time.Since(at)}})
 			}
 		case <-quiet.C:
-			m := meeting(served.Status().Clients, int(s.job.worldSize.Load()))
+			m := meeting(served.Status().Clients, int(s.worldSize.Load()))
 			if reported || m.Came > 0 {
 				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
 				reported = m.Came > 0

@@ -101,7 +101,7 @@ func (s *Supervisor) others(ending *Scope) (servers []*Scope, others bool) {
 	for sc, lives := range s.scopes {
 		switch {
 		case !lives || sc == ending:
-		case sc.serves.Load():
+		case sc.forks.serves.Load():
 			servers = append(servers, sc)
 		default:
 			s.unswept = true

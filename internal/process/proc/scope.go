@@ -30,21 +30,27 @@ type Scope struct {
 	// rush ends grace periods, which hurry closes.
 	rush  chan struct{}
 	hurry func()
-	// serves says that a Forker forks of one of its processes.
-	serves atomic.Bool
-	// asking is held for reading while a Forker makes a process of the scope, which may take long.
-	asking sync.RWMutex
+	forks scopeForks
 
 	mu sync.Mutex
 	// procs is complete once the scope is barred. Their numbers are theirs until it has ended.
 	procs         []*Process
 	barred, ended bool
-	// waiting are processes, also in procs, that wait to become those of commands.
-	waiting []*waiter
 
 	// ending is held while the scope is killed.
 	ending sync.Mutex
 	closed bool
+}
+
+// scopeForks is a scope's use of Forkers.
+type scopeForks struct {
+	// serves says that a Forker forks of one of the scope's processes.
+	serves atomic.Bool
+	// asking is held for reading while a Forker makes a process of the scope, which may take long.
+	asking sync.RWMutex
+	// waiting are processes of the scope that wait to become those of commands. The scope's mu guards
+	// it.
+	waiting []*waiter
 }
 
 // scopeGroup is a scope's cgroup: its directory, open as fd; "" and -1 without cgroups.
@@ -142,7 +148,7 @@ func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error
 			return 0, c.failure(codeOwn, "%v", err)
 		}
 		if c.Serves {
-			sc.serves.Store(true)
+			sc.forks.serves.Store(true)
 		}
 		pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.group.fd)
 		if fail != nil {

@@ -28,8 +28,8 @@ func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
 	if err := sc.sup.guard.Ready(); err != nil {
 		return err
 	}
-	sc.asking.RLock()
-	defer sc.asking.RUnlock()
+	sc.forks.asking.RLock()
+	defer sc.forks.asking.RUnlock()
 	if err := sc.refuses(); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
 		return err
 	}
 	sc.mu.Lock()
-	sc.waiting = append(sc.waiting, w)
+	sc.forks.waiting = append(sc.forks.waiting, w)
 	sc.mu.Unlock()
 	return sc.keepsLease()
 }
@@ -46,8 +46,8 @@ func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
 // Dismiss ends the processes that wait in the scope.
 func (sc *Scope) Dismiss() {
 	sc.mu.Lock()
-	waiting := sc.waiting
-	sc.waiting = nil
+	waiting := sc.forks.waiting
+	sc.forks.waiting = nil
 	sc.mu.Unlock()
 	for _, w := range waiting {
 		w.discard()
@@ -58,12 +58,12 @@ func (sc *Scope) Dismiss() {
 func (sc *Scope) waits(f Forker) *waiter {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	i := slices.IndexFunc(sc.waiting, func(w *waiter) bool { return w.forker == f })
+	i := slices.IndexFunc(sc.forks.waiting, func(w *waiter) bool { return w.forker == f })
 	if i < 0 {
 		return nil
 	}
-	w := sc.waiting[i]
-	sc.waiting = slices.Delete(sc.waiting, i, i+1)
+	w := sc.forks.waiting[i]
+	sc.forks.waiting = slices.Delete(sc.forks.waiting, i, i+1)
 	return w
 }
 
@@ -92,8 +92,8 @@ func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
 // forkByServer has the command's Forker make the process, unless one waits that can become it. Only
 // signals and stops of this scope wait for that.
 func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
-	sc.asking.RLock()
-	defer sc.asking.RUnlock()
+	sc.forks.asking.RLock()
+	defer sc.forks.asking.RUnlock()
 	if err := sc.refuses(); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (s *Supervisor) serving(session int) bool {
 	s.mu.Lock()
 	var servers []*Scope
 	for sc := range s.scopes {
-		if sc.serves.Load() {
+		if sc.forks.serves.Load() {
 			servers = append(servers, sc)
 		}
 	}
@@ -214,7 +214,7 @@ func (s *Supervisor) serving(session int) bool {
 // collect ends and reaps forks of the scope's servers that no Forker has admitted: they are still
 // in the servers' sessions. A subreaper reaps them anyway.
 func (sc *Scope) collect(deadline time.Time) error {
-	if !sc.serves.Load() || sc.sup.opts.Subreaper {
+	if !sc.forks.serves.Load() || sc.sup.opts.Subreaper {
 		return nil
 	}
 	sessions := sc.trail().Sessions

@@ -38,8 +38,8 @@ func (sc *Scope) Signal(sig os.Signal) {
 
 // started returns the trail once no Start is under way.
 func (sc *Scope) started() sweep.Trail {
-	sc.asking.Lock()
-	defer sc.asking.Unlock()
+	sc.forks.asking.Lock()
+	defer sc.forks.asking.Unlock()
 	sc.sup.table.forks.Lock()
 	defer sc.sup.table.forks.Unlock()
 	return sc.trail()
@@ -123,8 +123,8 @@ func (sc *Scope) Close() error {
 // bar refuses new processes, waits for those that are being forked, and ends those that wait.
 func (sc *Scope) bar() {
 	defer sc.Dismiss()
-	sc.asking.Lock()
-	defer sc.asking.Unlock()
+	sc.forks.asking.Lock()
+	defer sc.forks.asking.Unlock()
 	sc.sup.table.forks.Lock()
 	defer sc.sup.table.forks.Unlock()
 	sc.mu.Lock()
