@@ -28,7 +28,7 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank,
 		ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
-		RASAddr: a.rasAddress(b), Endpoint: j.endpointFor(o.World.LocalSize), Ports: task.Ports,
+		RASAddr: a.rasAddress(b), Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
 	}
 	if a.setup.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())

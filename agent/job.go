@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net"
+	"os"
 	"sync"
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
@@ -75,6 +76,26 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	return j
 }
 
+// openEndpoint is for ranks that a controller on another machine may call. Ranks of an earlier
+// agent connect in that agent's directory; dir is empty without one.
+func (j *jobOnNode) openEndpoint(dir string) {
+	if j.err != nil || !j.work.Task.Endpoint || j.node.Endpoints == nil {
+		return
+	}
+	within, err := ports.Parse(j.work.Task.Ports)
+	if err != nil {
+		j.err = err
+		return
+	}
+	o := endpoint.Options{
+		UID: os.Geteuid(), GID: os.Getegid(), Addr: j.node.session.Node.Addr, Ports: within, TLS: j.node.Endpoints, Dir: dir, Warn: j.node.Warn,
+	}
+	if u := j.work.User; u != nil {
+		o.UID, o.GID = int(u.UID), int(u.GID)
+	}
+	j.endpoint, j.err = endpoint.Open(o)
+}
+
 // rights are those of the user whose ranks they are.
 func (j *jobOnNode) rights() *safefile.Rights { return (*safefile.Rights)(j.work.User) }
 
@@ -89,7 +110,9 @@ func (j *jobOnNode) close() {
 	j.bundles.release()
 	j.bundles.writing.Wait()
 	j.store.close()
-	j.closeEndpoint()
+	if err := j.endpoint.Close(); err != nil {
+		j.node.Warn(err)
+	}
 	j.closeWorkspace()
 	if j.err == nil {
 		j.work.Output.Dir.Done()

@@ -198,3 +198,17 @@ func logChunks(from *logs.Reader, worldSize *atomic.Int64) nextFunc {
 		return wire.Answer{Chunk: &wire.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}}, err
 	}
 }
+
+// listenEndpoint answers where a controller reaches the workers of a job, which may be nil.
+func (j *jobOnNode) listenEndpoint() nextFunc {
+	if j == nil || j.endpoint == nil {
+		return func(context.Context) (wire.Answer, error) {
+			return wire.Answer{}, errors.New("no workers of that job run on this node")
+		}
+	}
+	open := j.endpoint
+	return func(ctx context.Context) (wire.Answer, error) {
+		at, err := open.Listen(ctx)
+		return wire.Answer{Facts: []byte(at.String())}, err
+	}
+}

@@ -128,12 +128,16 @@ func (e *Endpoint) chown() error {
 	return errors.Join(os.Lchown(e.Path(), e.o.UID, e.o.GID), os.Lchown(e.dir, e.o.UID, e.o.GID))
 }
 
-// Expect sets the number of workers, so that blobs that the first have got are kept for those that
-// are still to come.
-func (e *Endpoint) Expect(workers int) {
+// For is where a number of workers connect; empty without an endpoint. Blobs that the first workers
+// have got are kept for those that are still to come.
+func (e *Endpoint) For(workers int) string {
+	if e == nil {
+		return ""
+	}
 	e.blobs.mu.Lock()
 	defer e.blobs.mu.Unlock()
 	e.blobs.expected = workers
+	return e.Path()
 }
 
 // Path is where workers connect.
@@ -194,8 +198,11 @@ func forEndpoints(config *tls.Config) *tls.Config {
 	return config
 }
 
-// Close ends all connections.
+// Close ends all connections. It does nothing without an endpoint.
 func (e *Endpoint) Close() error {
+	if e == nil {
+		return nil
+	}
 	e.mu.Lock()
 	e.closed = true
 	e.workers.Close()

@@ -257,7 +257,7 @@ func TestOrder(t *testing.T) {
 func TestInline(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
-	d.Expect(4)
+	d.For(4)
 	n := connect(t, addr)
 	content := noise(6 << 20)
 	var all sync.WaitGroup
