@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -112,7 +113,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{
 		Job: &replica.Submission{Spec: cluster.Spec{Job: spec}}, Journal: w.journal, Warn: warn,
 	})
-	listener, dial := session.Pipe()
+	listener, dial := wiretest.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- w.coordinator.Serve(listener, nil) }()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -135,7 +136,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := logs.OpenDir(w.logs, "test")
+	dir, err := logs.Access{}.OpenDir(w.logs, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

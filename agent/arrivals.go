@@ -14,7 +14,7 @@ const arrivalTime = 50 * time.Millisecond
 
 // arrivals finds the process that is the last to connect to a store.
 type arrivals struct {
-	// count is nil unless there was a change after which nobody has counted.
+	// count is nil unless something has changed since the last count.
 	count <-chan time.Time
 	all   bool
 }

@@ -22,7 +22,7 @@ type keptJob struct {
 	Endpoint string `json:",omitempty"`
 	// Directory has the job's workspace.
 	Directory string `json:",omitempty"`
-	// lock is the keeper's of Directory, for the next agent.
+	// lock is the keeper's lock of Directory, for the next agent.
 	lock *os.File
 }
 

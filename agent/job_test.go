@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -64,7 +65,7 @@ func newClusterAgent(t testing.TB) *clusterAgent {
 	w := &clusterAgent{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1), asleep: make(chan struct{}), ending: t.Context()}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	head := rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
-	listener, dial := session.Pipe()
+	listener, dial := wiretest.Pipe()
 	hosting, stop := context.WithCancel(context.Background())
 	served := make(chan error, 2)
 	go func() { served <- head.Serve(listener, nil) }()
@@ -95,7 +96,7 @@ func newClusterAgent(t testing.TB) *clusterAgent {
 	w.membership = &membership{
 		session: joined, starter: ranks.Starter{Supervisor: supervisor}, hooks: testHooks{check: w.check},
 		Agent: Agent{
-			Warn: warn, Grace: patience, Open: w.ready, Past: func(id string) (*logs.Dir, error) { return logs.FindDir(w.logs, id) },
+			Warn: warn, Grace: patience, Open: w.ready, Past: func(id string) (*logs.Dir, error) { return logs.Access{}.FindDir(w.logs, id) },
 		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -118,7 +119,7 @@ func (w *clusterAgent) ready(id string, as Assignment, _ netip.Addr) (Work, erro
 	if string(as.Task) == "?" {
 		return Work{}, errors.New("not a task")
 	}
-	dir, err := logs.OpenDir(w.logs, id)
+	dir, err := logs.Access{}.OpenDir(w.logs, id)
 	if err != nil {
 		return Work{}, err
 	}

@@ -205,7 +205,7 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 			quiet.Reset(quietTime)
 			came.changed()
 		case <-came.count:
-			if last, at := came.take(time.Now(), served.Status().Clients, int(s.job.worldSize.Load())); last != nil {
+			if last, at := came.take(time.Now(), served.Status().Clients, int(s.worldSize.Load())); last != nil {
 				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: job.Meeting{Last: last, Ago: time.Since(at)}})
 			}
 		case <-quiet.C:

@@ -78,7 +78,7 @@ func TestWhatIsShown(t *testing.T) {
 // said has two ranks of a node say a word on each stream, and returns the directory of their files.
 func said(t *testing.T, l *localRun) string {
 	t.Helper()
-	dir, err := logs.OpenDir(t.TempDir(), l.job.dirName("j"))
+	dir, err := logs.Access{}.OpenDir(t.TempDir(), l.job.dirName("j"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
@@ -41,7 +42,7 @@ func BenchmarkJoin(b *testing.B) {
 		})
 	}
 	memory := func(o session.Options) (net.Listener, session.Options) {
-		l, dial := session.Pipe()
+		l, dial := wiretest.Pipe()
 		o.Target, o.Dial, o.Node = "memory", dial, node(1)
 		return l, o
 	}

@@ -323,18 +323,6 @@ func (c *Coordinator) Signal(number syscall.Signal) {
 	c.post(func() { c.broadcast("", wire.Signal{Number: number}) })
 }
 
-// Summary describes the only job; it is the zero Summary once Run has returned.
-func (c *Coordinator) Summary() job.Summary {
-	s, _ := ask(c, func() (job.Summary, error) {
-		if c.onlyJob == nil {
-			return job.Summary{}, nil
-		}
-		status, _ := c.state.Cluster.Job(c.onlyJob.Job.ID)
-		return status.Summary, nil
-	})
-	return s
-}
-
 // errEnding answers the callers of a coordinator that is ending. A cluster's may be back.
 var errEnding = status.Error(codes.Unavailable, "the coordinator is ending")
 

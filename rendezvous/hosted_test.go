@@ -82,7 +82,7 @@ func (h *hosted) start() {
 	synctest.Wait()
 }
 
-// crash ends the coordinator, which says nothing to anybody: its connections just end.
+// crash ends the coordinator without a last message: its connections just end.
 func (h *hosted) crash() {
 	h.t.Helper()
 	defer synctest.Wait()

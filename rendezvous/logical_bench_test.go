@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -51,7 +51,7 @@ func (l *logical) live(nodes int) {
 		_, err := l.c.Run(ctx)
 		ended <- errors.Join(err, store.Close())
 	}()
-	at, dial := session.Pipe()
+	at, dial := wiretest.Pipe()
 	go func() { ended <- l.c.ServeClients(at) }()
 	defer func() {
 		cancel()

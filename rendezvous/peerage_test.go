@@ -329,7 +329,7 @@ func (p *peerage) endAll() {
 	}
 }
 
-// settled waits until the voters are agreed on: until the coordinator has told everybody.
+// settled waits until the voters are agreed on, and the coordinator has told all nodes.
 func (p *peerage) settled(voters int) {
 	p.t.Helper()
 	for range 600 {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
@@ -206,4 +207,16 @@ func (m *mortal) die(words ...string) (err error) {
 		err = errors.Join(err, more)
 	}
 	return err
+}
+
+// Summary describes the only job; it is the zero Summary once Run has returned.
+func (c *Coordinator) Summary() job.Summary {
+	s, _ := ask(c, func() (job.Summary, error) {
+		if c.onlyJob == nil {
+			return job.Summary{}, nil
+		}
+		status, _ := c.state.Cluster.Job(c.onlyJob.Job.ID)
+		return status.Summary, nil
+	})
+	return s
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
@@ -34,7 +35,7 @@ import (
 // and failed jobs of 64 nodes each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
-	l, dial := session.Pipe()
+	l, dial := wiretest.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	go c.Serve(l, nil)
 	go c.Run(ctx)
@@ -236,7 +237,7 @@ func testLongestStatus(t *testing.T) {
 			Goodput: result.Goodput, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
 		})
 	}
-	l, dial := session.Pipe()
+	l, dial := wiretest.Pipe()
 	srv := server.New(nil, func(err error) { t.Error(err) }, nil)
 	pb.RegisterClusterServer(srv, oneStatus{all: s})
 	done := make(chan struct{})

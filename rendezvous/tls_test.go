@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
@@ -248,7 +249,7 @@ func TestHandshakesEnd(t *testing.T) {
 // TestASilentPeerDelaysNothing at the end.
 func TestASilentPeerDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, dial := session.Pipe()
+		l, dial := wiretest.Pipe()
 		c := NewCoordinator(Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)

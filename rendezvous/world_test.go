@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -90,7 +90,7 @@ func (w *world) serve(cfg Config) {
 	}
 	cfg.Warn = w.warn
 	c := NewCoordinator(cfg)
-	l, dial := session.Pipe()
+	l, dial := wiretest.Pipe()
 	w.mu.Lock()
 	w.c, w.dial = c, dial
 	w.mu.Unlock()

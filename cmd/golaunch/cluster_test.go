@@ -92,8 +92,8 @@ func (h *heads) touch(name string) {
 	}
 }
 
-// gate makes a FIFO from which processes read a line each, and returns what writes so many: they
-// wait for that at no cost, and whoever comes late finds its line.
+// gate makes a FIFO from which each process reads a line, and returns a function that writes n
+// lines. Processes wait for their line at no cost, and one that comes late finds it.
 func gate(t *testing.T, fifo string) (write func(n int)) {
 	t.Helper()
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

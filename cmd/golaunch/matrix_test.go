@@ -146,8 +146,9 @@ func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 	return h.nodes[1:]
 }
 
-// TestNoHelperHasTheToken: of the processes that a rank's user may look at, guardians and simulated
-// nodes, none has it in its environment; golaunch itself has, and its environment nobody may read.
+// TestNoHelperHasTheToken checks that no guardian or simulated node has the token in its
+// environment, which a rank's user may read. golaunch itself has it, and no user may read that
+// environment.
 func TestNoHelperHasTheToken(t *testing.T) {
 	token := fmt.Sprintf("GOLAUNCH_TOKEN=%032x", os.Getpid())
 	p := start(t, exec.Command(golaunch(t), "--coordinator", "none", "--simulate", "--nodes", "2", "--procs-per-node", "1", "--prefix=false", "--",

@@ -142,7 +142,7 @@ func renames(t *testing.T, dir string) func(*testing.T) {
 	}
 }
 
-// readMetrics is a whole file, which everybody can read.
+// readMetrics returns the whole file, which every user may read.
 func readMetrics(t *testing.T, file string) string {
 	t.Helper()
 	info, err := os.Stat(file)

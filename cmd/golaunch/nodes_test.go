@@ -275,8 +275,8 @@ func TestNothingSurvives(t *testing.T) {
 	}
 }
 
-// TestStoppedAlone stops golaunch for longer than the lease, as ^Z does: on one machine that harms
-// nobody.
+// TestStoppedAlone stops golaunch for longer than the lease, as ^Z does. On one machine the job goes
+// on afterwards.
 func TestStoppedAlone(t *testing.T) {
 	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))

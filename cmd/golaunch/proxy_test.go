@@ -77,9 +77,9 @@ func (p *proxy) end(how func(*net.TCPConn) error) {
 	p.conns = nil
 }
 
-// TestAProxyEndsConnections again and again, with a reset or in order, which is no news of
-// anybody's death: ranks and agents go on, and after a reset the client too. Nor does it keep from
-// the coordinator that an agent is dead.
+// TestAProxyEndsConnections ends connections again and again, with a reset or in order. That proves
+// no death: ranks and agents go on, and after a reset the client too. The coordinator still learns
+// when an agent has died.
 func TestAProxyEndsConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

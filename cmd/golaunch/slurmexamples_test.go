@@ -201,9 +201,8 @@ func agentsOnSlurm(t *testing.T, line string) string {
 	return string(text)
 }
 
-// TestSlurmNodes: examples/slurm/node.sh is the Prolog and the Epilog of two nodes, one of which
-// has a broken GPU: that one is drained, and its job runs on the other. Old logs go, and new ones
-// stay.
+// TestSlurmNodes runs examples/slurm/node.sh as the Prolog and the Epilog of two nodes. One has a
+// broken GPU: it is drained, and its job runs on the other. Old logs are removed, and new ones stay.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	dir, driver := t.TempDir(), fakeDriver(t)(ill)[0]

@@ -19,9 +19,9 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Variables of a worker that writes its orders to the file LOG. What FAILS names does not work
-// until a file LOG.well is there, and what SLOW names waits while the file LOG.go is a pipe that
-// nobody closes; of what DIES names the first attempt does. HELD is the directory of a simulated
+// Variables of a worker that writes its orders to the file LOG. The order that FAILS names fails
+// until a file LOG.well exists. The order that SLOW names waits until the pipe LOG.go is closed. The
+// order that DIES names ends the worker in its first attempt. HELD is the directory of a simulated
 // driver, where KEEPS and TAKES are amounts in bytes.
 const (
 	turnerVar = "TURNER"

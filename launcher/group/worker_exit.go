@@ -85,7 +85,7 @@ func (g *Group) findExited() {
 			}
 			for _, s := range n.Series {
 				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Exit != nil && s.Exit.OK() && len(s.Samples) > 0 {
-					g.noteExit(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
+					g.noteExit(s.Rank, s.Last().Attempt)
 				}
 			}
 		}

@@ -59,7 +59,7 @@ type Usage struct {
 	Received, Sent, Ranks float64
 }
 
-// Unmeasured returns a Usage of which nothing is known.
+// Unmeasured returns a Usage without any known value.
 func Unmeasured() Usage {
 	no := math.NaN()
 	return Usage{

@@ -301,7 +301,7 @@ func TestSilentClients(t *testing.T) {
 	if _, err := first.Get(t.Context(), "key"); err != nil {
 		t.Errorf("the first client: %v", err)
 	}
-	disconnected(t, bare(t, s)) // nobody is silent
+	disconnected(t, bare(t, s)) // no client is silent, so the new one is refused
 }
 
 // TestTooManyClients are disconnected, with the reason. Earlier clients continue, and when one has

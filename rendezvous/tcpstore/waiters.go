@@ -113,7 +113,7 @@ func (t *table) vacate(s *slot) {
 	}
 }
 
-// keySet returns those for whom the key was the last missing one.
+// keySet returns the waiters that lacked only this key.
 func (t *table) keySet(key string) (released []*waiter) {
 	l := t.waiting[key]
 	if l == nil {

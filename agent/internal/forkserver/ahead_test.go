@@ -24,15 +24,12 @@ func waiting(t testing.TB, but ...string) []int {
 	return pids
 }
 
-// Processes that were forked ahead become ranks of their scope, whatever happened to others, and
-// what is not needed ends.
+// Processes that were forked ahead become ranks of their scope, even if some of them have died.
+// Those that are not needed end.
 func TestForksAhead(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "import os; print(os.getpid(), os.environ['NEW'])"}
-	s, _, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := w.server(argv)
 	before := children(t)
 	sc := w.scope("next")
 	var ahead []int
@@ -58,10 +55,7 @@ func TestForksAhead(t *testing.T) {
 	}
 	become := func() int {
 		t.Helper()
-		p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: append(slices.Clone(w.env), "NEW=1"), Dir: w.dir, Forker: s, ForkOnly: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := w.rank(sc, argv, s, "NEW=1")
 		if !p.Exit().OK() {
 			t.Errorf("%+v", p.Exit())
 		}
@@ -94,24 +88,15 @@ func TestForksAhead(t *testing.T) {
 func TestForksAheadOfAnotherServer(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	old, _, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, _, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old, _ := w.server(argv)
+	s, _ := w.server(argv)
 	before := children(t)
 	sc := w.scope("next")
 	if err := sc.Ahead(old, nil); err != nil {
 		t.Fatal(err)
 	}
 	ahead := waiting(t, before...)
-	p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: w.env, Dir: w.dir, Forker: s, ForkOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := w.rank(sc, argv, s)
 	if !p.Exit().OK() || slices.Contains(ahead, p.Pid()) {
 		t.Errorf("rank %d, ahead %v: %+v", p.Pid(), ahead, p.Exit())
 	}

@@ -44,10 +44,7 @@ func (f betweenFork) Become(c *proc.Command, env []string, files []uintptr) (fun
 func TestTheEnvironmentOfAFork(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	s, server, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, server := w.server(argv)
 	sc := w.scope("rank")
 	seen := false
 	look := func(pid int) {
@@ -63,10 +60,7 @@ func TestTheEnvironmentOfAFork(t *testing.T) {
 			t.Errorf("its session is %d (its server is %d): %v", session, server.Pid(), err)
 		}
 	}
-	p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: w.env, Dir: w.dir, Forker: between{s, look}, ForkOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := w.rank(sc, argv, between{s, look})
 	if !p.Exit().OK() || !seen {
 		t.Errorf("%+v", p.Exit())
 	}
@@ -88,10 +82,7 @@ func (e elsewhere) Fork(b proc.Birth) (proc.Fork, error) {
 func TestAForkThatIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	s, _, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := w.server(argv)
 	before := children(t)
 	dir, err := os.Open(w.dir)
 	if err != nil {
@@ -125,10 +116,7 @@ func TestAForkThatIsNotMoved(t *testing.T) {
 func TestAForkThatIsLost(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	s, server, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, server := w.server(argv)
 	others := slices.DeleteFunc(children(t), func(pid string) bool { return pid == strconv.Itoa(server.Pid()) })
 	conn, far, err := Pair()
 	if err != nil {

@@ -122,7 +122,27 @@ func (w *world) scope(name string) *proc.Scope {
 	return sc
 }
 
-// serve starts a server for a command line. What it imports says is on the test's log.
+// server is serve for a server that must start.
+func (w *world) server(argv []string, modules ...string) (*Server, *proc.Process) {
+	w.Helper()
+	s, p, err := w.serve(argv, modules...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s, p
+}
+
+// rank starts a rank that only a forker may make.
+func (w *world) rank(sc *proc.Scope, argv []string, f proc.Forker, env ...string) *proc.Process {
+	w.Helper()
+	p, err := sc.Start(proc.Command{Path: argv[0], Args: argv, Env: append(slices.Clone(w.env), env...), Dir: w.dir, Forker: f, ForkOnly: true})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// serve starts a server for a command line. The test's log has what its imports print.
 func (w *world) serve(argv []string, modules ...string) (*Server, *proc.Process, error) {
 	w.Helper()
 	p, err := Parse(argv)
@@ -328,10 +348,7 @@ func TestTheSame(t *testing.T) {
 			t.Run(filepath.Base(filepath.Dir(filepath.Dir(python)))+strings.Join(flags, ""), func(t *testing.T) {
 				t.Parallel()
 				w := &world{T: t, supervisor: w.supervisor, env: env, dir: w.dir}
-				s, _, err := w.serve(append(append([]string{python}, flags...), "x.py"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				s, _ := w.server(append(append([]string{python}, flags...), "x.py"))
 				for name, program := range programs {
 					argv := slices.Concat([]string{python}, flags, program)
 					in := ""

@@ -95,7 +95,8 @@ func startStranger(t *testing.T, script string, stdin, stdout *os.File) error {
 	return nil
 }
 
-// nobody has the rights of a user as whom root's tests can run processes.
+// nobody returns the rights of the user nobody, under which the tests of root run processes. It
+// returns nil for any other user.
 func nobody() *safefile.Rights {
 	if os.Geteuid() != 0 {
 		return nil
@@ -240,10 +241,7 @@ func TestAForkOfAnotherUser(t *testing.T) {
 	}
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
-	s, server, err := w.serve(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, server := w.server(argv)
 	c := proc.Command{Path: "/bin/true", Args: argv, Dir: "/", Env: w.env, Forker: s, Rights: nobody()}
 	p, err := w.scope("rank").Start(c)
 	if err != nil {

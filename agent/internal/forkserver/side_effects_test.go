@@ -92,10 +92,7 @@ gc.disable()
 plain = [os.getpid, os.open, os.mkdir, builtins.open, io.open, atexit.register, fair.getpid, fair.mkdir, fair.register, os.sched_getaffinity]
 print([type(f).__name__ for f in plain], gc.isenabled(), fair.getpid() == os.getpid(), type(fair.C().opens(os.devnull)).__name__)
 print(sorted(name for name in globals() if not name.startswith("__")))`}
-	s, _, err := w.serve(argv, "fair")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := w.server(argv, "fair")
 	started, forked := w.run(argv, "", nil), w.run(argv, "", s)
 	started.Errors = "" // where the warning is
 	if diff := difference(started, forked); diff != "" || !strings.Contains(forked.Out, "False True TextIOWrapper") {
@@ -124,17 +121,11 @@ func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	plain := w.env
 	for module, env := range map[string]string{"counts": "A=1", "plain": "OMP_PROC_BIND=close"} {
 		w.env = append(plain, env)
-		s, _, err := w.serve(argv, module)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, _ := w.server(argv, module)
 		w.notForked(argv, s, "the ranks are bound to others")
 	}
 	w.env = append(plain, "OMP_PROC_BIND=false")
-	s, _, err := w.serve(argv, "plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := w.server(argv, "plain")
 	if e := w.run(argv, "", s); e.Out != "[0]\n" {
 		t.Errorf("%+v", e)
 	}
@@ -154,10 +145,7 @@ func TestModulesThatChangeWhileTheyAreImported(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for module, want := range map[string]string{"plain": "", "edited": filepath.Join(w.dir, "lib/edited.py"), "zipped": archive} {
-		s, _, err := w.serve([]string{python, "-c", "pass"}, module)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, _ := w.server([]string{python, "-c", "pass"}, module)
 		if got := s.Changed(nil); got != want {
 			t.Errorf("%s: %q has changed, want %q", module, got, want)
 		}

@@ -42,7 +42,7 @@ const (
 	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID
 	doProof   = "proof"   // Data is what a connection that is held ends with; the keeper says it
 	doPut     = "put"     // Data is what Job is about. No answer
-	doFile    = "file"    // a file of Job, of which the keeper keeps a duplicate until it is over. No answer
+	doFile    = "file"    // a file of Job, which the keeper duplicates until Job is over. No answer
 	doDrop    = "drop"    // Job is over. No answer
 	doHold    = "hold"    // hold a file, number ID, until release. No answer
 	doRelease = "release" // No answer

@@ -94,8 +94,7 @@ func (ns *Notices) Deliver(to Receiver, over <-chan struct{}) {
 	}
 }
 
-// awaitReady calls Ready when all ranks are ready. It does not wait for that, only until the watch
-// has begun.
+// awaitReady calls Ready when all ranks are ready. It returns before that, once the watch has begun.
 func (to Receiver) awaitReady(over <-chan struct{}) error {
 	at := to.Ranks[0].Output.NoticeFile()
 	if at == "" {

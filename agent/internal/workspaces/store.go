@@ -129,7 +129,7 @@ func (s *Store) run(ctx context.Context, it *item) {
 	<-ctx.Done() // jobs still unpack it, even if no other node gets it from this one
 }
 
-// part is a workspace of which a part is here. It belongs to the goroutine that gets it.
+// part is a workspace that has arrived in part. It belongs to the goroutine that fetches it.
 type part struct {
 	store *Store
 	item  *item

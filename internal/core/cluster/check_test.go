@@ -221,8 +221,8 @@ func (w *world) checkHead(within, id string) error {
 	return now
 }
 
-// checkFeasible checks that no job waits for what it could have: the first for anything, one with
-// backfill for what is not kept.
+// checkFeasible checks that no job waits that could start: the first with any free GPUs, one with
+// backfill with those that are not kept for earlier jobs.
 func (w *world) checkFeasible(waiting map[string][]string) error {
 	for _, list := range waiting {
 		for i, id := range list {

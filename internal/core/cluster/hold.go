@@ -6,7 +6,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// hold gives a job a node, of which it may use the share.
+// hold gives a job a share of a node.
 func (s *State) hold(e *entry, share placement.Node) {
 	n := s.nodes[share.Name]
 	e.held[share.Name] = share

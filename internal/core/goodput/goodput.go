@@ -70,8 +70,8 @@ type Ledger struct {
 	// others is what the rest has cost.
 	accounts []*account
 	others   account
-	// steps say where the job was when. lost is the time that was trained in vain. back is whom to
-	// charge if the next step shows that the job went back.
+	// steps say where the job was when. lost is the time that was trained in vain. back is the
+	// account to charge if the next step shows that the job went back.
 	steps []sample
 	lost  int64
 	back  *account

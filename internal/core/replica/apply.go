@@ -75,7 +75,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 	switch ev := e.Event.(type) {
 	case cluster.Lost:
 		delete(s.Members, ev.Node)
-		if s.Cluster.Drained(ev.Node) { // somebody has seen to it
+		if s.Cluster.Drained(ev.Node) { // a person has seen to it
 			s.readmit(e.At, ev.Node, o)
 		}
 	case cluster.Avoid:

@@ -100,7 +100,7 @@ func (c *startClock) turn(at time.Time, next report.Phase, node string, rank *in
 // its modules before answers sooner.
 const leastImport = time.Millisecond
 
-// split ends the phase in which ranks waited for imports, of which the rest is for processes.
+// split ends the phase in which ranks waited for imports. The rest of the start is for processes.
 func (c *startClock) split(at time.Time, imported time.Duration) {
 	imported = min(imported, at.Sub(c.Since))
 	if imported < leastImport || c.Phase != report.PhaseProcesses {

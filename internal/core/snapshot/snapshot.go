@@ -161,7 +161,7 @@ func (w *writer) fields(v reflect.Value) {
 	if l.binary {
 		b, err := v.Addr().Interface().(encoding.BinaryMarshaler).MarshalBinary()
 		if err != nil {
-			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // a time of a zone with odd seconds: nobody has one
+			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // no state has a time zone with odd seconds
 		}
 		w.text(string(b))
 		return

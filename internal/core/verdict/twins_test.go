@@ -38,8 +38,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTwinsHaveOneVerdict checks that what is not reported would not have changed what a failure
-// means.
+// TestTwinsHaveOneVerdict checks that the evidence that is not reported would not have changed the
+// verdict.
 func TestTwinsHaveOneVerdict(t *testing.T) {
 	words := rapid.SampledFrom([]string{
 		"torch.OutOfMemoryError: CUDA out of memory.", "RuntimeError: [3] is setting up NCCL communicator", "NCCL WARN connection closed by remote peer",

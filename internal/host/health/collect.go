@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
@@ -163,7 +162,3 @@ func atLeast(release string, major, minor int) bool {
 	b, err := strconv.Atoi(second)
 	return err == nil && (a > major || a == major && b >= minor)
 }
-
-// Patience is how long Collect may wait for the driver. Eight GPUs without persistence mode take
-// seconds.
-const Patience = 10 * time.Second

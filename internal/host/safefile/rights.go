@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights are those of a user for whom this process, which is root's, works. Nil means the process's
+// Rights are those of a user, with which this process, run by root, works. Nil means the process's
 // own.
 type Rights struct {
 	UID, GID uint32
@@ -94,7 +94,7 @@ func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// Root is a directory out of which no name leads, like [os.Root], accessed with a user's rights.
+// Root is an [os.Root] that is accessed with a user's rights: no name leads out of it.
 type Root struct {
 	root   *os.Root
 	rights *Rights

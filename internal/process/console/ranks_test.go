@@ -217,7 +217,7 @@ func prefixOf(rank int) string { return fmt.Sprintf("[r%d] ", rank) }
 
 func openDir(t *testing.T, base string) *logs.Dir {
 	t.Helper()
-	d, err := logs.OpenDir(base, "job1")
+	d, err := logs.Access{}.OpenDir(base, "job1")
 	if err != nil {
 		t.Fatal(err)
 	}

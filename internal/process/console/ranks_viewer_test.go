@@ -18,7 +18,7 @@ import (
 // TestFoldingOfLiveRanks shows a line of all ranks at once, and a line of one rank soon, without
 // more output.
 func TestFoldingOfLiveRanks(t *testing.T) {
-	dir, err := logs.OpenDir(t.TempDir(), "job")
+	dir, err := logs.Access{}.OpenDir(t.TempDir(), "job")
 	if err != nil {
 		t.Fatal(err)
 	}

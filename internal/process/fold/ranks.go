@@ -52,20 +52,6 @@ func (r Ranks) Len() int {
 	return n
 }
 
-// Has reports whether a rank is in the set.
-func (r Ranks) Has(rank int) bool {
-	_, found := slices.BinarySearchFunc(r, rank, func(of Range, rank int) int {
-		switch {
-		case of.Last < rank:
-			return -1
-		case of.First > rank:
-			return 1
-		}
-		return 0
-	})
-	return found
-}
-
 // All yields the ranks in order.
 func (r Ranks) All() iter.Seq[int] {
 	return func(yield func(int) bool) {

@@ -61,3 +61,17 @@ func TestSet(t *testing.T) {
 		}
 	})
 }
+
+// Has reports whether a rank is in the set.
+func (r Ranks) Has(rank int) bool {
+	_, found := slices.BinarySearchFunc(r, rank, func(of Range, rank int) int {
+		switch {
+		case of.Last < rank:
+			return -1
+		case of.First > rank:
+			return 1
+		}
+		return 0
+	})
+	return found
+}

@@ -50,12 +50,6 @@ func isJobID(s string) bool {
 // for its contents. The directory belongs to the user of Job.
 type Access struct{ Base, Job *safefile.Rights }
 
-// OpenDir opens a directory with the rights of this process.
-func OpenDir(base, job string) (*Dir, error) { return Access{}.OpenDir(base, job) }
-
-// FindDir finds a directory with the rights of this process.
-func FindDir(base, job string) (*Dir, error) { return Access{}.FindDir(base, job) }
-
 // OpenDir makes the log directory of a job, mode 0700, and base if missing. It accepts an existing
 // directory that belongs to its user alone by the rules of package safefile and is no symbolic
 // link. No name inside can lead out of it.
@@ -173,7 +167,7 @@ func (d *Dir) hold(opened fs.FileInfo) (err error) {
 		return err
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
-		return nil //nolint:nilerr // a file system without locks: nobody can take it for unused there
+		return nil //nolint:nilerr // without locks, no process can take the directory for unused
 	}
 	if now, err := d.parent.Lstat(d.job); err != nil || !os.SameFile(now, opened) {
 		return errRemoved

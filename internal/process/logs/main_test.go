@@ -27,6 +27,10 @@ func patient(c *console.Console) *console.Console {
 	return c
 }
 
+// OpenDir and FindDir have the rights of this process.
+func OpenDir(base, job string) (*Dir, error) { return Access{}.OpenDir(base, job) }
+func FindDir(base, job string) (*Dir, error) { return Access{}.FindDir(base, job) }
+
 func openDir(t *testing.T, base string) *Dir {
 	t.Helper()
 	d, err := OpenDir(base, "job1")

@@ -160,7 +160,7 @@ func take(dir *safefile.Root, run string) (io.Closer, error) {
 }
 
 // claim makes this process the owner unless another process is, holds the lock, and returns the
-// owner. A full disk stops no job: an owner that could not be written refuses nobody else.
+// owner. A full disk stops no job: an owner that could not be written keeps no other out.
 func claim(f *os.File, run string) Owner {
 	switch err := flock(f, unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trainer is a rank that saves on TERM, of which its worker dies.
+// trainer is a rank that saves on TERM. The same signal ends its worker.
 const trainer = `trap 'sleep 0.2; echo saved; exit' TERM
 sh -c 'trap "echo worker told; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait; while :; do sleep 0.02; done`
 

@@ -109,7 +109,7 @@ func Nodes(t testing.TB, addrs ...string) []Node {
 		ip(t, "link", "set", n.veth, "master", bridge, "up")
 		prefix := []string{addr + "/24"}
 		if n.Addr.Is6() {
-			prefix = []string{addr + "/64", "nodad"} // nobody else has it
+			prefix = []string{addr + "/64", "nodad"} // no other interface has it
 		}
 		ip(t, append([]string{"-n", name, "addr", "add", "dev", "eth0"}, prefix...)...)
 		ip(t, "-n", name, "link", "set", "eth0", "up")

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Port is one that is free at all addresses of this machine, and below those that the system gives
-// to who asks for any (net.ipv4.ip_local_port_range, from 32768 on by default): nobody has it by
-// the time that it is used.
+// Port returns a port that is free at all addresses of this machine. It is below those that the
+// system chooses itself (net.ipv4.ip_local_port_range, from 32768 on by default), so it stays free.
 func Port(t testing.TB) int {
 	t.Helper()
 	for range 1000 {

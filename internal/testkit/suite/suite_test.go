@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { Main(m) }
 // beside has the port of a process that is not to be found.
 const beside = "GOLAUNCH_TEST_BESIDE"
 
-// TestApart starts tests beside what this user has on this machine, of which they find nothing.
+// TestApart checks that tests do not find what this user has on this machine.
 func TestApart(t *testing.T) {
 	if port := os.Getenv(beside); port != "" {
 		finds(t, port)

@@ -33,7 +33,7 @@ var (
 	P4d = Machine{Nodes: 2, CoresPerNode: 24, Threads: 2, NodesPerSocket: 1, CoresPerCache: 24, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
 	// GB200 is a compute tray: two Grace, four Blackwell, whose memory makes NUMA nodes of its own.
 	GB200 = Machine{Nodes: 2, CoresPerNode: 72, Threads: 1, NodesPerSocket: 1, MemoryNodes: 32, GPUs: []int{0, 0, 1, 1}}
-	// DGXA100 has two EPYC 7742 with four NUMA nodes each (NPS4), of which every second has two
+	// DGXA100 has two EPYC 7742 with four NUMA nodes each (NPS4). Every second NUMA node has two
 	// GPUs.
 	DGXA100 = Machine{
 		Nodes: 8, CoresPerNode: 16, Threads: 2, NodesPerSocket: 4, CoresPerCache: 4, GPUs: []int{3, 3, 1, 1, 7, 7, 5, 5},

@@ -2,12 +2,15 @@
 package wiretest
 
 import (
+	"context"
 	"iter"
+	"net"
 	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/golaunch/golaunch/launcher/report"
@@ -94,4 +97,11 @@ func Whole[M proto.Message](t testing.TB, pieces iter.Seq[M]) (all M) {
 		}
 	}
 	return all
+}
+
+// Pipe returns the two ends of a listener inside this process, for an agent and a coordinator that
+// talk gRPC in memory.
+func Pipe() (net.Listener, func(context.Context) (net.Conn, error)) {
+	l := bufconn.Listen(64 << 10)
+	return l, l.DialContext
 }

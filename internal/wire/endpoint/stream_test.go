@@ -44,7 +44,7 @@ func TestALargeObjectComesOnce(t *testing.T) {
 			p.hears(t, nil, nil)
 			p.hears(t, []byte("after"), nil)
 			// Its answer comes in bytes, and is read as it is written: only the kernel's buffers
-			// hold what is not read.
+			// hold unread bytes.
 			answered := make(chan error, 1)
 			go func() {
 				_, err := p.worker.Write(content)

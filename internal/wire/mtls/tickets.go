@@ -17,8 +17,8 @@ import (
 //
 // A resumed session needs no hybrid key exchange either. Its keys also depend on the secret of its
 // ticket, which comes from a hybrid exchange, or from none that crossed a network, and travels under
-// a key of the token (RFC 8773 has the same argument). Only somebody who can break an elliptic curve
-// and has the token as well can read a recorded session.
+// a key of the token (RFC 8773 has the same argument). To read a recorded session takes both the
+// token and a broken elliptic curve.
 
 const (
 	// ticketPeriod is how long a key encrypts tickets.

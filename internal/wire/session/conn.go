@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -106,13 +105,6 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
 	)
-}
-
-// Pipe returns the two ends of a listener inside this process, for an agent and a coordinator that
-// talk gRPC in memory.
-func Pipe() (net.Listener, func(context.Context) (net.Conn, error)) {
-	l := bufconn.Listen(64 << 10)
-	return l, l.DialContext
 }
 
 // maxUnsent bounds the unsent bytes of a connection in the kernel: a heartbeat waits behind them.

@@ -209,7 +209,7 @@ func (c *Cache) Pack(dir string, limit int64) (*Archive, error) {
 // maxSize is more than any archive has.
 const maxSize = 1 << 62
 
-// Incoming is an archive of which a part is here.
+// Incoming is an archive that has arrived in part.
 type Incoming struct {
 	cache *Cache
 	want  report.Workspace

@@ -94,7 +94,7 @@ func (p *Follower) take(ctx context.Context, series []report.Series, now time.Ti
 			continue
 		}
 		if s.Exit == nil && len(s.Samples) > 0 {
-			running = append(running, s.Samples[len(s.Samples)-1].Usage)
+			running = append(running, s.Last().Usage)
 		}
 	}
 	progress := report.ProgressOf(running, now)

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -22,7 +22,7 @@ import (
 // TestAJobEndsForAnError: the job would wait for nodes that cannot come.
 func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
-	pipe, _ := session.Pipe()
+	pipe, _ := wiretest.Pipe()
 	for name, r := range map[string]role{
 		"its agents fail": {begins: true, listener: pipe, nodes: func(context.Context) (report.Result, error) { return report.Result{}, boom }},
 		"its listener fails": {begins: true, listener: deafListener{boom}, nodes: func(ctx context.Context) (report.Result, error) {

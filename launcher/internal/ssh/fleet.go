@@ -41,7 +41,7 @@ const JoinLimit = startLimit
 // ErrNoAgent says that a host has no agent: the coordinator has not heard of it.
 var ErrNoAgent = errors.New("no agent")
 
-// errTooFew says that a job has too few agents left, all of which ended as they should.
+// errTooFew says that a job has too few agents left. Those that ended did so as they should.
 var errTooFew = errors.New("too few hosts are left")
 
 // Relay shows the output of an agent.

@@ -49,7 +49,7 @@ func New(dir string) *Depot {
 	return d
 }
 
-// item is a workspace that somebody uses or wants.
+// item is a workspace that a job uses, or a node wants.
 type item struct {
 	id    string
 	users int
@@ -212,7 +212,7 @@ func (u *Use) Find(ctx context.Context, failed int) (*Source, error) {
 	}
 }
 
-// absent says that nobody has the workspace.
+// absent reports whether no node has the workspace.
 func (u *Use) absent() bool {
 	u.depot.mu.Lock()
 	defer u.depot.mu.Unlock()

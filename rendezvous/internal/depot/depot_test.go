@@ -118,7 +118,8 @@ func TestSpreadWithFailures(t *testing.T) {
 	}
 }
 
-// TestAbsent checks that nodes learn that nobody has a workspace, and get it from one that comes.
+// TestAbsent checks that nodes learn that no node has a workspace, and get it from one that comes
+// later.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New("")

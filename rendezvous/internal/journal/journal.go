@@ -140,7 +140,7 @@ func (j *Journal) end(err error) {
 	}
 }
 
-// Close waits for what is not written yet, but not for a disk that hangs.
+// Close waits until all events are written, but not for a disk that hangs.
 func (j *Journal) Close() {
 	if j != nil && !j.out.Finish(asyncwriter.Patience) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))

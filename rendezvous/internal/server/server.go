@@ -143,7 +143,7 @@ func await(l net.Listener, done <-chan struct{}) net.Conn {
 	return conn
 }
 
-// giveUp closes the connection if nobody took it.
+// giveUp closes the connection if it was not taken.
 func (l *resumed) giveUp() {
 	if l.first != nil {
 		_ = l.first.Close() // its peer has nothing to hear

@@ -71,7 +71,7 @@ func usedOf(node string, s report.Series) workerUsage {
 		u.Ended = s.Exit.String()
 	}
 	if len(s.Samples) > 0 {
-		last := s.Samples[len(s.Samples)-1]
+		last := s.Last()
 		u.Attempt = last.Attempt
 		u.CPUs, u.Memory, u.IO, u.Step = known(last.CPUs), known(last.Memory), known(last.IO), known(last.Step)
 		u.GPUUse, u.GPUMemory = known(last.GPUUse), known(last.GPUMemory)

@@ -269,8 +269,8 @@ func TestSources(t *testing.T) {
 		`golaunch_job_state{job="x",state="running"} 1`, `golaunch_job_state{job="y",state="running"} 1`, `golaunch_jobs{state="running"} 2`)
 }
 
-// TestBounds: of many jobs that are over the newest are shown, and of as many names as anybody
-// likes each is bounded.
+// TestBounds checks that only the newest of many finished jobs are shown, and that each name is
+// bounded.
 func TestBounds(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	s := &view.State{At: now, Source: "a", Version: "v1"}

@@ -64,8 +64,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNothing: there are no findings about a job of which too little is known.
-func TestNothing(t *testing.T) {
+// TestNoFindingsWithoutSamples watches a job with one known rank: nothing can be found.
+func TestNoFindingsWithoutSamples(t *testing.T) {
 	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 1}})
 	if err != nil {
 		t.Fatal(err)

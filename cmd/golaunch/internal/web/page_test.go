@@ -413,8 +413,8 @@ func (c plainNodes) Query(ctx context.Context, q report.Query) (report.Status, e
 	return s, err
 }
 
-// TestPlainNodes: nodes are in the order in which people count, and of what is not there is no
-// chart.
+// TestPlainNodes checks that nodes are in the order in which people count, and that missing values
+// have no chart.
 func TestPlainNodes(t *testing.T) {
 	c := cluster(12)
 	s := serve(t, c, func(o *Options) { o.Model = view.New(map[string]view.Source{"here": plainNodes{c}}, view.Options{}) })
