@@ -23,18 +23,26 @@ except ImportError as error:
 
 @unittest.skipIf(ray is None, globals().get("why"))
 class Verl(Case):
+    group = None
+
     def tearDown(self):
         self.assertFalse(ray.is_initialized(), "a Ray was started")
 
-    def pool(self, numbers, **options):
+    def pool(self, numbers):
         # Each node imports verl once.
-        pool = RayResourcePool(process_on_nodes=numbers, use_gpu=False, preload="verl.single_controller.base", **options)
+        pool = RayResourcePool(process_on_nodes=numbers, use_gpu=False, preload="verl.single_controller.base")
         self.addCleanup(pool.shutdown)
         return pool
 
-    def actors(self, numbers=(2, 2), **options):
-        made = RayClassWithInitArgs(ray.remote(verl_workers.Actor), 2, name="a")
-        return RayWorkerGroup(self.pool(list(numbers)), made, worker_env={"MINE": "x"}, show_output=False, **options)
+    def actors(self):
+        """Two nodes with two workers each, for all tests."""
+        cls = type(self)
+        if cls.group is None:
+            pool = RayResourcePool(process_on_nodes=[2, 2], use_gpu=False, preload="verl.single_controller.base")
+            cls.addClassCleanup(pool.shutdown)
+            made = RayClassWithInitArgs(ray.remote(verl_workers.Actor), 2, name="a")
+            cls.group = RayWorkerGroup(pool, made, worker_env={"MINE": "x"}, show_output=False)
+        return cls.group
 
     def data(self, n):
         return DataProto.from_dict({"x": torch.arange(n)})
@@ -83,8 +91,8 @@ class Verl(Case):
         self.assertTrue(all(map(g._is_worker_alive, g.workers)))
 
     def test_roles_in_one_process(self):
+        pool = self.pool([2])
         for create in (create_colocated_worker_cls, create_colocated_worker_cls_fused):
-            pool = self.pool([2])
             all_ = RayWorkerGroup(pool, create({
                 "actor": RayClassWithInitArgs(verl_workers.Actor, 3), "critic": RayClassWithInitArgs(ray.remote(verl_workers.Critic)),
             }), name_prefix="all", worker_env={"MINE": "y"}, show_output=False)
