@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/arrivals"
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -194,7 +193,7 @@ const quietTime = 10 * time.Second
 func (s *jobStore) watch(served servedStore, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
-	var came arrivals
+	var came arrivals.Counter
 	reported := false
 	for {
 		select {
@@ -203,55 +202,17 @@ func (s *jobStore) watch(served servedStore, o job.Prepare) {
 				return
 			}
 			quiet.Reset(quietTime)
-			came.changed()
-		case <-came.count:
-			if last, at := came.take(time.Now(), served.Status().Clients, int(s.worldSize.Load())); last != nil {
+			came.Changed()
+		case <-came.Due:
+			if last, at := came.Take(time.Now(), served.Status().Clients, int(s.worldSize.Load())); last != nil {
 				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: job.Meeting{Last: last, Ago: time.Since(at)}})
 			}
 		case <-quiet.C:
-			m := meeting(served.Status().Clients, int(s.worldSize.Load()))
+			m := arrivals.Meeting(served.Status().Clients, int(s.worldSize.Load()))
 			if reported || m.Came > 0 {
 				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
 				reported = m.Came > 0
 			}
 		}
 	}
-}
-
-// meeting lists the processes at a store. It is zero if no process has connected, or if all have
-// and none waits.
-func meeting(clients []tcpstore.ClientStatus, worldSize int) (m job.Meeting) {
-	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
-	for _, c := range clients {
-		if !c.Spoke {
-			continue
-		}
-		p := job.Client{Addr: c.Peer.Addr(), PID: c.PID}
-		if p.PID == 0 || !seen[p] { // torch before 2.5 does not send its pid
-			seen[p] = true
-			m.Clients = append(m.Clients, p)
-		}
-		if c.Missing > 0 && len(c.Waiting) > 0 && p.PID != 0 {
-			key := c.Waiting[0]
-			if waiters[key] == nil {
-				waiters[key] = map[job.Client]bool{}
-			}
-			waiters[key][p] = true
-		}
-	}
-	if len(waiters) == 0 && len(m.Clients) >= worldSize {
-		return job.Meeting{}
-	}
-	for _, key := range slices.Sorted(maps.Keys(waiters)) {
-		if len(waiters[key]) > len(waiters[m.Key]) {
-			m.Key = key
-		}
-	}
-	for i, p := range m.Clients {
-		if waiters[m.Key][p] {
-			m.Clients[i].Key = m.Key
-		}
-	}
-	m.Came, m.Waiting = len(m.Clients), len(waiters[m.Key])
-	return m
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"net/netip"
-	"reflect"
 	"testing"
 	"time"
 
@@ -53,41 +52,6 @@ func TestAStoreForEachStart(t *testing.T) {
 	s.node.living.Wait()
 	if c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(second.Port)), 100*time.Millisecond); err == nil {
 		t.Errorf("the store outlives the job: %v", c)
-	}
-}
-
-func TestMeeting(t *testing.T) {
-	spoke := func(port uint16, pid int, waits ...string) tcpstore.ClientStatus {
-		return tcpstore.ClientStatus{
-			Peer: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), port), Spoke: true, PID: pid, Waiting: waits, Missing: len(waits),
-		}
-	}
-	client := func(pid int, key string) job.Client {
-		return job.Client{Addr: netip.MustParseAddr("10.0.0.2"), PID: pid, Key: key}
-	}
-	for name, c := range map[string]struct {
-		clients []tcpstore.ClientStatus
-		want    job.Meeting
-	}{
-		"nobody":                {nil, job.Meeting{}},
-		"one that says nothing": {[]tcpstore.ClientStatus{{PID: 7}}, job.Meeting{}},
-		"all are there":         {[]tcpstore.ClientStatus{spoke(1, 7), spoke(2, 8), spoke(3, 9)}, job.Meeting{}},
-		"two connections of one": {
-			[]tcpstore.ClientStatus{spoke(1, 7), spoke(2, 7), spoke(3, 8)},
-			job.Meeting{Clients: []job.Client{client(7, ""), client(8, "")}, Came: 2},
-		},
-		"most wait for one key": {
-			[]tcpstore.ClientStatus{spoke(1, 7, "a"), spoke(2, 7, "b"), spoke(3, 8, "b"), spoke(4, 9, "a", "c"), spoke(5, 10, "b")},
-			job.Meeting{Clients: []job.Client{client(7, "b"), client(8, "b"), client(9, ""), client(10, "b")}, Key: "b", Came: 4, Waiting: 3},
-		},
-		"torch that says no pid": {
-			[]tcpstore.ClientStatus{spoke(1, 0), spoke(2, 0, "a")},
-			job.Meeting{Clients: []job.Client{client(0, ""), client(0, "")}, Came: 2},
-		},
-	} {
-		if got := meeting(c.clients, 3); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
 	}
 }
 
