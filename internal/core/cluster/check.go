@@ -3,6 +3,8 @@ package cluster
 import (
 	"errors"
 	"fmt"
+
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // Check says why a submission is not possible now. Every [Submitted] must have passed it.
@@ -21,6 +23,13 @@ func (s *State) Check(spec Spec) error {
 		return fmt.Errorf("a reservation within reservation %s is not possible; reserve of the cluster", spec.Within)
 	case spec.Colocated < 0 || spec.Colocated > 1 && !spec.Reserve:
 		return fmt.Errorf("%d jobs at a time on one GPU; want 1 or more, and only of a reservation", spec.Colocated)
+	case (spec.Job.Groups > 0) != (spec.Job.Restart == job.RestartGroup):
+		return errors.New("replica groups restart one by one, and nothing else does")
+	case spec.Job.Groups > 0 && (spec.Job.MinGroups < 1 || spec.Job.MinGroups > spec.Job.Groups || spec.Job.Groups > job.MaxGroups):
+		return fmt.Errorf("%d of %d replica groups; want 1 or more, and no more than there are, which are %d at most",
+			spec.Job.MinGroups, spec.Job.Groups, job.MaxGroups)
+	case spec.Job.Groups > 0 && r.MinNodes != r.MaxNodes:
+		return errors.New("replica groups need a fixed number of nodes")
 	case spec.GPUs != nil && !r.GPU:
 		return errors.New("GPUs are chosen for a job that asks for none")
 	}

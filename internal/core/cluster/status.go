@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -135,6 +136,28 @@ func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete
 func (s *State) Live(id, node string, unit, attempt int) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Live(node, unit, attempt)
+}
+
+// Quorum, Trains and Attempt are those of a job with replica groups.
+func (s *State) Quorum(id string) (quorum int64, members []lighthouse.Replica) {
+	if e := s.jobs[id]; e != nil {
+		return e.state.Quorum()
+	}
+	return 0, nil
+}
+
+// Trains is [job.State.Trains].
+func (s *State) Trains(id string, group, attempt int) bool {
+	e := s.jobs[id]
+	return e != nil && e.state.Trains(group, attempt)
+}
+
+// Attempt is the newest attempt of a unit of a job.
+func (s *State) Attempt(id string, unit int) int {
+	if e := s.jobs[id]; e != nil {
+		return e.state.Attempt(unit)
+	}
+	return -1
 }
 
 // Weighs reports whether what a rank of a job left behind can bear on what its failure means, as

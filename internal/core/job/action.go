@@ -34,10 +34,11 @@ type (
 		Peers []netip.Addr
 	}
 	// Reach asks a node whether it can start its Ranks of the job and reaches the master's Port at
-	// Addr, an address in text. A newer Seq replaces an older one. Late says that ranks have
+	// Addr, an address in text. A newer Seq of a Unit replaces an older one. Late says that ranks have
 	// started with that port: if rank 0 is to listen there, it may not listen yet, or no longer.
 	Reach struct {
 		Node  string
+		Unit  int
 		Seq   int
 		Addr  string
 		Port  int

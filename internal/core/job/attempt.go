@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -19,28 +21,35 @@ const (
 // prepare starts a placed unit once the master's port is known and the unit's nodes reach it.
 func (s *State) prepare(u *unit) string {
 	s.pass(u, Preparing)
-	if s.master.ported {
+	m := s.masterOf(u)
+	if m.ported {
 		s.reach(u)
-		if len(s.master.pending) > 0 {
-			return s.label(u) + ": " + s.portWait()
+		if len(m.pending) > 0 {
+			return s.label(u) + ": " + s.portWait(u)
 		}
 		s.start(u)
 		return s.starting(u)
 	}
-	if sl := s.plan.slots[0]; s.master.question == nil && !sl.vacant {
-		s.master.ask(Prepare{
-			Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(sl.Bundles),
+	if sl := s.plan.slots[m.home]; m.question == nil && !sl.vacant {
+		m.ask(Prepare{
+			Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang() || s.grouped(), Peers: s.peers(),
+			Ranks: len(s.share(u, m.home).Bundles),
 		})
-		s.step.do(*s.master.question)
+		s.step.do(*m.question)
 	}
-	return s.label(u) + ": " + s.portWait()
+	return s.label(u) + ": " + s.portWait(u)
 }
 
-// admit tells the master about a node that took the place of another one after the master gave its
-// port.
+// admit tells the masters about a node that took the place of another one after they gave their
+// ports.
 func (s *State) admit() {
-	if sl := s.plan.slots[0]; s.master.ported && !sl.vacant {
-		s.step.do(Admit{Node: sl.Node.Name, Peers: s.peers()})
+	told := map[int]bool{}
+	for i := range s.masters.of {
+		m := &s.masters.of[i]
+		if sl := s.plan.slots[m.home]; m.ported && !sl.vacant && !told[m.home] {
+			told[m.home] = true
+			s.step.do(Admit{Node: sl.Node.Name, Peers: s.peers()})
+		}
 	}
 }
 
@@ -60,7 +69,7 @@ func (s *State) peers() []netip.Addr {
 func (s *State) start(u *unit) {
 	s.pass(u, Running)
 	s.progress.begin(u)
-	s.master.launch()
+	s.masterOf(u).launch()
 	s.timers.clear(AlarmGrow)
 	s.growth.setDue(false)
 	s.departures.forget(everyNode) // the growth that this start ends
@@ -73,7 +82,7 @@ func (s *State) start(u *unit) {
 func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	g := s.share(u, nodeRank)
 	s.step.do(Start{
-		Unit: u.id, Attempt: u.attempt, Group: g, World: s.plan.worldAt(nodeRank, s.spec.Request.GPU),
+		Unit: u.id, Attempt: u.attempt, Group: g, World: s.worldAt(u, nodeRank),
 		OwnRules: s.spec.Rules != "",
 	})
 	return g
@@ -115,12 +124,22 @@ func (u *unit) evidence(cancels int) Evidence {
 // one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
 	s.weigh(f, f.Rank)
-	for _, u := range units {
-		u.stopFor(f)
+	for i, u := range units {
+		own := f
+		if i > 0 && s.grouped() { // each group pays for itself
+			own = f.clone()
+		}
+		u.stopFor(own)
 		s.budget.fails(u)
 	}
 	if r := s.refuseAtOnce(f); r.final {
-		return s.failed(units[0], r)
+		text := ""
+		for _, u := range units {
+			if text = also(text, s.failed(u, r)); s.decided() {
+				break
+			}
+		}
+		return text
 	}
 	s.timers.clear(AlarmRefill)
 	first := ""
@@ -147,10 +166,13 @@ func (s *State) settle(u *unit) string {
 	if u.live > 0 {
 		return s.stopWait(u.live)
 	}
-	if u.cause == nil {
+	if u.cause == nil || u.abandoned {
 		s.pass(u, Finished)
-		if s.progress.succeed() && s.departures.end == nil { // ranks that save and exit 0 mean to go on later
+		if s.progress.finish() && s.departures.end == nil { // ranks that save and exit 0 mean to go on later
 			return s.end(report.Result{Reason: s.success()})
+		}
+		if u.abandoned {
+			return s.letGoAll(u)
 		}
 		return also(s.label(u)+" is done", s.letGoAll(u))
 	}
@@ -164,11 +186,14 @@ func (s *State) settle(u *unit) string {
 		}
 	}
 	if !u.cause.decided {
-		if price = s.decide(u); s.decided() {
+		if price = s.decide(u); s.decided() || u.abandoned {
 			return price
 		}
 	}
 	s.pass(u, Backoff)
+	if s.grouped() { // each start has an empty store
+		s.masterOf(u).renew()
+	}
 	u.next()
 	wait := s.backoff(u)
 	s.step.do(wait)
@@ -181,7 +206,7 @@ func (s *State) settle(u *unit) string {
 
 // backoff is the wait before the next attempt of a unit: none after a departure.
 func (s *State) backoff(u *unit) Wait {
-	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.budget.streak, Long: u.cause.outside()}
+	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.tallyOf(u).streak, Long: u.cause.outside()}
 	if u.cause.departs {
 		w.Restarts = 0
 	}
@@ -229,12 +254,46 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// streak counts the restarts since the budget was last full, and spent those that count against
-	// it.
-	streak, spent int
+	// tally is that of all units, unless each has its own.
+	tally tally
 	// failing counts the units that do not run since they failed.
 	failing int
 }
+
+// tally is what has failed of that which has a budget: the job, or a replica group.
+type tally struct {
+	// streak counts the restarts since the budget was last full, and spent those that count against
+	// it.
+	streak, spent int
+	// recurrence counts how often the same failure came in a row.
+	recurrence verdict.Recurrence
+}
+
+func (s *State) tallyOf(u *unit) *tally {
+	if s.grouped() {
+		return &u.tally
+	}
+	return &s.budget.tally
+}
+
+// repeated reports whether the newest failure came so often that a restart would not help.
+func (t *tally) repeated() bool { return t.recurrence.Count >= verdict.Repeats }
+
+// recur counts a failure, and returns what it means if it is not the first of its kind.
+func (t *tally) recur(f report.Failure, rules []verdict.Rule) report.Verdict {
+	var means report.Verdict
+	t.recurrence, means = t.recurrence.Next(f, rules...)
+	return means
+}
+
+func (t *tally) restart(free bool) {
+	t.streak++
+	if !free {
+		t.spent++
+	}
+}
+
+func (t *tally) refill() { t.spent, t.streak = 0, 0 }
 
 func (b *budget) attempt() { b.attempts++ }
 
@@ -252,15 +311,7 @@ func (b *budget) recovers(u *unit) {
 	}
 }
 
-func (b *budget) restart(free bool) {
-	b.restarts++
-	b.streak++
-	if !free {
-		b.spent++
-	}
-}
-
-func (b *budget) refill() { b.spent, b.streak = 0, 0 }
+func (b *budget) restart() { b.restarts++ }
 
 // refill gives the budget back to a job that has run long enough without a failure.
 func (s *State) refill(ev TimedOut) string {
@@ -268,7 +319,15 @@ func (s *State) refill(ev TimedOut) string {
 		return s.step.ignore()
 	}
 	s.timers.clear(AlarmRefill)
-	s.budget.refill()
+	s.budget.tally.refill()
+	for i := range s.progress.units {
+		s.progress.units[i].tally.refill()
+	}
 	s.suspects.clearBlamed()
 	return fmt.Sprintf("nothing has failed for %v: %s again", s.spec.RefillAfter, count(s.spec.MaxRestarts, "restart"))
+}
+
+// restarted reports whether something has restarted since the budget was last full.
+func (s *State) restarted() bool {
+	return s.budget.tally.streak > 0 || slices.ContainsFunc(s.progress.units, func(u unit) bool { return u.tally.streak > 0 })
 }

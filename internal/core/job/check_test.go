@@ -30,8 +30,10 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if strings.Contains(reason, "at no cost") {
 		t.free++
 	}
-	if a := t.w.state.master.question; a != nil && !t.w.state.Has(a.Node) {
-		return fmt.Errorf("waits for %v, which is not there", a)
+	for _, m := range t.w.state.masters.of {
+		if a := m.question; a != nil && !t.w.state.Has(a.Node) {
+			return fmt.Errorf("waits for %v, which is not there", a)
+		}
 	}
 	if err := t.checkExpiry(ev); err != nil {
 		return err

@@ -295,7 +295,9 @@ func (s *State) announceEnd(ev Cancel) string {
 	}
 	s.departures.expire(ev.result())
 	s.shortage.setHomeless(nil)
-	s.master.dropQuestion()
+	for i := range s.masters.of {
+		s.masters.of[i].dropQuestion()
+	}
 	if !known {
 		s.depart(d)
 	}

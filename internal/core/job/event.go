@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -134,6 +135,13 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
+	// Quorum says which replicas the newest quorum of the replica groups has. With Why, there is
+	// none although replicas ask, and ID and Members are those of the last one.
+	Quorum struct {
+		ID      int64
+		Members []lighthouse.Replica
+		Why     string
+	}
 	// Elapsed answers [Wait].
 	Elapsed struct{ Unit, Attempt int }
 	// TimedOut answers [Alarm].
@@ -225,6 +233,7 @@ func (Stalled) event()   {}
 func (Stepped) event()   {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
+func (Quorum) event()    {}
 func (Elapsed) event()   {}
 func (TimedOut) event()  {}
 func (Queued) event()    {}
@@ -280,6 +289,10 @@ func (e Stepped) String() string {
 
 func (e Exited) String() string {
 	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
+}
+
+func (e Quorum) String() string {
+	return fmt.Sprintf("quorum %d: %s", e.ID, cmp.Or(e.Why, lighthouse.Groups(e.Members)))
 }
 
 func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -33,6 +34,13 @@ func (f *fault) weigh(rank int) {
 }
 
 func (f *fault) addFurther() { f.Further++ }
+
+// clone returns the same fault, of another unit.
+func (f *fault) clone() *fault {
+	c := *f
+	c.weighed = nil
+	return &c
+}
 
 // replaces makes a fault the explanation in the place of an older one.
 func (f *fault) replaces(old *fault) {
@@ -80,8 +88,6 @@ func (f *fault) precedes(old *fault) bool {
 
 // verdicts says what failures mean.
 type verdicts struct {
-	// recurrence counts how often the same failure came in a row.
-	recurrence verdict.Recurrence
 	// weighed counts the ranks whose failures were weighed and are not decided.
 	weighed int
 	// rules are the user's own, once they were needed.
@@ -96,16 +102,6 @@ func (v *verdicts) weigh()     { v.weighed++ }
 
 // decide takes a fault out of those that are weighed.
 func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
-
-// recur counts a failure, and returns what it means if it is not the first of its kind.
-func (v *verdicts) recur(f report.Failure, rules string) report.Verdict {
-	var means report.Verdict
-	v.recurrence, means = v.recurrence.Next(f, v.parsed(rules)...)
-	return means
-}
-
-// repeated reports whether the newest failure came so often that a restart would not help.
-func (v *verdicts) repeated() bool { return v.recurrence.Count >= verdict.Repeats }
 
 // judge is what a failure means by itself.
 func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
@@ -225,7 +221,7 @@ func (s *State) explain(u *unit, other *fault) string {
 	u.stopFor(other)
 	switch {
 	case s.decided():
-		ending := s.endingOf(other)
+		ending := s.endingOf(u, other)
 		s.ending.reword(ending, s.exitCode(ending, code(other.Failure)), s.failureText(u))
 		return s.ending.result.Reason
 	case other.Rank < 0:
@@ -252,17 +248,19 @@ func (s *State) decide(u *unit) string {
 	f.decide()
 	s.verdicts.decide(f)
 	if f.Rank >= 0 && !f.Hung {
-		f.setVerdict(s.verdicts.recur(f.Failure, s.spec.Rules))
+		f.setVerdict(s.tallyOf(u).recur(f.Failure, s.verdicts.parsed(s.spec.Rules)))
 	}
 	s.quarantine(f)
 	free := s.free(f)
-	if r := s.refuse(f, free); r.final {
+	t := s.tallyOf(u)
+	if r := s.refuse(t, f, free); r.final {
 		return s.failed(u, r)
 	}
-	s.budget.restart(free)
+	s.budget.restart()
+	t.restart(free)
 	price := "restart at no cost: it is the node's fault"
 	if !free {
-		price = fmt.Sprintf("restart %d of %d", s.budget.spent, s.spec.MaxRestarts)
+		price = fmt.Sprintf("restart %d of %d", t.spent, s.spec.MaxRestarts)
 	}
 	early, _ := u.deserted()
 	return also(early.Quote, also(price, s.suspect(f)))
@@ -280,15 +278,15 @@ type refusal struct {
 }
 
 // refuse says why no restart follows a failure, if none does.
-func (s *State) refuse(f *fault, free bool) refusal {
+func (s *State) refuse(t *tally, f *fault, free bool) refusal {
 	switch {
-	case f.Rank >= 0 && s.verdicts.repeated():
+	case f.Rank >= 0 && t.repeated():
 		return refusal{true, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
-			s.verdicts.recurrence.Count, f.Verdict.Cause)}
+			t.recurrence.Count, f.Verdict.Cause)}
 	case f.Verdict.Action == report.ActionStop && f.started():
 		return refusal{true, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
-	case !free && s.budget.spent >= s.spec.MaxRestarts:
-		return refusal{true, fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)}
+	case !free && t.spent >= s.spec.MaxRestarts:
+		return refusal{true, fmt.Sprintf("%d of %d restarts used", t.spent, s.spec.MaxRestarts)}
 	}
 	return s.refuseAtOnce(f)
 }
@@ -307,15 +305,46 @@ func (s *State) refuseAtOnce(f *fault) refusal {
 	return refusal{}
 }
 
-// failed ends the job for the failure of a unit. What caused it may still change until nothing
-// lives.
+// failed ends the job for the failure of a unit, unless it can do without. What caused it may still
+// change until nothing lives.
 func (s *State) failed(u *unit, r refusal) string {
 	f := u.cause
 	if f.unreachable() {
 		r.text = also(r.text, f.Verdict.Remedy)
 	}
+	if s.expendable(u) {
+		return s.abandon(u, also(u.causeText(), r.text))
+	}
 	s.ending.putDownTo(u.id, r.text)
-	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.failureText(u)})
+	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(u, f), Reason: s.failureText(u)})
+}
+
+// expendable reports whether enough replica groups can run without this one.
+func (s *State) expendable(u *unit) bool {
+	if !s.grouped() || s.budget.attempts == 0 {
+		return false
+	}
+	others := 0
+	for i := range s.progress.units {
+		if other := &s.progress.units[i]; other.id != u.id && !other.abandoned {
+			others++
+		}
+	}
+	return others >= s.spec.MinGroups
+}
+
+// abandon gives a replica group up. The others go on.
+func (s *State) abandon(u *unit, why string) string {
+	u.abandon()
+	s.masterOf(u).renew()
+	s.budget.recovers(u)
+	s.shortage.setHomeless(slices.DeleteFunc(s.shortage.homeless, func(id int) bool { return id == u.id }))
+	text := fmt.Sprintf("group %d does not start again: %s; the job needs %d of its %d groups", u.id, why, s.spec.MinGroups, s.spec.Groups)
+	if u.live > 0 {
+		s.pass(u, Stopping)
+		s.stop(u)
+	}
+	return also(text, s.settle(u))
 }
 
 // failureText says why the job has failed with a unit.
@@ -330,7 +359,7 @@ func (u *unit) causeText() string {
 }
 
 // endingOf is what a job ends for that ends with a failure.
-func (s *State) endingOf(f *fault) report.Ending {
+func (s *State) endingOf(u *unit, f *fault) report.Ending {
 	switch v := f.Verdict; {
 	case f.nodeLost(), v.Action == report.ActionReplace:
 		return report.EndInfrastructure
@@ -338,7 +367,7 @@ func (s *State) endingOf(f *fault) report.Ending {
 		return report.EndPreempted
 	case v.Cause == verdict.Quit:
 		return report.EndCancelled
-	case !f.started(), v.Action == report.ActionStop, s.verdicts.repeated():
+	case !f.started(), v.Action == report.ActionStop, s.tallyOf(u).repeated():
 		return report.EndProgram
 	}
 	return report.EndBudget

@@ -73,16 +73,25 @@ const (
 	RestartNode Restart = "node"
 	// RestartRank restarts the failed rank alone, for programs that can bear it.
 	RestartRank Restart = "rank"
+	// RestartGroup restarts the ranks of the failed rank's replica group: see [Spec].Groups.
+	RestartGroup Restart = "group"
 	// RestartNever ends the job at the first failure.
 	RestartNever Restart = "never"
 )
+
+// MaxGroups bounds the replica groups of a job.
+const MaxGroups = 1024
 
 // Spec is what a job asks for.
 type Spec struct {
 	ID      string
 	Request placement.Request
 	Restart Restart
-	// MaxRestarts is one budget for the whole job, however many nodes and units it has.
+	// Groups is the number of replica groups, each of the same number of consecutive ranks, that
+	// [RestartGroup] restarts; 0 for other policies. The job ends when fewer than MinGroups can run.
+	Groups, MinGroups int
+	// MaxRestarts is the budget of each replica group. Otherwise it is one budget for the whole job,
+	// however many nodes and units it has.
 	MaxRestarts int
 	// RefillAfter is how long the job must run, with no failure, to get its whole budget back; 0
 	// never.
@@ -109,7 +118,9 @@ type Spec struct {
 }
 
 // Gang reports whether all ranks restart together.
-func (s *Spec) Gang() bool { return s.Restart != RestartNode && s.Restart != RestartRank }
+func (s *Spec) Gang() bool {
+	return s.Restart != RestartNode && s.Restart != RestartRank && s.Restart != RestartGroup
+}
 
 // Imports is what a fork server has done for the ranks of a unit on a node.
 type Imports struct {
@@ -155,9 +166,14 @@ func (m Imports) words(ranks int) string {
 	return also(forked, others)
 }
 
-// World is what a rank must know of the whole: a few facts, whatever the number of nodes.
+// World is what a rank must know of the whole: a few facts, whatever the number of nodes. For a rank
+// of a replica group, the group is the whole.
 type World struct {
 	WorldSize, Nodes int
+	// Groups is the number of replica groups, 0 for none, and Group the one of these ranks. FirstRank
+	// and FirstNode are the rank and the node rank, in the job, with which it begins.
+	Groups, Group        int
+	FirstRank, FirstNode int
 	// MasterAddr is an address in text, MasterPort the port proven free for this attempt.
 	MasterAddr string
 	MasterPort int
@@ -177,4 +193,5 @@ type World struct {
 	Network string
 }
 
-func (w World) endpoint() string { return endpoint(w.MasterAddr, w.MasterPort) }
+// Ranks is the number of ranks of the job, in all groups.
+func (w World) Ranks() int { return w.WorldSize * max(1, w.Groups) }

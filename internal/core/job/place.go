@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/golaunch/golaunch/launcher/report"
@@ -74,10 +75,6 @@ func (p *plan) tellDiffering() string {
 	return text
 }
 
-func (p *plan) setMaster(port int) {
-	p.world.MasterAddr, p.world.MasterPort = p.slots[0].Node.Addr.String(), port
-}
-
 func (p *plan) vacate(nodeRank int) {
 	p.slots[nodeRank].vacant = true
 	p.vacant = append(p.vacant, nodeRank)
@@ -90,12 +87,20 @@ func (p *plan) fill(nodeRank int, g placement.Group) {
 	p.vacant = slices.DeleteFunc(p.vacant, func(rank int) bool { return rank == nodeRank })
 }
 
-// worldAt is what the ranks on a node rank know of the whole.
-func (p *plan) worldAt(nodeRank int, gpus bool) World {
+// worldAt is what the ranks of a unit on a node rank know of the whole.
+func (s *State) worldAt(u *unit, nodeRank int) World {
+	p, m := &s.plan, s.masterOf(u)
 	w, sl := p.world, p.slots[nodeRank]
+	w.MasterAddr, w.MasterPort = m.addr, m.port
 	w.LocalSize = len(sl.Bundles)
 	w.RoleSize, w.RoleFirst = p.roles[sl.role], sl.roleFirst
-	if gpus {
+	if s.grouped() {
+		w.Groups, w.Group = s.spec.Groups, u.id
+		w.WorldSize, w.Nodes, w.Uniform = s.perUnit(), len(u.members), s.uniform(u)
+		w.FirstRank, w.FirstNode = u.id*w.WorldSize, u.first
+		w.RoleSize, w.RoleFirst = w.WorldSize, s.share(u, nodeRank).Bundles[0].Rank-w.FirstRank
+	}
+	if s.spec.Request.GPU {
 		w.GPUs = make([]placement.GPU, len(sl.Bundles))
 		for i, b := range sl.Bundles {
 			w.GPUs[i] = *b.GPU
@@ -104,27 +109,49 @@ func (p *plan) worldAt(nodeRank int, gpus bool) World {
 	return w
 }
 
+// uniform is the number of ranks of a unit on each of its nodes, or 0 if these have different
+// numbers.
+func (s *State) uniform(u *unit) int {
+	n := len(s.share(u, u.first).Bundles)
+	for i := range u.members {
+		if len(s.share(u, u.first+i).Bundles) != n {
+			return 0
+		}
+	}
+	return n
+}
+
+// vacancy returns the first node rank of a unit whose node is gone.
+func (s *State) vacancy(u *unit) (nodeRank int, vacant bool) {
+	for i := range u.members {
+		if s.plan.slots[u.first+i].vacant {
+			return u.first + i, true
+		}
+	}
+	return 0, false
+}
+
 // place finds nodes for a unit that is to start, and waits for them if there are too few.
 func (s *State) place(u *unit) string {
 	if s.placesAll() {
 		return s.placeAll(u.grows())
 	}
 	text := ""
-	switch {
-	case s.leaves(u):
+	if s.leaves(u) {
 		s.pass(u, Preparing)
 		return s.label(u) + ": " + s.leaveWait(u)
-	case s.plan.slots[u.first].vacant:
-		spares := s.roster.list()
-		if s.rehome(u.first, s.suspects.fit(spares)) != nil && s.rehome(u.first, spares) != nil {
+	}
+	for i := range u.members {
+		nodeRank, spares := u.first+i, s.roster.list()
+		if !s.plan.slots[nodeRank].vacant {
+			text = also(text, s.exchange(nodeRank))
+		} else if s.rehome(nodeRank, s.suspects.fit(spares)) != nil && s.rehome(nodeRank, spares) != nil {
 			s.shortage.addHomeless(u.id)
 			return s.gather(u, s.wanting())
 		}
-	default:
-		text = s.exchange(u.first)
 	}
-	if s.suspects.excluded[s.plan.slots[0].Node.Name].code == excludedUnreachable {
-		text = also(s.exchange(0), text)
+	if home := s.masterOf(u).home; s.suspects.excluded[s.plan.slots[home].Node.Name].code == excludedUnreachable {
+		text = also(s.exchange(home), text)
 	}
 	return also(text, also(s.reused(u), s.prepare(u)))
 }
@@ -150,9 +177,16 @@ func (s *State) placeAll(lastCall bool) string {
 		}
 		return s.gather(u, s.shortfall())
 	}
+	if s.grouped() && (chosen.WorldSize()%s.spec.Groups != 0 || chosen.WorldSize() == 0) {
+		return s.unplaceable(fmt.Sprintf("%s do not divide into %d replica groups", count(chosen.WorldSize(), "rank"), s.spec.Groups))
+	}
 	s.adopt(chosen)
 	u = &s.progress.units[0]
-	return also(s.reused(u), s.prepare(u))
+	text := also(s.reused(u), s.prepare(u))
+	for i := 1; i < len(s.masters.of); i++ { // each of which has a master of its own
+		s.prepare(&s.progress.units[i])
+	}
+	return text
 }
 
 // infeasible waits for what is missing, or ends the job when that can never come.
@@ -178,6 +212,9 @@ func (s *State) infeasible(u *unit, err error) string {
 // each unit that begins to wait.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
+		if s.expendable(u) {
+			return s.abandon(u, why)
+		}
 		return s.unplaceable(why)
 	}
 	if u.phase != Gathering {
@@ -274,9 +311,9 @@ func (s *State) solve(r placement.Request) (placement.Plan, error) {
 // release takes all nodes out of their slots, between attempts of the whole, and drops what they
 // were asked.
 func (s *State) release() {
-	s.master.dropQuestion()
-	s.master.closePort()
-	s.master.dropAnswers(0)
+	for i := range s.masters.of {
+		s.masters.of[i].renew()
+	}
 	for _, sl := range s.plan.slots {
 		if s.Has(sl.Node.Name) {
 			s.roster.seat(sl.Node.Name, spare)
@@ -293,11 +330,11 @@ func (s *State) adopt(chosen placement.Plan) {
 	s.timers.clear(AlarmLastCall)
 	s.shortage.need(0)
 	s.growth.adopt(!s.complete(chosen))
-	s.master.adopt()
 	if s.spec.Request.GPU && len(chosen.Groups) > 1 {
 		s.plan.agree()
 	}
-	s.progress.adopt(chosen, s.spec.Restart)
+	s.progress.adopt(chosen, s.spec)
+	s.masters.adopt(s.progress.units, s.grouped())
 	for i := range s.progress.units {
 		s.pass(&s.progress.units[i], Preparing)
 	}

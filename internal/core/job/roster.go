@@ -145,7 +145,10 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 	var waiting []int
 	for _, id := range s.shortage.homeless {
 		u := &s.progress.units[id]
-		if s.plan.slots[u.first].vacant && (used || s.substitute(u.first, []placement.Node{n}) != nil) {
+		if nodeRank, vacant := s.vacancy(u); vacant && !used {
+			used = s.substitute(nodeRank, []placement.Node{n}) == nil
+		}
+		if _, vacant := s.vacancy(u); vacant {
 			waiting = append(waiting, id)
 			continue
 		}
@@ -153,6 +156,9 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 		reason = s.prepare(u)
 	}
 	s.shortage.setHomeless(waiting)
+	if used && reason == "" { // its unit lacks another one too
+		reason = s.wanting()
+	}
 	return reason, used
 }
 
@@ -161,7 +167,7 @@ func (s *State) forget(n *jobNode) {
 	if n.leaves != nil {
 		s.departures.forget(n.Name)
 	}
-	s.master.forgive(n.Name)
+	s.masters.forgive(n.Name)
 }
 
 // lost takes a node away. The units with unfinished ranks there fail; none of its processes is
@@ -187,16 +193,23 @@ func (s *State) gone(n *jobNode) string {
 		return s.roster.loss + "; it was a spare"
 	}
 	s.plan.vacate(n.nodeRank)
-	if s.master.askedFor(n.Name) {
-		s.master.dropQuestion()
+	var asking []*master
+	for i := range s.masters.of {
+		m := &s.masters.of[i]
+		if m.askedFor(n.Name) {
+			m.dropQuestion()
+		}
+		if len(m.pending) > 0 {
+			m.dropAnswers(n.nodeRank)
+			asking = append(asking, m)
+		}
 	}
-	if len(s.master.pending) == 0 {
-		return s.nodeGone(n)
-	}
-	s.master.dropAnswers(n.nodeRank)
 	text := s.nodeGone(n)
-	launched, _ := s.launch()
-	return also(text, launched)
+	for _, m := range asking {
+		launched, _ := s.launch(m)
+		text = also(text, launched)
+	}
+	return text
 }
 
 // gatherLess goes on gathering after the loss of a spare.
@@ -239,8 +252,8 @@ func (s *State) nodeGone(n *jobNode) string {
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}
-		if n.nodeRank == 0 {
-			s.master.closePort()
+		if m := s.masterOf(u); n.nodeRank == m.home {
+			m.closePort()
 		}
 	}
 	if len(failed) > 0 && !s.decided() {
@@ -313,13 +326,17 @@ func (s *State) rejoined(ev Rejoined) string {
 
 // repeatQuestions asks a node again what it has not answered about the master.
 func (s *State) repeatQuestions(n *jobNode) {
-	if s.master.askedFor(n.Name) {
-		s.step.do(*s.master.question)
+	for i := range s.masters.of {
+		if m := &s.masters.of[i]; m.askedFor(n.Name) {
+			s.step.do(*m.question)
+		}
 	}
-	if n.nodeRank == 0 && !s.gang() {
+	if s.masters.at(n.nodeRank) && !s.gang() {
 		s.admit()
 	}
-	if s.master.pending[n.nodeRank] != 0 {
-		s.orderReach(n.nodeRank)
+	for i := range s.masters.of {
+		if m := &s.masters.of[i]; m.pending[n.nodeRank] != 0 {
+			s.orderReach(m, n.nodeRank)
+		}
 	}
 }

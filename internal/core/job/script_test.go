@@ -57,6 +57,11 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 	if restart != "" {
 		spec.Restart = Restart(restart)
 	}
+	if d.HasArg("groups") {
+		spec.Restart, spec.MinGroups = RestartGroup, 1
+		d.ScanArgs(t, "groups", &spec.Groups)
+		d.MaybeScanArgs(t, "mingroups", &spec.MinGroups)
+	}
 	spec.FixedPool = d.HasArg("fixed")
 	if d.HasArg("codes") {
 		spec.ExitCodes = map[report.Ending]int{report.EndBudget: 76, report.EndCancelled: 77}

@@ -18,7 +18,7 @@ type State struct {
 	roster     roster
 	plan       plan
 	progress   progress
-	master     master
+	masters    masters
 	shortage   shortage
 	budget     budget
 	verdicts   verdicts
@@ -26,6 +26,7 @@ type State struct {
 	departures departures
 	growth     growth
 	timers     timers
+	quorum     quorum
 	ending     ending
 	step       step `snapshot:"-"`
 }
@@ -36,7 +37,7 @@ func New(spec Spec) *State {
 		spec:     spec,
 		roster:   roster{nodes: map[string]*jobNode{}, addrs: map[netip.Addr]string{}, spares: map[string]bool{}},
 		progress: progress{units: []unit{{phase: Gathering}}},
-		master:   newMaster(),
+		masters:  newMasters(1),
 		suspects: suspects{blamed: map[string]int{}, excluded: map[string]exclusion{}},
 		timers:   timers{newest: map[AlarmKind]int{}},
 		ending:   ending{fatal: noUnit},
@@ -47,6 +48,9 @@ func New(spec Spec) *State {
 
 // gang reports whether all ranks are one unit.
 func (s *State) gang() bool { return s.spec.Gang() }
+
+// grouped reports whether the units are replica groups.
+func (s *State) grouped() bool { return s.spec.Restart == RestartGroup }
 
 // placesAll reports whether the next placement is of all nodes at once: always for a gang, and
 // before the first start for other units.
@@ -70,7 +74,8 @@ func (s *State) unitsAt(nodeRank int) []unit {
 		return units[nodeRank : nodeRank+1]
 	}
 	b := s.plan.slots[nodeRank].Bundles
-	return units[b[0].Rank : b[0].Rank+len(b)]
+	per := s.perUnit()
+	return units[b[0].Rank/per : b[len(b)-1].Rank/per+1]
 }
 
 // find returns the unit and the slot that a report is about. It is false for stale reports: of a
@@ -91,9 +96,11 @@ func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool)
 // share is the placement group of a unit on one node rank.
 func (s *State) share(u *unit, nodeRank int) placement.Group {
 	g := s.plan.slots[nodeRank].Group
-	if s.spec.Restart == RestartRank {
-		i := u.id - g.Bundles[0].Rank
-		g.Bundles = g.Bundles[i : i+1 : i+1]
+	if s.spec.Restart == RestartRank || s.grouped() {
+		per, n := s.perUnit(), len(g.Bundles)
+		from := u.id*per - g.Bundles[0].Rank
+		to := min(from+per, n)
+		g.Bundles = g.Bundles[max(0, from):to:to]
 	}
 	return g
 }
@@ -103,10 +110,18 @@ func (s *State) size(u *unit) int {
 	switch {
 	case s.gang(), len(s.plan.slots) == 0:
 		return s.plan.world.WorldSize
-	case s.spec.Restart == RestartRank:
-		return 1
+	case s.spec.Restart == RestartNode:
+		return len(s.plan.slots[u.first].Bundles)
 	}
-	return len(s.plan.slots[u.first].Bundles)
+	return s.perUnit()
+}
+
+// perUnit is how many ranks each unit has if that is the same for all: one, or those of a group.
+func (s *State) perUnit() int {
+	if s.grouped() {
+		return s.plan.world.WorldSize / s.spec.Groups
+	}
+	return 1
 }
 
 // timers are the alarms that are set.

@@ -125,8 +125,8 @@ func (s *State) waits() string {
 	if s.gathering() {
 		text = s.wanting()
 	}
-	if s.first(Preparing) != nil {
-		text = also(text, s.portWait())
+	if u := s.first(Preparing); u != nil {
+		text = also(text, s.portWait(u))
 	}
 	if u := s.first(Backoff); u != nil && s.departures.end == nil {
 		text = also(text, s.label(u)+" follows after a backoff")
@@ -139,7 +139,7 @@ func (s *State) waits() string {
 		text = also(text, count(ranks, "rank")+" to end")
 	}
 	if s.first(Running) != nil {
-		text = also(text, s.progress.meeting)
+		text = also(text, also(s.progress.meeting, s.quorum.why))
 	}
 	return text
 }

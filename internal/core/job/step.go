@@ -77,6 +77,8 @@ func (s *State) take(ev Event) string {
 		return s.stalled(ev)
 	case Stepped:
 		return s.stepped(ev)
+	case Quorum:
+		return s.formed(ev)
 	case Elapsed:
 		return s.elapsed(ev)
 	case TimedOut:
@@ -102,9 +104,11 @@ func (s *State) started(ev Started) string {
 	s.spend(u, goodput.Training)
 	s.budget.recovers(u)
 	if s.budget.failing == 0 {
-		s.master.forgiveAll()
+		for i := range s.masters.of {
+			s.masters.of[i].forgiveAll()
+		}
 	}
-	if s.spec.RefillAfter > 0 && s.budget.streak > 0 && s.budget.failing == 0 {
+	if s.spec.RefillAfter > 0 && s.restarted() && s.budget.failing == 0 {
 		s.arm(AlarmRefill)
 	}
 	s.armGrow()
@@ -217,6 +221,15 @@ func (s *State) timedOut(ev TimedOut) string {
 		reason = s.placeAll(true)
 	}
 	if ev.Kind == AlarmLastCall || s.decided() || !s.gathering() {
+		return reason
+	}
+	for len(s.shortage.homeless) > 0 && s.expendable(&s.progress.units[s.shortage.homeless[0]]) {
+		u := &s.progress.units[s.shortage.homeless[0]]
+		if reason = also(reason, s.abandon(u, s.wanting())); s.decided() {
+			return reason
+		}
+	}
+	if !s.gathering() {
 		return reason
 	}
 	return s.end(report.Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})

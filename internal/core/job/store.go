@@ -14,7 +14,7 @@ const sharedNode = -1
 // met takes note of how the start of a gang goes.
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why && ev.Complete == nil {
+	if !ok || s.grouped() || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why && ev.Complete == nil {
 		return s.step.ignore()
 	}
 	s.progress.meet(ev.Why)

@@ -31,11 +31,8 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	if err != nil {
 		return err
 	}
-	s.master.dropAnswers(nodeRank)
-	s.master.dropAsked(nodeRank)
-	if nodeRank == 0 {
-		s.master.dropQuestion()
-		s.master.closePort()
+	for i := range s.masters.of {
+		s.masters.of[i].drop(nodeRank)
 	}
 	if old := s.roster.nodes[s.plan.slots[nodeRank].Node.Name]; old != nil && old.nodeRank == nodeRank {
 		s.roster.seat(old.Name, spare)
@@ -44,7 +41,23 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	s.step.replace()
 	s.roster.seat(g.Node.Name, nodeRank)
 	s.admit()
+	s.askAgain(nodeRank)
 	return nil
+}
+
+// askAgain asks the new node of a node rank what replica groups there wait for that prepare.
+func (s *State) askAgain(nodeRank int) {
+	if !s.grouped() {
+		return
+	}
+	units := s.unitsAt(nodeRank)
+	for i := range units {
+		if u := &units[i]; u.phase == Preparing && !s.leaves(u) {
+			if _, vacant := s.vacancy(u); !vacant {
+				s.prepare(u)
+			}
+		}
+	}
 }
 
 // groupFor is the group of a node rank on one of the candidates.

@@ -47,6 +47,9 @@ type unit struct {
 	// imports is what fork servers did for the newest attempt.
 	imports Imports
 	stall   stall
+	// tally is that of a replica group. abandoned says that the group does not start again.
+	tally     tally
+	abandoned bool
 	// told says that all live members were ordered to stop.
 	told bool
 	// cause is why the newest attempt failed, or was stopped. failing says that the unit has not
@@ -87,10 +90,10 @@ type member struct {
 }
 
 // adopt divides a new placement into units.
-func (p *progress) adopt(chosen placement.Plan, restart Restart) {
+func (p *progress) adopt(chosen placement.Plan, spec Spec) {
 	size := chosen.WorldSize()
 	p.done, p.pids = make([]bool, size), make([]int, size)
-	switch restart {
+	switch spec.Restart {
 	case RestartNode:
 		p.units = make([]unit, len(chosen.Groups))
 		for i := range p.units {
@@ -103,10 +106,30 @@ func (p *progress) adopt(chosen placement.Plan, restart Restart) {
 				p.units = append(p.units, unit{id: len(p.units), first: i, members: make([]member, 1)})
 			}
 		}
+	case RestartGroup:
+		p.units = groups(chosen, spec.Groups)
 	default:
 		p.units[0].members = make([]member, len(chosen.Groups))
 	}
 	p.open = len(p.units)
+}
+
+// groups divides a placement into replica groups, whose ranks are consecutive.
+func groups(chosen placement.Plan, number int) []unit {
+	units, per := make([]unit, number), chosen.WorldSize()/number
+	for i := range units {
+		units[i] = unit{id: i, first: -1}
+	}
+	for node, g := range chosen.Groups {
+		for k := g.Bundles[0].Rank / per; k <= g.Bundles[len(g.Bundles)-1].Rank/per; k++ {
+			u := &units[k]
+			if u.first < 0 {
+				u.first = node
+			}
+			u.members = append(u.members, member{})
+		}
+	}
+	return units
 }
 
 // shrink leaves unit 0 alone, which stands for the whole job until the next plan.
@@ -158,8 +181,8 @@ func (p *progress) settle(u *unit, m *member) {
 	p.live--
 }
 
-// succeed notes that all ranks of a unit exited 0, and reports whether it was the last unit.
-func (p *progress) succeed() bool {
+// finish notes that a unit has ended for good, and reports whether it was the last one.
+func (p *progress) finish() bool {
 	p.open--
 	return p.open == 0
 }
@@ -192,6 +215,7 @@ func (u *unit) enter(p Phase)           { u.phase = p }
 func (u *unit) stopFor(f *fault)        { u.cause = f }
 func (u *unit) setFailing(failing bool) { u.failing = failing }
 func (u *unit) setTold(told bool)       { u.told = told }
+func (u *unit) abandon()                { u.abandoned = true }
 func (u *unit) next()                   { u.attempt++ }
 func (u *unit) notify(d departure)      { u.notice.departure = &d }
 
@@ -230,11 +254,11 @@ func (u *unit) moves(m *member) {
 
 // succeeded reports whether every rank has exited 0, so that only what ranks left behind may live.
 func (u *unit) succeeded() bool {
-	return u.phase == Finished || u.phase == Stopping && u.cause == nil
+	return u.phase == Finished && !u.abandoned || u.phase == Stopping && u.cause == nil
 }
 
 // owes reports whether a unit that lost a node needs another one.
-func (u *unit) owes() bool { return !u.succeeded() }
+func (u *unit) owes() bool { return !u.succeeded() && !u.abandoned }
 
 // excuses reports whether the end of a rank is no failure: the rank was told that it will be
 // stopped, and had started.

@@ -113,7 +113,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 		if attempt > 0 {
 			s.Step(Elapsed{Attempt: attempt})
 			s.Step(Prepared{Node: "n0", Attempt: attempt, Port: 1000})
-			s.Step(Reached{Node: "n1", Seq: s.master.questions})
+			s.Step(Reached{Node: "n1", Seq: s.masters.questions})
 		}
 		s.Step(Exited{Node: "n1", Attempt: attempt, Rank: 8, Exit: report.Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "AssertionError: x"})
 		if v := s.Judged(); v.Cause != "assertion" {

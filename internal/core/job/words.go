@@ -49,7 +49,7 @@ func (s *State) wanting() string {
 	case len(s.shortage.homeless) == 0:
 		return ""
 	}
-	rank := s.progress.units[s.shortage.homeless[0]].first
+	rank, _ := s.vacancy(&s.progress.units[s.shortage.homeless[0]])
 	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.plan.slots[rank].Node.Name, rank)
 	if spares := s.roster.list(); len(spares) > 0 {
 		if _, err := s.groupFor(rank, spares); err != nil {
@@ -85,13 +85,21 @@ func (s *State) label(u *unit) string {
 		return fmt.Sprintf("node rank %d, attempt %d", u.id, u.attempt)
 	case RestartRank:
 		return fmt.Sprintf("rank %d, attempt %d", u.id, u.attempt)
+	case RestartGroup:
+		return fmt.Sprintf("group %d, attempt %d", u.id, u.attempt)
 	}
 	return fmt.Sprintf("attempt %d", u.attempt)
 }
 
 // leaveWait is what a unit waits for whose node leaves.
 func (s *State) leaveWait(u *unit) string {
-	return "waiting for " + s.plan.slots[u.first].Node.Name + " to leave"
+	name := s.plan.slots[u.first].Node.Name
+	for i := range u.members {
+		if n := s.roster.nodes[s.plan.slots[u.first+i].Node.Name]; n != nil && n.leaves != nil {
+			name = n.Name
+		}
+	}
+	return "waiting for " + name + " to leave"
 }
 
 func (s *State) starting(units ...*unit) string {
@@ -99,7 +107,8 @@ func (s *State) starting(units ...*unit) string {
 	for _, u := range units {
 		ranks += u.left
 	}
-	master := netip.AddrPortFrom(s.plan.slots[0].Node.Addr, uint16(s.plan.world.MasterPort))
+	m := s.masterOf(units[0])
+	master := netip.AddrPortFrom(s.plan.slots[m.home].Node.Addr, uint16(m.port))
 	text := fmt.Sprintf("starting %s, master %v", count(ranks, "rank"), master)
 	if len(units) == 1 {
 		text = s.label(units[0]) + ": " + text
@@ -124,7 +133,13 @@ func (s *State) places(n int) string {
 }
 
 func (s *State) success() string {
-	text := fmt.Sprintf("job succeeded: %s exited 0", count(s.plan.world.WorldSize, "rank"))
+	exited := s.plan.world.WorldSize
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; u.abandoned {
+			exited -= s.size(u)
+		}
+	}
+	text := fmt.Sprintf("job succeeded: %s exited 0", count(exited, "rank"))
 	if s.budget.restarts > 0 {
 		text += " after " + count(s.budget.restarts, "restart")
 	}

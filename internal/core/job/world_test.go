@@ -141,13 +141,15 @@ func newWorld(seed uint64) *world {
 	}
 	for i := range r.MaxNodes + w.rng.IntN(3) {
 		w.agents = append(w.agents, &agent{node: placement.Node{
-			Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), GPUs: gpus(1 + w.rng.IntN(3)),
+			Name: fmt.Sprintf("n%d", i), Addr: addrOf(i), GPUs: gpus(1 + w.rng.IntN(3)),
 		}})
 	}
 	w.state, w.books = New(w.spec), books{doing: map[int]goodput.Change{}}
 	w.truth = newTruth(w)
 	return w
 }
+
+func addrOf(node int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(node)}) }
 
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
@@ -197,7 +199,7 @@ func (w *world) calmDown() error {
 func (w *world) act() error {
 	a := w.agents[w.rng.IntN(len(w.agents))]
 	switch n := w.rng.IntN(100); {
-	case w.expires && !w.calm && w.state.progress.live > 0 && len(w.state.master.pending) > 0 && w.chance(4): // a rare moment
+	case w.expires && !w.calm && w.state.progress.live > 0 && len(w.state.masters.of[0].pending) > 0 && w.chance(4): // a rare moment
 		return w.expire()
 	case n < 25:
 		return w.obey(a)
@@ -251,7 +253,11 @@ func (w *world) step(ev Event) error {
 	}
 	actions, reason := w.state.Step(ev)
 	w.history = append(w.history, record{recorded, actions, reason, w.state.Stale()})
-	if err := w.truth.check(ev, actions, reason); err != nil {
+	if w.spec.Groups > 0 {
+		if err := w.truth.checkGroups(actions, reason); err != nil {
+			return err
+		}
+	} else if err := w.truth.check(ev, actions, reason); err != nil {
 		return err
 	}
 	if err := w.checkBooks(); err != nil {

@@ -16,12 +16,12 @@ placement.GPU = placementGpu: index uuid pci heldBy
 cluster.entry = entry: spec state seq queue inner wait held leaving ended done
 cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob
 job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
-	drainTime exitCodes rules grace fixedPool pool
+	drainTime exitCodes rules grace fixedPool pool groups minGroups
 placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy order keep
 	sharedAddr
 placement.Order = order: by list
-job.State = job: spec roster plan progress master shortage budget verdicts suspects departures
-	growth timers ending
+job.State = job: spec roster plan progress masters shortage budget verdicts suspects departures
+	growth timers quorum ending
 job.roster = roster: nodes addrs gpus spares joined lost loss
 job.jobNode = jobNode: node nodeRank ran leaves
 job.departure = departure: node within why loose alarm
@@ -30,10 +30,10 @@ job.slot = slot: group vacant role roleFirst
 placement.Group = group: node nodeRank bundles
 placement.Bundle = bundle: rank localRank gpu
 job.World = world: worldSize nodes masterAddr masterPort uniform maxRestarts localSize gpus
-	roleSize roleFirst network
+	roleSize roleFirst network groups group firstRank firstNode
 job.progress = progress: units done pids meeting open live ready
 job.unit = unit: id attempt phase first members left live starting imports stall told cause
-	failing early notice
+	failing early notice tally abandoned
 job.member = jobMember: live started ready left stalled idle
 job.Stalled = stalled: node unit attempt ranks behind more moving
 job.Still = still: rank for beat step does
@@ -49,11 +49,13 @@ report.Exit = exit: code signal oom spawn
 report.Verdict = verdict: action cause title quote from line victim remedy
 verdict.Early = early: rank more node at
 job.notice = notice: departure ready
-job.master = master: question ported launched asked pending unreached questions missed
+job.masters = masters: of questions
+job.master = master: home addr port question ported launched asked pending unreached missed
 job.Prepare = prepare: node unit attempt fresh peers ranks
 job.shortage = shortage: homeless enough text queued
-job.budget = budget: attempts restarts streak spent failing
-job.verdicts = verdicts: recurrence weighed
+job.budget = budget: attempts restarts tally failing
+job.tally = tally: streak spent recurrence
+job.verdicts = verdicts: weighed
 verdict.Recurrence = recurrence: signature count step
 job.suspects = suspects: blamed excluded
 job.exclusion = exclusion: code text
@@ -66,6 +68,8 @@ report.Goodput = goodput: unit goodput hours training lost starting stopping bac
 report.Cost = cost: cause node interruptions hours lost
 job.growth = growth: partial due
 job.timers = timers: newest seq
+job.quorum = quorum: id members why
+lighthouse.Replica = lighthouseReplica: id group
 job.ending = ending: cancels signal fatal why result finished
 cluster.queue = queue: reservation waiting open growing first shadow dirty better
 cluster.wait = wait: queued repair told behind tried nodes gpus skipped

@@ -1,0 +1,63 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
+)
+
+// quorum is the newest quorum of the replica groups.
+type quorum struct {
+	id      int64
+	members []lighthouse.Replica
+	// why says why there is none now; empty if there is.
+	why string
+}
+
+func (q *quorum) form(id int64, members []lighthouse.Replica) {
+	q.id, q.members, q.why = id, members, ""
+}
+func (q *quorum) lack(why string) { q.why = why }
+
+// formed takes note of a quorum, and tells of it if other groups train together than before.
+func (s *State) formed(ev Quorum) string {
+	if !s.grouped() || ev.ID < s.quorum.id {
+		return s.step.ignore()
+	}
+	if ev.Why != "" {
+		s.quorum.lack(ev.Why)
+		return ev.Why
+	}
+	before, after := lighthouse.Groups(s.quorum.members), lighthouse.Groups(ev.Members)
+	lacked := s.quorum.why != ""
+	s.quorum.form(ev.ID, slices.Clone(ev.Members))
+	if before == after && !lacked {
+		return ""
+	}
+	return fmt.Sprintf("quorum %d: %s of %d", ev.ID, after, s.spec.Groups)
+}
+
+// Quorum returns the ID and the members of the newest quorum of the replica groups, 0 and none
+// before the first.
+func (s *State) Quorum() (id int64, members []lighthouse.Replica) {
+	return s.quorum.id, s.quorum.members
+}
+
+// Attempt is the newest attempt of a unit; -1 if there is no such unit.
+func (s *State) Attempt(unit int) int {
+	if unit < 0 || unit >= len(s.progress.units) {
+		return -1
+	}
+	return s.progress.units[unit].attempt
+}
+
+// Trains reports whether a replica group may be in a quorum: none of its ranks has failed or is to
+// stop, and its rank 0, which asks, has not ended.
+func (s *State) Trains(group, attempt int) bool {
+	if !s.grouped() || s.decided() || group < 0 || group >= len(s.progress.units) {
+		return false
+	}
+	u := &s.progress.units[group]
+	return u.phase == Running && u.attempt == attempt && !s.progress.done[u.id*s.perUnit()]
+}
