@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/lighthouse"
 	"github.com/golaunch/golaunch/agent/internal/notice"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -66,6 +67,10 @@ type rankSetup struct {
 	// is none.
 	proxy    netip.AddrPort
 	proxyErr error
+	// lighthouse is what a replica group has, at lighthousePort. lighthouseErr is why it has none.
+	lighthouse     *lighthouse.Server
+	lighthousePort int
+	lighthouseErr  error
 }
 
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
@@ -80,6 +85,7 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 func (a *attempt) run() {
 	defer close(a.gone)
 	defer a.halt.cancel()
+	defer a.closeLighthouse()
 	defer a.next.settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
@@ -140,11 +146,13 @@ func (a *attempt) open() (ranks.Scope, error) {
 		return a.scope, a.setup.bindErr
 	case a.setup.proxyErr != nil:
 		return a.scope, a.setup.proxyErr
+	case a.setup.lighthouseErr != nil:
+		return a.scope, a.setup.lighthouseErr
 	}
 	if a.scope != nil {
 		return a.scope, nil
 	}
-	scope, err := a.job.node.starter.Scope(a.scopeName(a.order.Attempt), keptAttempt{a.job.id, a.order})
+	scope, err := a.job.node.starter.Scope(a.scopeName(a.order.Attempt), keptAttempt{a.job.id, a.order, a.setup.lighthousePort})
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +205,9 @@ func (a *attempt) restate() {
 	defer a.mu.Unlock()
 	for _, ev := range a.reports {
 		a.job.report(ev)
+	}
+	if a.setup.lighthouse != nil {
+		a.setup.lighthouse.Restate()
 	}
 }
 

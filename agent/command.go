@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/topology"
 	"github.com/golaunch/golaunch/internal/process/proc"
@@ -18,15 +19,24 @@ import (
 // command is the process of one rank, with the rank's own facts in its environment and arguments.
 func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
 	j, o, task, on := a.job, a.order, a.job.work.Task, a.setup.bindings[b.LocalRank]
+	localRank, localSize, gpus := b.LocalRank, o.World.LocalSize, o.World.GPUs
+	if o.World.Groups > 0 {
+		first := o.Group.Bundles[0].LocalRank
+		localRank, localSize = b.LocalRank-first, len(o.Group.Bundles)
+		if gpus != nil {
+			gpus = gpus[first : first+localSize]
+		}
+	}
 	facts := rankenv.Facts{
 		JobID: j.id, NodeName: o.Group.Node.Name,
-		Rank: b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
-		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank, Nodes: o.World.Nodes,
+		Rank: b.Rank - o.World.FirstRank, LocalRank: localRank, LocalWorldSize: localSize,
+		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank - o.World.FirstNode, Nodes: o.World.Nodes,
+		ReplicaGroups: o.World.Groups, ReplicaGroup: o.World.Group, Lighthouse: a.lighthouseURL(),
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !task.Rank0Store, Proxied: task.ProxyStore,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
-		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: task.Visibility,
+		GPUs: gpus, GPU: b.GPU, Visibility: task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
-		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank,
+		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + localRank,
 		ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
 		RASAddr: a.rasAddress(b), Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
 	}
@@ -34,7 +44,7 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())
 	}
 	c := proc.Command{
-		Path: task.Command[0], Args: task.arguments(b.LocalRank), Dir: task.Dir, Env: a.setup.env.Environ(facts),
+		Path: task.Command[0], Args: task.arguments(localRank, o.World), Dir: task.Dir, Env: a.setup.env.Environ(facts),
 		CPUs: on.CPUs.List(), Rights: j.rights(),
 	}
 	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
@@ -60,12 +70,17 @@ func (a *attempt) rasAddress(b placement.Bundle) string {
 }
 
 // arguments returns the command's words for a rank.
-func (t Task) arguments(localRank int) []string {
+func (t Task) arguments(localRank int, w job.World) []string {
 	n := strconv.Itoa(localRank)
+	words := []string{"${local_rank}", n}
+	if w.Groups > 0 {
+		words = append(words, "${replica_group}", strconv.Itoa(w.Group), "${replica_groups}", strconv.Itoa(w.Groups))
+	}
+	replace := strings.NewReplacer(words...)
 	out := slices.Clone(t.Command)
 	for i, arg := range out {
 		if !t.Templates {
-			out[i] = strings.ReplaceAll(arg, "${local_rank}", n)
+			out[i] = replace.Replace(arg)
 		} else if i > 0 {
 			out[i] = substitute(arg, n)
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestLocalRankInArguments(t *testing.T) {
 	args := []string{"prog", "--device=cuda:${local_rank}", "${local_rank}${local_rank}", "$local_rank", "{local_rank}"}
-	got := Task{Command: args}.arguments(7)
+	got := Task{Command: args}.arguments(7, job.World{})
 	want := []string{"prog", "--device=cuda:7", "77", "$local_rank", "{local_rank}"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -32,7 +32,7 @@ func TestTemplates(t *testing.T) {
 		"$${local_rank}": "${local_rank}", "$$local_rank": "$local_rank", "$$${local_rank}": "$7", "$$$${local_rank}": "$${local_rank}",
 		"${local_rank}${local_rank}": "77", "${rank}": "${rank}", "$1 ${": "$1 ${", "{local_rank}": "{local_rank}", "$LOCAL_RANK": "$LOCAL_RANK",
 	} {
-		if got := (Task{Command: []string{"$$", template}, Templates: true}).arguments(7); !slices.Equal(got, []string{"$$", want}) {
+		if got := (Task{Command: []string{"$$", template}, Templates: true}).arguments(7, job.World{}); !slices.Equal(got, []string{"$$", want}) {
 			t.Errorf("%s: %q, want %q", template, got[1], want)
 		}
 	}

@@ -29,6 +29,8 @@ type keptJob struct {
 type keptAttempt struct {
 	Job   string
 	Order job.Start
+	// Lighthouse is the port of the lighthouse of a replica group.
+	Lighthouse int `json:",omitempty"`
 }
 
 type keptRank struct {
@@ -61,19 +63,19 @@ func (m *membership) resume() {
 		kept.lock = k.Left.Files[id]
 		m.open(id, kept)
 	}
-	for id, kept := range k.Left.Stores {
-		if id, isProxy := strings.CutSuffix(id, proxySuffix); isProxy {
-			m.resumeProxy(id, kept)
+	for name, kept := range k.Left.Stores {
+		if name, isProxy := strings.CutSuffix(name, proxySuffix); isProxy {
+			m.resumeProxy(name, kept)
 			continue
 		}
 		var o job.Prepare
-		j := m.jobs[id]
-		if err := json.Unmarshal(kept.Data, &o); err != nil || j == nil {
+		s := m.storeNamed(name)
+		if err := json.Unmarshal(kept.Data, &o); err != nil || s == nil {
 			kept.Close()
 			continue
 		}
-		j.store.served = kept
-		go j.store.watch(kept, o)
+		s.served = kept
+		go s.watch(kept, o)
 	}
 	m.resumeAttempts(k.Left.Scopes)
 }
@@ -92,7 +94,7 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 	for _, sc := range scopes {
 		o := about[sc].Order
 		if j := m.jobs[about[sc].Job]; j != nil && j.attempts[o.Unit] == nil {
-			j.resume(sc, o)
+			j.resume(sc, o, about[sc].Lighthouse)
 		} else if err := sc.Close(); err != nil {
 			m.fail(err)
 		} else {
@@ -102,9 +104,12 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 }
 
 // resume goes on with an attempt, and starts its ranks that were not started yet.
-func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start) {
-	j.store.resize(o.World.WorldSize)
+func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
+	store := j.storeOf(o.Unit, o.World.Groups > 0)
+	store.resize(o.World.Ranks())
 	a := newAttempt(j, o)
+	a.setup.lighthousePort = lighthouse
+	a.serveLighthouse()
 	a.scope, a.halt.ordered, a.former = sc, sc.Stopped, map[int]keeper.Rank{}
 	for _, r := range sc.Ranks {
 		var kept keptRank
@@ -113,7 +118,7 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start) {
 		}
 		a.former[kept.Rank] = r
 	}
-	a.setup.proxy = j.store.proxy.addr()
+	a.setup.proxy = store.proxy.addr()
 	a.setup.bindings, a.setup.bindErr = j.bind(o.World)
 	a.setup.env = j.environment(o.World)
 	j.begin(a)

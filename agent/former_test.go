@@ -61,7 +61,7 @@ func TestResume(t *testing.T) {
 func leaveOne(t *testing.T, k *keeper.Keeper, o job.Start) (pid int) {
 	t.Helper()
 	k.Renew(proc.BootTime() + patience)
-	sc, err := k.Scope("attempt", encode(t, keptAttempt{"test", o}))
+	sc, err := k.Scope("attempt", encode(t, keptAttempt{Job: "test", Order: o}))
 	must(t, err)
 	var ends, starts []*os.File
 	for range 2 {

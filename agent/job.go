@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -26,8 +27,10 @@ type jobOnNode struct {
 	err error
 	// attempts are the newest of each unit.
 	attempts map[int]*attempt
-	store    jobStore
-	checks   startChecks
+	// store is that of all units, or of the first replica group; groups are those of the others.
+	store  jobStore
+	groups map[int]*jobStore
+	checks startChecks
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
 	// endpoint is where a controller reaches the ranks; nil if none may.
@@ -47,7 +50,8 @@ type jobOnNode struct {
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, over: make(chan struct{})}
 	j.closeOver = sync.OnceFunc(func() { close(j.over) })
-	j.store.job, j.store.prepared = j, map[int]job.Prepared{}
+	j.groups = map[int]*jobStore{}
+	j.store.job, j.store.name, j.store.prepared = j, id, map[int]job.Prepared{}
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload
@@ -110,6 +114,9 @@ func (j *jobOnNode) close() {
 	j.bundles.release()
 	j.bundles.writing.Wait()
 	j.store.close()
+	for _, s := range j.groups {
+		s.close()
+	}
 	if err := j.endpoint.Close(); err != nil {
 		j.node.Warn(err)
 	}
@@ -138,10 +145,12 @@ func (j *jobOnNode) end(how job.Stop) {
 func (j *jobOnNode) start(o job.Start) {
 	switch a := j.attempts[o.Unit]; {
 	case !j.knows(o.Unit, o.Attempt):
-		j.store.resize(o.World.WorldSize)
-		j.store.release()
+		store := j.storeOf(o.Unit, o.World.Groups > 0)
+		store.resize(o.World.Ranks())
+		store.release()
 		a := newAttempt(j, o)
-		a.setup.proxy, a.setup.proxyErr = j.store.proxyFor(o)
+		a.setup.proxy, a.setup.proxyErr = store.proxyFor(o)
+		a.serveLighthouse()
 		a.setup.bindings, a.setup.bindErr = j.bind(o.World)
 		a.setup.env = j.environment(o.World)
 		j.begin(a)
@@ -149,6 +158,27 @@ func (j *jobOnNode) start(o job.Start) {
 		a.restate()
 	default:
 		j.reportOutlived(a, o.Attempt)
+	}
+}
+
+// storeOf is the store of a unit. Each replica group has its own.
+func (j *jobOnNode) storeOf(unit int, own bool) *jobStore {
+	if !own || unit == 0 {
+		return &j.store
+	}
+	s := j.groups[unit]
+	if s == nil {
+		s = &jobStore{job: j, name: groupStore(j.id, unit), prepared: map[int]job.Prepared{}}
+		j.groups[unit] = s
+	}
+	return s
+}
+
+// admit sets which nodes may use the stores here.
+func (j *jobOnNode) admit(peers []netip.Addr) {
+	j.store.admit(peers)
+	for _, s := range j.groups {
+		s.admit(peers)
 	}
 }
 

@@ -172,7 +172,7 @@ func (m *membership) execute(order wire.Order) {
 	case job.Prepare:
 		j.prepare(do)
 	case job.Admit:
-		j.store.admit(do.Peers)
+		j.admit(do.Peers)
 	case job.Reach:
 		j.reach(do)
 	case job.Start:
@@ -181,6 +181,8 @@ func (m *membership) execute(order wire.Order) {
 		j.notify(do)
 	case job.Stop:
 		j.stop(do)
+	case wire.Quorum:
+		j.answerReplica(do)
 	default:
 		m.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T; install the same golaunch on all nodes", do))
 	}

@@ -19,7 +19,7 @@ type proxy struct {
 	ended chan struct{}
 }
 
-// proxySuffix follows the id of a job, which has no "/" in it, in the name of a proxy at a keeper.
+// proxySuffix follows the name of a store in that of its proxy at a keeper.
 const proxySuffix = "/proxy"
 
 func newProxy(served servedStore, root netip.AddrPort) *proxy {
@@ -43,7 +43,7 @@ func (p *proxy) addr() netip.AddrPort {
 // proxyFor returns where the ranks of an attempt find their proxy, if they are to have one. Ranks
 // of other attempts keep the proxy that they have: they have no other way to the store.
 func (s *jobStore) proxyFor(o job.Start) (at netip.AddrPort, err error) {
-	if !s.job.work.Task.ProxyStore || o.Group.NodeRank == 0 {
+	if !s.job.work.Task.ProxyStore || o.Group.NodeRank == o.World.FirstNode {
 		return at, nil
 	}
 	addr, err := netip.ParseAddr(o.World.MasterAddr)
@@ -51,7 +51,7 @@ func (s *jobStore) proxyFor(o job.Start) (at netip.AddrPort, err error) {
 		return at, fmt.Errorf("cannot serve a proxy of the store: %w", err)
 	}
 	root := netip.AddrPortFrom(addr, uint16(o.World.MasterPort))
-	if s.proxy.serves(root) && s.job.othersLive(o.Unit) {
+	if s.proxy.serves(root) && o.World.Groups == 0 && s.job.othersLive(o.Unit) {
 		return s.proxy.addr(), nil
 	}
 	s.closeProxy()
@@ -104,7 +104,7 @@ func (s *jobStore) serveProxy(l net.Listener, root netip.AddrPort, maxClients in
 		if err != nil {
 			return nil, err
 		}
-		kept, err := k.Proxy(s.job.id+proxySuffix, l.(*net.TCPListener), root, local, node.Addr, data)
+		kept, err := k.Proxy(s.name+proxySuffix, l.(*net.TCPListener), root, local, node.Addr, data)
 		if err != nil {
 			return nil, err
 		}
@@ -117,14 +117,14 @@ func (s *jobStore) serveProxy(l net.Listener, root netip.AddrPort, maxClients in
 }
 
 // resumeProxy goes on with the proxy of an earlier agent.
-func (m *membership) resumeProxy(id string, kept *keeper.Store) {
+func (m *membership) resumeProxy(name string, kept *keeper.Store) {
 	var root netip.AddrPort
-	j := m.jobs[id]
-	if err := json.Unmarshal(kept.Data, &root); err != nil || j == nil {
+	s := m.storeNamed(name)
+	if err := json.Unmarshal(kept.Data, &root); err != nil || s == nil {
 		kept.Close()
 		return
 	}
-	j.store.proxy = newProxy(kept, root)
+	s.proxy = newProxy(kept, root)
 }
 
 func (s *jobStore) closeProxy() {

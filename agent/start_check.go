@@ -21,35 +21,42 @@ import (
 
 // startChecks are the coordinator's questions before an attempt: could this node start its ranks?
 type startChecks struct {
-	// endReach and endPrepare end the newest [job.Reach] and [job.Prepare]; nil before the first.
-	endReach, endPrepare context.CancelFunc
+	// ends end the newest questions of each kind.
+	ends map[question]context.CancelFunc
 	// command is the newest check of the command; nil before the first.
 	command *commandCheck
 }
 
-// renew ends the question before, and returns the context of the new one.
-func renew(end *context.CancelFunc) context.Context {
-	if *end != nil {
-		(*end)()
+// question is the kind of a question: a [job.Reach] or a [job.Prepare] of a unit.
+type question struct {
+	unit  int
+	reach bool
+}
+
+// renew ends the question before of that kind, and returns the context of the new one.
+func (c *startChecks) renew(q question) context.Context {
+	if end := c.ends[q]; end != nil {
+		end()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	*end = cancel
+	if c.ends == nil {
+		c.ends = map[question]context.CancelFunc{}
+	}
+	c.ends[q] = cancel
 	return ctx
 }
 
 // cancel ends all questions.
 func (c *startChecks) cancel() {
-	for _, end := range []context.CancelFunc{c.endReach, c.endPrepare} {
-		if end != nil {
-			end()
-		}
+	for _, end := range c.ends {
+		end()
 	}
 }
 
 // reach reports whether this node could start its ranks and reaches the master's port. It goes on
 // when attempts stop: other nodes may wait for the answer.
 func (j *jobOnNode) reach(o job.Reach) {
-	ctx := renew(&j.checks.endReach)
+	ctx := j.checks.renew(question{o.Unit, true})
 	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
 		answer := job.Reached{Node: o.Node, Seq: o.Seq, Unable: unable}
 		if unable.OK() {

@@ -91,7 +91,7 @@ func (a *attempt) startRank(scope ranks.Scope, b placement.Bundle) (ranks.Rank, 
 
 func (a *attempt) outputOptions(b placement.Bundle) logs.RankOptions {
 	o := a.job.work.Output.Of(Speaker{
-		Node: a.node(), Attempt: a.order.Attempt, Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: a.order.World.WorldSize,
+		Node: a.node(), Attempt: a.order.Attempt, Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: a.order.World.Ranks(),
 	})
 	o.Exact = a.job.node.starter.Keeper != nil
 	return o
@@ -131,7 +131,7 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 		}),
 		stall.Watch(stall.Options{
 			Base:     job.Stalled{Node: name, Unit: unit, Attempt: number},
-			AsksNCCL: a.order.Group.NodeRank == 0, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks,
+			AsksNCCL: a.order.Group.NodeRank == a.order.World.FirstNode, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks,
 			Scope: scope, Ranks: all, Report: func(e job.Stalled) { a.job.report(e) }, Warn: node.Warn,
 		}),
 		ncclprobe.CompareLibraries(all, node.hooks.ncclLoaded, func(differing string) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +24,8 @@ import (
 // rank 0 to serve it, or has a proxy of the store of another node.
 type jobStore struct {
 	job *jobOnNode
+	// name is what a keeper calls the store.
+	name string
 	// prepared is the newest answer to each unit's question for a port.
 	prepared map[int]job.Prepared
 	// served is nil unless this node serves the store, and peers may use it.
@@ -46,21 +50,38 @@ type servedStore interface {
 // prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question
 // has the same answer, even if other nodes have replaced some.
 func (j *jobOnNode) prepare(o job.Prepare) {
-	j.store.admit(o.Peers)
-	ctx := renew(&j.checks.endPrepare)
-	if answer, ok := j.store.answered(o); ok {
+	store := j.storeOf(o.Unit, o.Fresh)
+	store.admit(o.Peers)
+	ctx := j.checks.renew(question{o.Unit, false})
+	if answer, ok := store.answered(o); ok {
 		j.report(answer)
 		return
 	}
 	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
 		j.node.later(ctx, func() {
 			if unable.OK() {
-				j.report(j.store.answer(o))
+				j.report(store.answer(o))
 			} else {
 				j.report(job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: unable})
 			}
 		})
 	})
+}
+
+// groupStore is the name of the store of a replica group at a keeper. The id of a job has no "/" in
+// it.
+func groupStore(id string, group int) string { return id + "/" + strconv.Itoa(group) }
+
+// storeNamed finds the store of that name.
+func (m *membership) storeNamed(name string) *jobStore {
+	id, group, grouped := strings.Cut(name, "/")
+	j := m.jobs[id]
+	unit, err := strconv.Atoi(group)
+	switch {
+	case j == nil, grouped && err != nil:
+		return nil
+	}
+	return j.storeOf(unit, grouped)
 }
 
 func (s *jobStore) answered(o job.Prepare) (job.Prepared, bool) {
@@ -134,7 +155,7 @@ func (s *jobStore) serve(l net.Listener, o job.Prepare) (servedStore, error) {
 		if err != nil {
 			return nil, err
 		}
-		return k.Serve(s.job.id, l.(*net.TCPListener), peers, s.job.node.session.Node.Addr, data)
+		return k.Serve(s.name, l.(*net.TCPListener), peers, s.job.node.session.Node.Addr, data)
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
 		Allow:      func(from netip.Addr) bool { return s.peers.Load().Has(from) },
@@ -150,6 +171,7 @@ const connectionsPerRank = 512
 // resize adapts the number of connections to the number of ranks.
 func (s *jobStore) resize(worldSize int) {
 	s.worldSize.Store(int64(worldSize))
+	s.job.store.worldSize.Store(int64(worldSize)) // which readers of logs look at
 	if kept, ok := s.served.(*keeper.Store); ok {
 		kept.Bound(connectionsPerRank * worldSize)
 	}

@@ -30,6 +30,11 @@ type Facts struct {
 	WorldSize, LocalWorldSize int
 	NodeRank, Nodes           int
 	NodeName                  string
+	// ReplicaGroups is the number of replica groups, 0 for none. The rank is one of ReplicaGroup, which
+	// it knows as the whole job: all other numbers count in the group. Lighthouse is the URL of
+	// torchft's lighthouse for the group.
+	ReplicaGroups, ReplicaGroup int
+	Lighthouse                  string
 	// MasterAddr is where rank 0 runs: an address, IPv6 without brackets, or a host name.
 	MasterAddr string
 	MasterPort int
@@ -82,7 +87,7 @@ type Facts struct {
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
 // scripts expect, and GOLAUNCH_* for the rest.
 func Vars(f Facts) []Var {
-	return slices.Concat(f.torch(), f.golaunch(), f.cuda(), f.defaults())
+	return slices.Concat(f.torch(), f.torchft(), f.golaunch(), f.cuda(), f.defaults())
 }
 
 func (f Facts) torch() []Var {
@@ -124,6 +129,18 @@ func (f Facts) torch() []Var {
 		{"TORCHELASTIC_RUN_ID", f.JobID, Torch, "job id; tells libraries that a launcher like torchrun set RANK"},
 		{"TORCHELASTIC_USE_AGENT_STORE", store, Torch, whyStore},
 		{"TORCHELASTIC_ERROR_FILE", f.ErrorFile, Torch, "where @record leaves the traceback"},
+	}
+}
+
+// torchft is empty for a rank of no replica group.
+func (f Facts) torchft() []Var {
+	if f.ReplicaGroups == 0 {
+		return nil
+	}
+	return []Var{
+		{"TORCHFT_LIGHTHOUSE", f.Lighthouse, Torch, "where golaunch serves torchft's lighthouse to this replica group"},
+		{"REPLICA_GROUP_ID", strconv.Itoa(f.ReplicaGroup), Torch, "number of this replica group, from 0"},
+		{"NUM_REPLICA_GROUPS", strconv.Itoa(f.ReplicaGroups), Torch, "replica groups of the job"},
 	}
 }
 

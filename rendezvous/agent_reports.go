@@ -54,6 +54,12 @@ func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) 
 	if msg.GetOpened() != nil && (j == nil || j.Result != nil) {
 		c.sendResult(m, msg.GetJob(), j)
 	}
+	if r := msg.GetReplica(); r != nil {
+		if j != nil && j.Result == nil {
+			c.replicaReported(m, j, wire.ToReplica(r))
+		}
+		return
+	}
 	ev := wire.ToEvent(m.name, msg)
 	if met := msg.GetMet(); met != nil {
 		why, all := c.state.Cluster.Meeting(msg.GetJob(), wire.ToMeeting(met))

@@ -108,6 +108,8 @@ type Coordinator struct {
 	// jobs have what is kept beside the state. onlyJob is nil in a cluster.
 	jobs    map[string]*trackedJob
 	onlyJob *trackedJob
+	// stepped are the jobs whose replica groups may have changed.
+	stepped []*trackedJob
 	roster
 	queries    queries
 	depot      *depot.Depot
@@ -186,6 +188,7 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	}
 	cancelled := ctx.Done()
 	for {
+		c.dropReplicas()
 		c.log.Flush()
 		switch {
 		case c.end.deposed != nil:

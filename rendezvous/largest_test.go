@@ -16,6 +16,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -108,6 +109,10 @@ func largestReports() []any {
 		wire.Opened{},
 		wire.Restated{},
 		wire.Draining{Within: longest, Why: text(wire.MaxText)},
+		wire.Replica{Unit: big, Attempt: big, Request: lighthouse.Request{
+			Replica: lighthouse.Replica{ID: text(wire.MaxReplica), Group: big}, Call: bigger, Again: true, ShrinkOnly: true,
+			CommitFailures: bigger, Member: []byte(noise(wire.MaxMember)),
+		}},
 		job.Prepared{Unit: big, Attempt: big, Port: 65535, Err: text(wire.MaxText)},
 		job.Reached{Seq: big, Err: text(wire.MaxText)},
 		job.Ready{Unit: big, Attempt: big},
@@ -156,6 +161,7 @@ func largestOrders(n placement.Node) []any {
 	withGPUs := repeat(wire.MaxGPUs, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i, GPU: &n.GPUs[i]} })
 	world := job.World{
 		WorldSize: big, Nodes: big, MasterAddr: text(45), MasterPort: 65535, Uniform: big, MaxRestarts: big, LocalSize: big, Network: text(256),
+		Groups: job.MaxGroups, Group: big, FirstRank: big, FirstNode: big,
 	}
 	gpuWorld := world
 	gpuWorld.GPUs = n.GPUs
@@ -169,9 +175,18 @@ func largestOrders(n placement.Node) []any {
 		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(wire.MaxText)},
 		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
 		wire.Signal{Number: syscall.SIGUSR2},
+		largestQuorum(),
 		wire.Ask{Question: wire.Question{About: wire.AboutLogs, Logs: largestFilter()}, ID: text(26)},
 		job.Finish{Result: largestResult()},
 		wire.Leave{Why: text(wire.MaxText)},
+	}
+}
+
+// largestQuorum has the most members, of the most bytes in all.
+func largestQuorum() wire.Quorum {
+	return wire.Quorum{
+		Unit: big, Attempt: big, Replica: text(wire.MaxReplica), Call: bigger, ID: bigger, Created: someDay,
+		Members: repeat(job.MaxGroups, func(int) []byte { return []byte(noise(lighthouse.MaxMembers/job.MaxGroups - 8)) }),
 	}
 }
 

@@ -205,9 +205,14 @@ func (c *Coordinator) apply(e replica.Entry) {
 }
 
 // durable says that an entry must survive a power failure: without its beginning a job would be
-// forgotten, and without its end run again.
+// forgotten, and without its end run again. The ID of a quorum must not come twice.
 func durable(e replica.Entry, o replica.Outcome) bool {
 	_, drains := e.Event.(cluster.Drain)
+	if ev, happened := e.Event.(cluster.Happened); happened {
+		if q, forms := ev.Event.(job.Quorum); forms && q.Why == "" {
+			return true
+		}
+	}
 	return e.Founded != nil || e.Submitted != nil || drains || slices.ContainsFunc(o.Steps, func(s replica.Step) bool { return s.Ends })
 }
 

@@ -66,6 +66,11 @@ const (
 	MaxRanks = 1<<16 - 1
 	// maxStill bounds the ranks that a Stalled names, with 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
+	// MaxReplica bounds the name of a replica, of which a quorum has job.MaxGroups, and MaxMember what
+	// the others get to know of it: with 100 bytes for each rank of a group, 650 ranks. A quorum has
+	// lighthouse.MaxMembers in all.
+	MaxReplica = 256
+	MaxMember  = 64 << 10
 	// MaxPeers bounds the addresses that come in one message with a question for a port: 6 bytes
 	// each, or 18 for IPv6. Further addresses come before it, in as many messages as they need.
 	MaxPeers = MaxPiece / 18

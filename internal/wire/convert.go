@@ -70,6 +70,8 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case Met:
 		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: fromMet(e)}}
+	case Replica:
+		return &pb.FromAgent{Body: &pb.FromAgent_Replica{Replica: fromReplica(e)}}
 	case job.Stalled:
 		ranks := telling(e.Ranks)
 		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
@@ -174,7 +176,7 @@ func fromAction(do any) *pb.ToAgent {
 		return &pb.ToAgent{Body: &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}}
 	case job.Reach:
 		return &pb.ToAgent{Body: &pb.ToAgent_Reach{Reach: &pb.Reach{
-			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late, Ranks: int32(o.Ranks),
+			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late, Ranks: int32(o.Ranks), Unit: int32(o.Unit),
 		}}}
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
@@ -194,6 +196,8 @@ func fromAction(do any) *pb.ToAgent {
 		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
 	case Signal:
 		return &pb.ToAgent{Body: &pb.ToAgent_Signal{Signal: &pb.Signal{Number: int32(o.Number)}}}
+	case Quorum:
+		return &pb.ToAgent{Body: &pb.ToAgent_ReplicaQuorum{ReplicaQuorum: fromQuorum(o)}}
 	}
 	return nil
 }
@@ -210,7 +214,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 		return job.Admit{Node: node.Name, Peers: Convert(b.Admit.GetPeers(), toAddr)}
 	case *pb.ToAgent_Reach:
 		o := b.Reach
-		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate(), Ranks: int(o.GetRanks())}
+		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate(), Ranks: int(o.GetRanks()), Unit: int(o.GetUnit())}
 	case *pb.ToAgent_Start:
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: Convert(o.GetBundles(), toBundle)}
@@ -236,6 +240,8 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 		return Ask{Question: ToQuestion(b.Ask.GetQuestion()), ID: b.Ask.GetId()}
 	case *pb.ToAgent_Signal:
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
+	case *pb.ToAgent_ReplicaQuorum:
+		return toQuorum(b.ReplicaQuorum)
 	}
 	return nil
 }

@@ -102,6 +102,7 @@ func fromWorld(w job.World) *pb.World {
 		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
 		LocalSize: int32(w.LocalSize), Gpus: Convert(w.GPUs, fromGPU), Network: Plain(w.Network),
 		RoleSize: int32(w.RoleSize), RoleFirst: int32(w.RoleFirst),
+		Groups: int32(w.Groups), Group: int32(w.Group), FirstRank: int32(w.FirstRank), FirstNode: int32(w.FirstNode),
 	}
 }
 
@@ -111,6 +112,7 @@ func toWorld(w *pb.World) job.World {
 		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
 		LocalSize: int(w.GetLocalSize()), GPUs: Convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
 		RoleSize: int(w.GetRoleSize()), RoleFirst: int(w.GetRoleFirst()),
+		Groups: int(w.GetGroups()), Group: int(w.GetGroup()), FirstRank: int(w.GetFirstRank()), FirstNode: int(w.GetFirstNode()),
 	}
 }
 

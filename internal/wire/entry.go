@@ -75,6 +75,8 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 			g.Last, g.Ago = int32(c.Last), durationpb.New(c.Ago)
 		}
 		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: g}}
+	case job.Quorum:
+		return &pb.Entry{Body: &pb.Entry_Formed{Formed: fromFormed(ev)}}
 	case job.TimedOut:
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
 	case job.Cancel:
@@ -169,6 +171,8 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 			met.Complete = &job.Complete{Last: int(g.GetLast()), Ago: g.GetAgo().AsDuration()}
 		}
 		return happened(met)
+	case *pb.Entry_Formed:
+		return happened(toFormed(b.Formed))
 	case *pb.Entry_TimedOut:
 		return happened(job.TimedOut{Kind: job.AlarmKind(b.TimedOut.GetKind()), Seq: int(b.TimedOut.GetSeq())})
 	case *pb.Entry_Cancelled:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -13,7 +14,7 @@ import (
 type Order struct {
 	Job string
 	// Do is a [job.Prepare], [job.Admit], [job.Reach], [job.Start], [job.Stop] or [job.Finish], or
-	// one of [Assign], [Signal], [Leave], [Ask] and [Restate].
+	// one of [Assign], [Signal], [Leave], [Ask], [Quorum] and [Restate].
 	Do any
 }
 
@@ -29,6 +30,17 @@ type (
 	Signal struct{ Number syscall.Signal }
 	// Leave asks the agent to leave, because nothing holds the node any more.
 	Leave struct{ Why string }
+	// Quorum answers the requests of a replica, up to Call, with the quorum of that ID. With ID 0 there
+	// is one without the replica, which asks again if it still waits. Members are those of the
+	// [lighthouse.Request]s.
+	Quorum struct {
+		Unit, Attempt int
+		Replica       string
+		Call          int64
+		ID            int64
+		Created       time.Time
+		Members       [][]byte
+	}
 	// Restate asks the agent to report again: for each job that it knows, [Opened] and all reports
 	// of the job's newest attempts, and then [Restated].
 	Restate struct{}
@@ -53,6 +65,12 @@ type (
 	Met struct {
 		Unit, Attempt int
 		Meeting       job.Meeting
+	}
+	// Replica is a report that a replica of a group, whose unit it is, is alive. With a Call it asks
+	// for a quorum.
+	Replica struct {
+		Unit, Attempt int
+		Request       lighthouse.Request
 	}
 	// Restated ends what [Restate] asked for.
 	Restated struct{}

@@ -49,6 +49,7 @@ type Entry struct {
 	//	*Entry_TimedOut
 	//	*Entry_Cancelled
 	//	*Entry_Gathered
+	//	*Entry_Formed
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -231,6 +232,15 @@ func (x *Entry) GetGathered() *Gathered {
 	return nil
 }
 
+func (x *Entry) GetFormed() *Formed {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_Formed); ok {
+			return x.Formed
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -288,6 +298,10 @@ type Entry_Gathered struct {
 	Gathered *Gathered `protobuf:"bytes,15,opt,name=gathered,proto3,oneof"`
 }
 
+type Entry_Formed struct {
+	Formed *Formed `protobuf:"bytes,17,opt,name=formed,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -313,6 +327,8 @@ func (*Entry_TimedOut) isEntry_Body() {}
 func (*Entry_Cancelled) isEntry_Body() {}
 
 func (*Entry_Gathered) isEntry_Body() {}
+
+func (*Entry_Formed) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -790,29 +806,32 @@ func (x *Gathered) GetLast() int32 {
 	return 0
 }
 
-type Elapsed struct {
+// Formed says which replicas the newest quorum of the replica groups has or, with why, why there is
+// none.
+type Formed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Members       []*Replicas            `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Elapsed) Reset() {
-	*x = Elapsed{}
+func (x *Formed) Reset() {
+	*x = Formed{}
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Elapsed) String() string {
+func (x *Formed) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Elapsed) ProtoMessage() {}
+func (*Formed) ProtoMessage() {}
 
-func (x *Elapsed) ProtoReflect() protoreflect.Message {
+func (x *Formed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[9]
 	if x != nil {
@@ -825,9 +844,124 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use Formed.ProtoReflect.Descriptor instead.
+func (*Formed) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Formed) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Formed) GetMembers() []*Replicas {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Formed) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type Replicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Group         int32                  `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replicas) Reset() {
+	*x = Replicas{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replicas) ProtoMessage() {}
+
+func (x *Replicas) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replicas.ProtoReflect.Descriptor instead.
+func (*Replicas) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Replicas) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Replicas) GetGroup() int32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+type Elapsed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Elapsed) Reset() {
+	*x = Elapsed{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Elapsed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Elapsed) ProtoMessage() {}
+
+func (x *Elapsed) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{9}
+	return file_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -855,7 +989,7 @@ type TimedOut struct {
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1002,7 @@ func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1015,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{10}
+	return file_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -914,7 +1048,7 @@ type Cancelled struct {
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1061,7 @@ func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1074,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -996,7 +1130,7 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\x9e\a\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xd8\a\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12!\n" +
@@ -1014,7 +1148,8 @@ const file_log_proto_rawDesc = "" +
 	"\aelapsed\x18\f \x01(\v2\x1f.golaunch.rendezvous.v1.ElapsedH\x00R\aelapsed\x12?\n" +
 	"\ttimed_out\x18\r \x01(\v2 .golaunch.rendezvous.v1.TimedOutH\x00R\btimedOut\x12A\n" +
 	"\tcancelled\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.CancelledH\x00R\tcancelled\x12>\n" +
-	"\bgathered\x18\x0f \x01(\v2 .golaunch.rendezvous.v1.GatheredH\x00R\bgatheredB\x06\n" +
+	"\bgathered\x18\x0f \x01(\v2 .golaunch.rendezvous.v1.GatheredH\x00R\bgathered\x128\n" +
+	"\x06formed\x18\x11 \x01(\v2\x1e.golaunch.rendezvous.v1.FormedH\x00R\x06formedB\x06\n" +
 	"\x04bodyB\f\n" +
 	"\n" +
 	"_submitter\"7\n" +
@@ -1045,7 +1180,14 @@ const file_log_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x10\n" +
 	"\x03why\x18\x04 \x01(\tR\x03why\x12+\n" +
 	"\x03ago\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ago\x12\x12\n" +
-	"\x04last\x18\x06 \x01(\x05R\x04last\"7\n" +
+	"\x04last\x18\x06 \x01(\x05R\x04last\"f\n" +
+	"\x06Formed\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12:\n" +
+	"\amembers\x18\x02 \x03(\v2 .golaunch.rendezvous.v1.ReplicasR\amembers\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"0\n" +
+	"\bReplicas\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\x05R\x05group\"7\n" +
 	"\aElapsed\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
@@ -1075,7 +1217,7 @@ func file_log_proto_rawDescGZIP() []byte {
 
 var file_log_proto_msgTypes []protoimpl.MessageInfo
 
-func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 12) }
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 14) }
 
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
@@ -1087,42 +1229,46 @@ var file_log_proto_goTypes = []any{
 	(*Avoided)(nil),               // 6: golaunch.rendezvous.v1.Avoided
 	(*Reported)(nil),              // 7: golaunch.rendezvous.v1.Reported
 	(*Gathered)(nil),              // 8: golaunch.rendezvous.v1.Gathered
-	(*Elapsed)(nil),               // 9: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 10: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 11: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Submission)(nil),            // 13: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 14: golaunch.rendezvous.v1.Node
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*Draining)(nil),              // 16: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 17: golaunch.rendezvous.v1.FromAgent
+	(*Formed)(nil),                // 9: golaunch.rendezvous.v1.Formed
+	(*Replicas)(nil),              // 10: golaunch.rendezvous.v1.Replicas
+	(*Elapsed)(nil),               // 11: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 12: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 13: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Submission)(nil),            // 15: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 16: golaunch.rendezvous.v1.Node
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*Draining)(nil),              // 18: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 19: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
-	12, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	14, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	13, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	15, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	14, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	16, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
 	4,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
 	5,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
 	6,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
 	7,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	9,  // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	10, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	11, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	11, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	12, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	13, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
 	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
-	14, // 14: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	15, // 15: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
-	16, // 16: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	17, // 17: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	15, // 18: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
-	15, // 19: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	9,  // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
+	16, // 15: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	17, // 16: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	18, // 17: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	19, // 18: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	17, // 19: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	10, // 20: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
+	17, // 21: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once
@@ -1150,6 +1296,7 @@ func file_log_proto_init() {
 		(*Entry_TimedOut)(nil),
 		(*Entry_Cancelled)(nil),
 		(*Entry_Gathered)(nil),
+		(*Entry_Formed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1157,7 +1304,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -678,6 +678,7 @@ type FromAgent struct {
 	//	*FromAgent_Ready
 	//	*FromAgent_Stalled
 	//	*FromAgent_Stepped
+	//	*FromAgent_Replica
 	Body isFromAgent_Body `protobuf_oneof:"body"`
 	// job is the one that a report is about.
 	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
@@ -866,6 +867,15 @@ func (x *FromAgent) GetStepped() *Stepped {
 	return nil
 }
 
+func (x *FromAgent) GetReplica() *Replica {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Replica); ok {
+			return x.Replica
+		}
+	}
+	return nil
+}
+
 func (x *FromAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -937,6 +947,10 @@ type FromAgent_Stepped struct {
 	Stepped *Stepped `protobuf:"bytes,17,opt,name=stepped,proto3,oneof"`
 }
 
+type FromAgent_Replica struct {
+	Replica *Replica `protobuf:"bytes,18,opt,name=replica,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Body() {}
 
 func (*FromAgent_Heartbeat) isFromAgent_Body() {}
@@ -967,6 +981,8 @@ func (*FromAgent_Stalled) isFromAgent_Body() {}
 
 func (*FromAgent_Stepped) isFromAgent_Body() {}
 
+func (*FromAgent_Replica) isFromAgent_Body() {}
+
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// acked is the number of the newest report that was taken.
@@ -988,6 +1004,7 @@ type ToAgent struct {
 	//	*ToAgent_Notice
 	//	*ToAgent_Voters
 	//	*ToAgent_Peers
+	//	*ToAgent_ReplicaQuorum
 	Body isToAgent_Body `protobuf_oneof:"body"`
 	// job is the one that an order is about; empty for all.
 	Job           string `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"`
@@ -1176,6 +1193,15 @@ func (x *ToAgent) GetPeers() *Peers {
 	return nil
 }
 
+func (x *ToAgent) GetReplicaQuorum() *ReplicaQuorum {
+	if x != nil {
+		if x, ok := x.Body.(*ToAgent_ReplicaQuorum); ok {
+			return x.ReplicaQuorum
+		}
+	}
+	return nil
+}
+
 func (x *ToAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -1247,6 +1273,10 @@ type ToAgent_Peers struct {
 	Peers *Peers `protobuf:"bytes,17,opt,name=peers,proto3,oneof"`
 }
 
+type ToAgent_ReplicaQuorum struct {
+	ReplicaQuorum *ReplicaQuorum `protobuf:"bytes,18,opt,name=replica_quorum,json=replicaQuorum,proto3,oneof"`
+}
+
 func (*ToAgent_Welcome) isToAgent_Body() {}
 
 func (*ToAgent_Heartbeat) isToAgent_Body() {}
@@ -1276,6 +1306,8 @@ func (*ToAgent_Notice) isToAgent_Body() {}
 func (*ToAgent_Voters) isToAgent_Body() {}
 
 func (*ToAgent_Peers) isToAgent_Body() {}
+
+func (*ToAgent_ReplicaQuorum) isToAgent_Body() {}
 
 // Hello opens a stream.
 type Hello struct {
@@ -2118,6 +2150,208 @@ func (x *Ready) GetAttempt() int32 {
 	return 0
 }
 
+// Replica says that a replica of a group is alive and, with a call, that it asks for a quorum.
+type Replica struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// id is the replica's name.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// call numbers its requests. again says that a quorum without it has ended the one of that number.
+	Call           int64 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	Again          bool  `protobuf:"varint,5,opt,name=again,proto3" json:"again,omitempty"`
+	ShrinkOnly     bool  `protobuf:"varint,6,opt,name=shrink_only,json=shrinkOnly,proto3" json:"shrink_only,omitempty"`
+	CommitFailures int64 `protobuf:"varint,7,opt,name=commit_failures,json=commitFailures,proto3" json:"commit_failures,omitempty"`
+	// member is torchft's message of that name, as the replica sent it.
+	Member        []byte `protobuf:"bytes,8,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Replica) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *Replica) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Replica) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Replica) GetCall() int64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *Replica) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
+func (x *Replica) GetShrinkOnly() bool {
+	if x != nil {
+		return x.ShrinkOnly
+	}
+	return false
+}
+
+func (x *Replica) GetCommitFailures() int64 {
+	if x != nil {
+		return x.CommitFailures
+	}
+	return 0
+}
+
+func (x *Replica) GetMember() []byte {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+// ReplicaQuorum answers the requests of a replica up to a call.
+type ReplicaQuorum struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Replica string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`
+	Call    int64                  `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	// id is 0 if there is a quorum without the replica, which asks again if it still waits.
+	Id            int64                  `protobuf:"varint,5,opt,name=id,proto3" json:"id,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	Members       [][]byte               `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaQuorum) Reset() {
+	*x = ReplicaQuorum{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaQuorum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaQuorum) ProtoMessage() {}
+
+func (x *ReplicaQuorum) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaQuorum.ProtoReflect.Descriptor instead.
+func (*ReplicaQuorum) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReplicaQuorum) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *ReplicaQuorum) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ReplicaQuorum) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *ReplicaQuorum) GetCall() int64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *ReplicaQuorum) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ReplicaQuorum) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *ReplicaQuorum) GetMembers() [][]byte {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -2132,7 +2366,7 @@ type Started struct {
 func (x *Started) Reset() {
 	*x = Started{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2379,7 @@ func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2392,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Started) GetUnit() int32 {
@@ -2213,7 +2447,7 @@ type Imports struct {
 func (x *Imports) Reset() {
 	*x = Imports{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2460,7 @@ func (*Imports) ProtoMessage() {}
 
 func (x *Imports) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2473,7 @@ func (x *Imports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imports.ProtoReflect.Descriptor instead.
 func (*Imports) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Imports) GetWaited() *durationpb.Duration {
@@ -2295,7 +2529,7 @@ type Module struct {
 func (x *Module) Reset() {
 	*x = Module{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2542,7 @@ func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2555,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Module) GetName() string {
@@ -2359,7 +2593,7 @@ type Met struct {
 func (x *Met) Reset() {
 	*x = Met{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2606,7 @@ func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2619,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -2449,7 +2683,7 @@ type Complete struct {
 func (x *Complete) Reset() {
 	*x = Complete{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2696,7 @@ func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2709,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Complete) GetAgo() *durationpb.Duration {
@@ -2507,7 +2741,7 @@ type Home struct {
 func (x *Home) Reset() {
 	*x = Home{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2754,7 @@ func (*Home) ProtoMessage() {}
 
 func (x *Home) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2767,7 @@ func (x *Home) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Home.ProtoReflect.Descriptor instead.
 func (*Home) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Home) GetAddr() []byte {
@@ -2570,7 +2804,7 @@ type Client struct {
 func (x *Client) Reset() {
 	*x = Client{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2817,7 @@ func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2830,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -2637,7 +2871,7 @@ type Stalled struct {
 func (x *Stalled) Reset() {
 	*x = Stalled{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2884,7 @@ func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2897,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -2722,7 +2956,7 @@ type Still struct {
 func (x *Still) Reset() {
 	*x = Still{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2969,7 @@ func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2982,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Still) GetRank() int32 {
@@ -2799,7 +3033,7 @@ type Stepped struct {
 func (x *Stepped) Reset() {
 	*x = Stepped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3046,7 @@ func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3059,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -2878,7 +3112,7 @@ type Exited struct {
 func (x *Exited) Reset() {
 	*x = Exited{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3125,7 @@ func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3138,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -3004,7 +3238,7 @@ type Exit struct {
 func (x *Exit) Reset() {
 	*x = Exit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3251,7 @@ func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3264,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -3072,7 +3306,7 @@ type Stopped struct {
 func (x *Stopped) Reset() {
 	*x = Stopped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3319,7 @@ func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3332,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -3130,7 +3364,7 @@ type Prepare struct {
 func (x *Prepare) Reset() {
 	*x = Prepare{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3377,7 @@ func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3390,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -3206,7 +3440,7 @@ type Peers struct {
 func (x *Peers) Reset() {
 	*x = Peers{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3453,7 @@ func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3466,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Peers) GetAddrs() [][]byte {
@@ -3253,7 +3487,7 @@ type Admit struct {
 func (x *Admit) Reset() {
 	*x = Admit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3500,7 @@ func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3513,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -3297,6 +3531,7 @@ type Reach struct {
 	Port          int32  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	Late          bool   `protobuf:"varint,4,opt,name=late,proto3" json:"late,omitempty"`
 	Ranks         int32  `protobuf:"varint,5,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	Unit          int32  `protobuf:"varint,6,opt,name=unit,proto3" json:"unit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3304,7 +3539,7 @@ type Reach struct {
 func (x *Reach) Reset() {
 	*x = Reach{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3552,7 @@ func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3565,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -3368,6 +3603,13 @@ func (x *Reach) GetRanks() int32 {
 	return 0
 }
 
+func (x *Reach) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
 type Start struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -3383,7 +3625,7 @@ type Start struct {
 func (x *Start) Reset() {
 	*x = Start{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3638,7 @@ func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3651,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -3466,7 +3708,7 @@ type Bundle struct {
 func (x *Bundle) Reset() {
 	*x = Bundle{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3721,7 @@ func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3734,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -3527,9 +3769,15 @@ type World struct {
 	LocalSize   int32                  `protobuf:"varint,7,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"`
 	Gpus        []*GPU                 `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	// network is an agreement of package nccl.
-	Network       string `protobuf:"bytes,9,opt,name=network,proto3" json:"network,omitempty"`
-	RoleSize      int32  `protobuf:"varint,10,opt,name=role_size,json=roleSize,proto3" json:"role_size,omitempty"`
-	RoleFirst     int32  `protobuf:"varint,11,opt,name=role_first,json=roleFirst,proto3" json:"role_first,omitempty"`
+	Network   string `protobuf:"bytes,9,opt,name=network,proto3" json:"network,omitempty"`
+	RoleSize  int32  `protobuf:"varint,10,opt,name=role_size,json=roleSize,proto3" json:"role_size,omitempty"`
+	RoleFirst int32  `protobuf:"varint,11,opt,name=role_first,json=roleFirst,proto3" json:"role_first,omitempty"`
+	// groups is the number of replica groups, and group that of the ranks, which begins in the job with
+	// first_rank on first_node.
+	Groups        int32 `protobuf:"varint,12,opt,name=groups,proto3" json:"groups,omitempty"`
+	Group         int32 `protobuf:"varint,13,opt,name=group,proto3" json:"group,omitempty"`
+	FirstRank     int32 `protobuf:"varint,14,opt,name=first_rank,json=firstRank,proto3" json:"first_rank,omitempty"`
+	FirstNode     int32 `protobuf:"varint,15,opt,name=first_node,json=firstNode,proto3" json:"first_node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3537,7 +3785,7 @@ type World struct {
 func (x *World) Reset() {
 	*x = World{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3798,7 @@ func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3811,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -3643,6 +3891,34 @@ func (x *World) GetRoleFirst() int32 {
 	return 0
 }
 
+func (x *World) GetGroups() int32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *World) GetGroup() int32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *World) GetFirstRank() int32 {
+	if x != nil {
+		return x.FirstRank
+	}
+	return 0
+}
+
+func (x *World) GetFirstNode() int32 {
+	if x != nil {
+		return x.FirstNode
+	}
+	return 0
+}
+
 type Notice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -3656,7 +3932,7 @@ type Notice struct {
 func (x *Notice) Reset() {
 	*x = Notice{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3945,7 @@ func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3958,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -3728,7 +4004,7 @@ type Stop struct {
 func (x *Stop) Reset() {
 	*x = Stop{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +4017,7 @@ func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +4030,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -3810,7 +4086,7 @@ type Signal struct {
 func (x *Signal) Reset() {
 	*x = Signal{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3823,7 +4099,7 @@ func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3836,7 +4112,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -3862,7 +4138,7 @@ type Assign struct {
 func (x *Assign) Reset() {
 	*x = Assign{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4151,7 @@ func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4164,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -3923,7 +4199,7 @@ type Leave struct {
 func (x *Leave) Reset() {
 	*x = Leave{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4212,7 @@ func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4225,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Leave) GetWhy() string {
@@ -3972,7 +4248,7 @@ type Ask struct {
 func (x *Ask) Reset() {
 	*x = Ask{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4261,7 @@ func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4274,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Ask) GetId() string {
@@ -4034,7 +4310,7 @@ type Question struct {
 func (x *Question) Reset() {
 	*x = Question{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4323,7 @@ func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4336,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Question) GetAbout() isQuestion_About {
@@ -4195,7 +4471,7 @@ type Endpoint struct {
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4484,7 @@ func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4497,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 type Gpus struct {
@@ -4233,7 +4509,7 @@ type Gpus struct {
 func (x *Gpus) Reset() {
 	*x = Gpus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4522,7 @@ func (*Gpus) ProtoMessage() {}
 
 func (x *Gpus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4535,7 @@ func (x *Gpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
 func (*Gpus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 type Ras struct {
@@ -4271,7 +4547,7 @@ type Ras struct {
 func (x *Ras) Reset() {
 	*x = Ras{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4284,7 +4560,7 @@ func (*Ras) ProtoMessage() {}
 
 func (x *Ras) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4297,7 +4573,7 @@ func (x *Ras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ras.ProtoReflect.Descriptor instead.
 func (*Ras) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 type Stacks struct {
@@ -4309,7 +4585,7 @@ type Stacks struct {
 func (x *Stacks) Reset() {
 	*x = Stacks{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4322,7 +4598,7 @@ func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4335,7 +4611,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 type Ping struct {
@@ -4347,7 +4623,7 @@ type Ping struct {
 func (x *Ping) Reset() {
 	*x = Ping{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4360,7 +4636,7 @@ func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4373,7 +4649,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 type SampleFilter struct {
@@ -4389,7 +4665,7 @@ type SampleFilter struct {
 func (x *SampleFilter) Reset() {
 	*x = SampleFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4678,7 @@ func (*SampleFilter) ProtoMessage() {}
 
 func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4691,7 @@ func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
 func (*SampleFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SampleFilter) GetSince() *durationpb.Duration {
@@ -4449,7 +4725,7 @@ type LogFilter struct {
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4738,7 @@ func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4751,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -4518,7 +4794,7 @@ type Span struct {
 func (x *Span) Reset() {
 	*x = Span{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4807,7 @@ func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4820,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -4575,7 +4851,7 @@ type LogPosition struct {
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +4864,7 @@ func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +4877,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -4645,7 +4921,7 @@ type LogChunk struct {
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4934,7 @@ func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4947,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -4708,7 +4984,7 @@ type Samples struct {
 func (x *Samples) Reset() {
 	*x = Samples{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4997,7 @@ func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +5010,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Samples) GetNow() *timestamppb.Timestamp {
@@ -4773,7 +5049,7 @@ type Series struct {
 func (x *Series) Reset() {
 	*x = Series{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +5062,7 @@ func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +5075,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Series) GetJob() string {
@@ -4885,7 +5161,7 @@ type Track struct {
 func (x *Track) Reset() {
 	*x = Track{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4898,7 +5174,7 @@ func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4911,7 +5187,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Track) GetColumn() int32 {
@@ -4944,7 +5220,7 @@ type Answer struct {
 func (x *Answer) Reset() {
 	*x = Answer{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4957,7 +5233,7 @@ func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4970,7 +5246,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Answer) GetNode() string {
@@ -5020,7 +5296,7 @@ type Delivery struct {
 func (x *Delivery) Reset() {
 	*x = Delivery{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5309,7 @@ func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5322,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Delivery) GetId() string {
@@ -5072,7 +5348,7 @@ type Delivered struct {
 func (x *Delivered) Reset() {
 	*x = Delivered{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5361,7 @@ func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5374,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 type Finish struct {
@@ -5111,7 +5387,7 @@ type Finish struct {
 func (x *Finish) Reset() {
 	*x = Finish{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5400,7 @@ func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5413,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -5164,7 +5440,7 @@ type Result struct {
 func (x *Result) Reset() {
 	*x = Result{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +5453,7 @@ func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5466,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Result) GetCode() int32 {
@@ -5262,7 +5538,7 @@ type Startup struct {
 func (x *Startup) Reset() {
 	*x = Startup{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5275,7 +5551,7 @@ func (*Startup) ProtoMessage() {}
 
 func (x *Startup) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5288,7 +5564,7 @@ func (x *Startup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Startup.ProtoReflect.Descriptor instead.
 func (*Startup) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Startup) GetAttempt() int32 {
@@ -5325,7 +5601,7 @@ type StartPhase struct {
 func (x *StartPhase) Reset() {
 	*x = StartPhase{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5338,7 +5614,7 @@ func (*StartPhase) ProtoMessage() {}
 
 func (x *StartPhase) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5351,7 +5627,7 @@ func (x *StartPhase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartPhase.ProtoReflect.Descriptor instead.
 func (*StartPhase) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StartPhase) GetPhase() string {
@@ -5404,7 +5680,7 @@ type Goodput struct {
 func (x *Goodput) Reset() {
 	*x = Goodput{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5417,7 +5693,7 @@ func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5430,7 +5706,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -5531,7 +5807,7 @@ type Cost struct {
 func (x *Cost) Reset() {
 	*x = Cost{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5544,7 +5820,7 @@ func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5557,7 +5833,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Cost) GetCause() string {
@@ -5619,7 +5895,7 @@ type Failure struct {
 func (x *Failure) Reset() {
 	*x = Failure{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5632,7 +5908,7 @@ func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5645,7 +5921,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Failure) GetNode() string {
@@ -5786,7 +6062,7 @@ type Submission struct {
 func (x *Submission) Reset() {
 	*x = Submission{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5799,7 +6075,7 @@ func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5812,7 +6088,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -5935,9 +6211,12 @@ type Spec struct {
 	GrowAfter *durationpb.Duration `protobuf:"bytes,16,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
 	DrainTime *durationpb.Duration `protobuf:"bytes,17,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
 	// sole, fixed_pool and pool are of a coordinator's only job, which no client submits.
-	Sole          bool  `protobuf:"varint,18,opt,name=sole,proto3" json:"sole,omitempty"`
-	FixedPool     bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
-	Pool          int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
+	Sole      bool  `protobuf:"varint,18,opt,name=sole,proto3" json:"sole,omitempty"`
+	FixedPool bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
+	Pool      int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
+	// groups is the number of replica groups, of which the job needs min_groups.
+	Groups        int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
+	MinGroups     int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5945,7 +6224,7 @@ type Spec struct {
 func (x *Spec) Reset() {
 	*x = Spec{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +6237,7 @@ func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +6250,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Spec) GetId() string {
@@ -6114,6 +6393,20 @@ func (x *Spec) GetPool() int32 {
 	return 0
 }
 
+func (x *Spec) GetGroups() int32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *Spec) GetMinGroups() int32 {
+	if x != nil {
+		return x.MinGroups
+	}
+	return 0
+}
+
 type Request struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MinNodes      int32                  `protobuf:"varint,1,opt,name=min_nodes,json=minNodes,proto3" json:"min_nodes,omitempty"`
@@ -6133,7 +6426,7 @@ type Request struct {
 func (x *Request) Reset() {
 	*x = Request{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6146,7 +6439,7 @@ func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6159,7 +6452,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -6244,7 +6537,7 @@ type WatchRequest struct {
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6257,7 +6550,7 @@ func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6270,7 +6563,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{77}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -6304,7 +6597,7 @@ type Update struct {
 func (x *Update) Reset() {
 	*x = Update{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6317,7 +6610,7 @@ func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6330,7 +6623,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{78}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -6418,7 +6711,7 @@ type Accepted struct {
 func (x *Accepted) Reset() {
 	*x = Accepted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6431,7 +6724,7 @@ func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6444,7 +6737,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{79}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Accepted) GetJob() string {
@@ -6483,7 +6776,7 @@ type Decision struct {
 func (x *Decision) Reset() {
 	*x = Decision{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6496,7 +6789,7 @@ func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6509,7 +6802,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{80}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -6553,7 +6846,7 @@ type Granted struct {
 func (x *Granted) Reset() {
 	*x = Granted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6566,7 +6859,7 @@ func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6579,7 +6872,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{81}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -6608,7 +6901,7 @@ type Group struct {
 func (x *Group) Reset() {
 	*x = Group{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6621,7 +6914,7 @@ func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6634,7 +6927,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{82}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Group) GetNode() *Node {
@@ -6677,7 +6970,7 @@ type Inquiry struct {
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6690,7 +6983,7 @@ func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6703,7 +6996,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{83}
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Inquiry) GetJob() string {
@@ -6754,7 +7047,7 @@ type LogsFrom struct {
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6767,7 +7060,7 @@ func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6780,7 +7073,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{84}
+	return file_rendezvous_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -6812,7 +7105,7 @@ type StopRequest struct {
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6825,7 +7118,7 @@ func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6838,7 +7131,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+	return file_rendezvous_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -6880,7 +7173,7 @@ type StopReply struct {
 func (x *StopReply) Reset() {
 	*x = StopReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6893,7 +7186,7 @@ func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6906,7 +7199,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{86}
+	return file_rendezvous_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -6927,7 +7220,7 @@ type ForwardRequest struct {
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6940,7 +7233,7 @@ func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6953,7 +7246,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{87}
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -6979,7 +7272,7 @@ type ForwardReply struct {
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6992,7 +7285,7 @@ func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7005,7 +7298,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{88}
+	return file_rendezvous_proto_rawDescGZIP(), []int{90}
 }
 
 type DrainRequest struct {
@@ -7022,7 +7315,7 @@ type DrainRequest struct {
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7035,7 +7328,7 @@ func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7048,7 +7341,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+	return file_rendezvous_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -7083,7 +7376,7 @@ type DrainReply struct {
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7096,7 +7389,7 @@ func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7109,7 +7402,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{90}
+	return file_rendezvous_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -7135,7 +7428,7 @@ type StatusRequest struct {
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7148,7 +7441,7 @@ func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7161,7 +7454,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{91}
+	return file_rendezvous_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -7209,7 +7502,7 @@ type StatusReply struct {
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7222,7 +7515,7 @@ func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7235,7 +7528,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{92}
+	return file_rendezvous_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -7296,7 +7589,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7309,7 +7602,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7322,7 +7615,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{93}
+	return file_rendezvous_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -7373,7 +7666,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7386,7 +7679,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7399,7 +7692,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{94}
+	return file_rendezvous_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -7435,7 +7728,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7448,7 +7741,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7461,7 +7754,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{95}
+	return file_rendezvous_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Hold) GetJob() string {
@@ -7508,7 +7801,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7521,7 +7814,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7534,7 +7827,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{96}
+	return file_rendezvous_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *JobStatus) GetId() string {
@@ -7696,7 +7989,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7709,7 +8002,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7722,7 +8015,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{97}
+	return file_rendezvous_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -7785,7 +8078,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7798,7 +8091,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7811,7 +8104,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{98}
+	return file_rendezvous_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Verdict) GetAction() string {
@@ -7923,7 +8216,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06Voters\x12\x14\n" +
 	"\x05addrs\x18\x01 \x03(\tR\x05addrs\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xbb\a\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xf8\a\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -7941,9 +8234,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bdraining\x18\x0e \x01(\v2 .golaunch.rendezvous.v1.DrainingH\x00R\bdraining\x125\n" +
 	"\x05ready\x18\x0f \x01(\v2\x1d.golaunch.rendezvous.v1.ReadyH\x00R\x05ready\x12;\n" +
 	"\astalled\x18\x10 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
-	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
+	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12;\n" +
+	"\areplica\x18\x12 \x01(\v2\x1f.golaunch.rendezvous.v1.ReplicaH\x00R\areplica\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\x90\a\n" +
+	"\x04body\"\xe0\a\n" +
 	"\aToAgent\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12;\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.WelcomeH\x00R\awelcome\x12A\n" +
@@ -7961,7 +8255,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05reach\x18\x0e \x01(\v2\x1d.golaunch.rendezvous.v1.ReachH\x00R\x05reach\x128\n" +
 	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x128\n" +
 	"\x06voters\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x125\n" +
-	"\x05peers\x18\x11 \x01(\v2\x1d.golaunch.rendezvous.v1.PeersH\x00R\x05peers\x12\x10\n" +
+	"\x05peers\x18\x11 \x01(\v2\x1d.golaunch.rendezvous.v1.PeersH\x00R\x05peers\x12N\n" +
+	"\x0ereplica_quorum\x18\x12 \x01(\v2%.golaunch.rendezvous.v1.ReplicaQuorumH\x00R\rreplicaQuorum\x12\x10\n" +
 	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xac\x04\n" +
 	"\x05Hello\x12\x1a\n" +
@@ -8030,7 +8325,25 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06signal\x18\x04 \x01(\x05R\x06signal\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x98\x01\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xd3\x01\n" +
+	"\aReplica\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
+	"\x04call\x18\x04 \x01(\x03R\x04call\x12\x14\n" +
+	"\x05again\x18\x05 \x01(\bR\x05again\x12\x1f\n" +
+	"\vshrink_only\x18\x06 \x01(\bR\n" +
+	"shrinkOnly\x12'\n" +
+	"\x0fcommit_failures\x18\a \x01(\x03R\x0ecommitFailures\x12\x16\n" +
+	"\x06member\x18\b \x01(\fR\x06member\"\xcb\x01\n" +
+	"\rReplicaQuorum\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\x12\x12\n" +
+	"\x04call\x18\x04 \x01(\x03R\x04call\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\x03R\x02id\x124\n" +
+	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x18\n" +
+	"\amembers\x18\a \x03(\fR\amembers\"\x98\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8115,13 +8428,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05Peers\x12\x14\n" +
 	"\x05addrs\x18\x01 \x03(\fR\x05addrs\"\x1d\n" +
 	"\x05Admit\x12\x14\n" +
-	"\x05peers\x18\x01 \x03(\fR\x05peers\"k\n" +
+	"\x05peers\x18\x01 \x03(\fR\x05peers\"\x7f\n" +
 	"\x05Reach\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x12\n" +
 	"\x04addr\x18\x02 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04late\x18\x04 \x01(\bR\x04late\x12\x14\n" +
-	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\"\xde\x01\n" +
+	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\x12\x12\n" +
+	"\x04unit\x18\x06 \x01(\x05R\x04unit\"\xde\x01\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1b\n" +
@@ -8133,7 +8447,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
 	"local_rank\x18\x02 \x01(\x05R\tlocalRank\x12-\n" +
-	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\xe1\x02\n" +
+	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\xcd\x03\n" +
 	"\x05World\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\x01 \x01(\x05R\tworldSize\x12\x14\n" +
@@ -8151,7 +8465,13 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\trole_size\x18\n" +
 	" \x01(\x05R\broleSize\x12\x1d\n" +
 	"\n" +
-	"role_first\x18\v \x01(\x05R\troleFirst\"{\n" +
+	"role_first\x18\v \x01(\x05R\troleFirst\x12\x16\n" +
+	"\x06groups\x18\f \x01(\x05R\x06groups\x12\x14\n" +
+	"\x05group\x18\r \x01(\x05R\x05group\x12\x1d\n" +
+	"\n" +
+	"first_rank\x18\x0e \x01(\x05R\tfirstRank\x12\x1d\n" +
+	"\n" +
+	"first_node\x18\x0f \x01(\x05R\tfirstNode\"{\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x121\n" +
@@ -8321,7 +8641,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"credential\x18\f \x01(\tR\n" +
 	"credential\x12\x10\n" +
 	"\x03key\x18\r \x01(\tR\x03key\x12?\n" +
-	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\xb9\x06\n" +
+	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\xf0\x06\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -8348,7 +8668,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04sole\x18\x12 \x01(\bR\x04sole\x12\x1d\n" +
 	"\n" +
 	"fixed_pool\x18\x13 \x01(\bR\tfixedPool\x12\x12\n" +
-	"\x04pool\x18\x14 \x01(\x05R\x04pool\x1a<\n" +
+	"\x04pool\x18\x14 \x01(\x05R\x04pool\x12\x16\n" +
+	"\x06groups\x18\x15 \x01(\x05R\x06groups\x12\x1d\n" +
+	"\n" +
+	"min_groups\x18\x16 \x01(\x05R\tminGroups\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
@@ -8518,7 +8841,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -8546,276 +8869,281 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Reached)(nil),               // 21: golaunch.rendezvous.v1.Reached
 	(*Draining)(nil),              // 22: golaunch.rendezvous.v1.Draining
 	(*Ready)(nil),                 // 23: golaunch.rendezvous.v1.Ready
-	(*Started)(nil),               // 24: golaunch.rendezvous.v1.Started
-	(*Imports)(nil),               // 25: golaunch.rendezvous.v1.Imports
-	(*Module)(nil),                // 26: golaunch.rendezvous.v1.Module
-	(*Met)(nil),                   // 27: golaunch.rendezvous.v1.Met
-	(*Complete)(nil),              // 28: golaunch.rendezvous.v1.Complete
-	(*Home)(nil),                  // 29: golaunch.rendezvous.v1.Home
-	(*Client)(nil),                // 30: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 31: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 32: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 33: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 34: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 35: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 36: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 37: golaunch.rendezvous.v1.Prepare
-	(*Peers)(nil),                 // 38: golaunch.rendezvous.v1.Peers
-	(*Admit)(nil),                 // 39: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 40: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 41: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 42: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 43: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 44: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 45: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 46: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 47: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 48: golaunch.rendezvous.v1.Leave
-	(*Ask)(nil),                   // 49: golaunch.rendezvous.v1.Ask
-	(*Question)(nil),              // 50: golaunch.rendezvous.v1.Question
-	(*Endpoint)(nil),              // 51: golaunch.rendezvous.v1.Endpoint
-	(*Gpus)(nil),                  // 52: golaunch.rendezvous.v1.Gpus
-	(*Ras)(nil),                   // 53: golaunch.rendezvous.v1.Ras
-	(*Stacks)(nil),                // 54: golaunch.rendezvous.v1.Stacks
-	(*Ping)(nil),                  // 55: golaunch.rendezvous.v1.Ping
-	(*SampleFilter)(nil),          // 56: golaunch.rendezvous.v1.SampleFilter
-	(*LogFilter)(nil),             // 57: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 58: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 59: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 60: golaunch.rendezvous.v1.LogChunk
-	(*Samples)(nil),               // 61: golaunch.rendezvous.v1.Samples
-	(*Series)(nil),                // 62: golaunch.rendezvous.v1.Series
-	(*Track)(nil),                 // 63: golaunch.rendezvous.v1.Track
-	(*Answer)(nil),                // 64: golaunch.rendezvous.v1.Answer
-	(*Delivery)(nil),              // 65: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 66: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 67: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 68: golaunch.rendezvous.v1.Result
-	(*Startup)(nil),               // 69: golaunch.rendezvous.v1.Startup
-	(*StartPhase)(nil),            // 70: golaunch.rendezvous.v1.StartPhase
-	(*Goodput)(nil),               // 71: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 72: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 73: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 74: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 75: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 76: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 77: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 78: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 79: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 80: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 81: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 82: golaunch.rendezvous.v1.Group
-	(*Inquiry)(nil),               // 83: golaunch.rendezvous.v1.Inquiry
-	(*LogsFrom)(nil),              // 84: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 85: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 86: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 87: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 88: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 89: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 90: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 91: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 92: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 93: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 94: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 95: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 96: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 97: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 98: golaunch.rendezvous.v1.Verdict
-	nil,                           // 99: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 100: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 101: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 102: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 103: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 104: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 105: google.protobuf.Timestamp
+	(*Replica)(nil),               // 24: golaunch.rendezvous.v1.Replica
+	(*ReplicaQuorum)(nil),         // 25: golaunch.rendezvous.v1.ReplicaQuorum
+	(*Started)(nil),               // 26: golaunch.rendezvous.v1.Started
+	(*Imports)(nil),               // 27: golaunch.rendezvous.v1.Imports
+	(*Module)(nil),                // 28: golaunch.rendezvous.v1.Module
+	(*Met)(nil),                   // 29: golaunch.rendezvous.v1.Met
+	(*Complete)(nil),              // 30: golaunch.rendezvous.v1.Complete
+	(*Home)(nil),                  // 31: golaunch.rendezvous.v1.Home
+	(*Client)(nil),                // 32: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 33: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 34: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 35: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 36: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 37: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 38: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 39: golaunch.rendezvous.v1.Prepare
+	(*Peers)(nil),                 // 40: golaunch.rendezvous.v1.Peers
+	(*Admit)(nil),                 // 41: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 42: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 43: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 44: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 45: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 46: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 47: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 48: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 49: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 50: golaunch.rendezvous.v1.Leave
+	(*Ask)(nil),                   // 51: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 52: golaunch.rendezvous.v1.Question
+	(*Endpoint)(nil),              // 53: golaunch.rendezvous.v1.Endpoint
+	(*Gpus)(nil),                  // 54: golaunch.rendezvous.v1.Gpus
+	(*Ras)(nil),                   // 55: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 56: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 57: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 58: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 59: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 60: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 61: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 62: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 63: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 64: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 65: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 66: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 67: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 68: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 69: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 70: golaunch.rendezvous.v1.Result
+	(*Startup)(nil),               // 71: golaunch.rendezvous.v1.Startup
+	(*StartPhase)(nil),            // 72: golaunch.rendezvous.v1.StartPhase
+	(*Goodput)(nil),               // 73: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 74: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 75: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 76: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 77: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 78: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 79: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 80: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 81: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 82: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 83: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 84: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 85: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 86: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 87: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 88: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 89: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 90: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 91: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 92: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 93: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 94: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 95: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 96: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 97: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 98: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 99: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 100: golaunch.rendezvous.v1.Verdict
+	nil,                           // 101: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 102: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 103: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 104: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 105: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 106: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 107: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	99,  // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	100, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	101, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	102, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	104, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	106, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	20,  // 10: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	24,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	34,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	36,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	26,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	36,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	38,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	15,  // 14: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	16,  // 15: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	27,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	29,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
 	21,  // 17: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
 	22,  // 18: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
 	23,  // 19: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	31,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	33,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	13,  // 22: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	14,  // 23: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	37,  // 24: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	41,  // 25: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	45,  // 26: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	46,  // 27: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	67,  // 28: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	47,  // 29: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	48,  // 30: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	49,  // 31: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	39,  // 32: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	40,  // 33: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	44,  // 34: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	9,   // 35: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	38,  // 36: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
-	18,  // 37: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	101, // 38: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	105, // 39: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	14,  // 40: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	5,   // 41: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	104, // 42: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	104, // 43: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	14,  // 44: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 45: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	104, // 46: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	105, // 47: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	19,  // 48: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	102, // 49: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	35,  // 50: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	35,  // 51: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	104, // 52: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	25,  // 53: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	104, // 54: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	104, // 55: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	104, // 56: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	26,  // 57: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
-	29,  // 58: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	28,  // 59: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	104, // 60: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
-	30,  // 61: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
-	32,  // 62: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	30,  // 63: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	104, // 64: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	104, // 65: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	35,  // 66: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	105, // 67: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	104, // 68: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	42,  // 69: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 70: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	19,  // 71: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	19,  // 72: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	104, // 73: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	104, // 74: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	0,   // 75: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	50,  // 76: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	57,  // 77: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	53,  // 78: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	56,  // 79: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	54,  // 80: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	55,  // 81: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	51,  // 82: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	52,  // 83: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	104, // 84: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	104, // 85: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	58,  // 86: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	59,  // 87: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	59,  // 88: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	105, // 89: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	62,  // 90: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	35,  // 91: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
-	63,  // 92: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	60,  // 93: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	61,  // 94: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	64,  // 95: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	68,  // 96: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	73,  // 97: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	71,  // 98: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	69,  // 99: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
-	70,  // 100: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
-	26,  // 101: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
-	72,  // 102: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	19,  // 103: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	35,  // 104: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	105, // 105: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	104, // 106: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	98,  // 107: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	75,  // 108: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	104, // 109: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	104, // 110: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	104, // 111: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	104, // 112: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	0,   // 113: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	76,  // 114: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	104, // 115: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	104, // 116: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	104, // 117: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	103, // 118: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	104, // 119: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	104, // 120: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	79,  // 121: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	80,  // 122: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	68,  // 123: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	81,  // 124: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	104, // 125: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	105, // 126: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	73,  // 127: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	82,  // 128: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	18,  // 129: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	42,  // 130: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	50,  // 131: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	84,  // 132: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	104, // 133: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	59,  // 134: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	104, // 135: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	105, // 136: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	93,  // 137: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	96,  // 138: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	18,  // 139: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	104, // 140: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	95,  // 141: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	94,  // 142: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	105, // 143: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	105, // 144: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	105, // 145: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	68,  // 146: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	71,  // 147: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	97,  // 148: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 149: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	105, // 150: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 151: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	65,  // 152: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 153: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	74,  // 154: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 155: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	77,  // 156: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	83,  // 157: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	85,  // 158: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	87,  // 159: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	89,  // 160: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	91,  // 161: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 162: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 163: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 164: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 165: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 166: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	66,  // 167: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 168: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	78,  // 169: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 170: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	78,  // 171: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	64,  // 172: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	86,  // 173: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	88,  // 174: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	90,  // 175: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	92,  // 176: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 177: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 178: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 179: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 180: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	166, // [166:181] is the sub-list for method output_type
-	151, // [151:166] is the sub-list for method input_type
-	151, // [151:151] is the sub-list for extension type_name
-	151, // [151:151] is the sub-list for extension extendee
-	0,   // [0:151] is the sub-list for field type_name
+	33,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	35,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	24,  // 22: golaunch.rendezvous.v1.FromAgent.replica:type_name -> golaunch.rendezvous.v1.Replica
+	13,  // 23: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	14,  // 24: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	39,  // 25: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	43,  // 26: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	47,  // 27: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	48,  // 28: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	69,  // 29: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	49,  // 30: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	50,  // 31: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	51,  // 32: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	41,  // 33: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	42,  // 34: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	46,  // 35: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	9,   // 36: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	40,  // 37: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	25,  // 38: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
+	18,  // 39: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	103, // 40: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	107, // 41: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	14,  // 42: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	5,   // 43: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	106, // 44: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	106, // 45: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	14,  // 46: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 47: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	106, // 48: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	107, // 49: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	19,  // 50: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	104, // 51: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	37,  // 52: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	37,  // 53: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	106, // 54: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	107, // 55: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	27,  // 56: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	106, // 57: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	106, // 58: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	106, // 59: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	28,  // 60: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
+	31,  // 61: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	30,  // 62: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
+	106, // 63: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	32,  // 64: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
+	34,  // 65: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	32,  // 66: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	106, // 67: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	106, // 68: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	37,  // 69: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	107, // 70: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	106, // 71: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	44,  // 72: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	45,  // 73: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	19,  // 74: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	19,  // 75: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	106, // 76: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	106, // 77: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	0,   // 78: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	52,  // 79: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	59,  // 80: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	55,  // 81: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	58,  // 82: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	56,  // 83: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	57,  // 84: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	53,  // 85: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	54,  // 86: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	106, // 87: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	106, // 88: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	60,  // 89: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	61,  // 90: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	61,  // 91: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	107, // 92: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	64,  // 93: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	37,  // 94: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	65,  // 95: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	62,  // 96: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	63,  // 97: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	66,  // 98: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	70,  // 99: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	75,  // 100: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	73,  // 101: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	71,  // 102: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
+	72,  // 103: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
+	28,  // 104: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
+	74,  // 105: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	19,  // 106: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	37,  // 107: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	107, // 108: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	106, // 109: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	100, // 110: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	77,  // 111: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	106, // 112: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	106, // 113: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	106, // 114: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	106, // 115: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	0,   // 116: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	78,  // 117: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	106, // 118: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	106, // 119: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	106, // 120: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	105, // 121: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	106, // 122: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	106, // 123: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	81,  // 124: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	82,  // 125: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	70,  // 126: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	83,  // 127: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	106, // 128: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	107, // 129: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	75,  // 130: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	84,  // 131: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	18,  // 132: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	44,  // 133: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	52,  // 134: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	86,  // 135: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	106, // 136: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	61,  // 137: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	106, // 138: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	107, // 139: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	95,  // 140: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	98,  // 141: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	18,  // 142: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	106, // 143: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	97,  // 144: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	96,  // 145: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	107, // 146: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	107, // 147: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	107, // 148: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	70,  // 149: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	73,  // 150: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	99,  // 151: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 152: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	107, // 153: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 154: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	67,  // 155: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 156: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	76,  // 157: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 158: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	79,  // 159: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	85,  // 160: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	87,  // 161: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	89,  // 162: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	91,  // 163: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	93,  // 164: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 165: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 166: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 167: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 168: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 169: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	68,  // 170: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 171: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	80,  // 172: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 173: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	80,  // 174: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	66,  // 175: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	88,  // 176: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	90,  // 177: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	92,  // 178: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	94,  // 179: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 180: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 181: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 182: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 183: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	169, // [169:184] is the sub-list for method output_type
+	154, // [154:169] is the sub-list for method input_type
+	154, // [154:154] is the sub-list for extension type_name
+	154, // [154:154] is the sub-list for extension extendee
+	0,   // [0:154] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -8844,6 +9172,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Ready)(nil),
 		(*FromAgent_Stalled)(nil),
 		(*FromAgent_Stepped)(nil),
+		(*FromAgent_Replica)(nil),
 	}
 	file_rendezvous_proto_msgTypes[11].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
@@ -8861,9 +9190,10 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Notice)(nil),
 		(*ToAgent_Voters)(nil),
 		(*ToAgent_Peers)(nil),
+		(*ToAgent_ReplicaQuorum)(nil),
 	}
-	file_rendezvous_proto_msgTypes[47].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[50].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[49].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[52].OneofWrappers = []any{
 		(*Question_Logs)(nil),
 		(*Question_Ras)(nil),
 		(*Question_Samples)(nil),
@@ -8872,21 +9202,21 @@ func file_rendezvous_proto_init() {
 		(*Question_Endpoint)(nil),
 		(*Question_Gpus)(nil),
 	}
-	file_rendezvous_proto_msgTypes[70].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[78].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[72].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[80].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[96].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[98].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   104,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

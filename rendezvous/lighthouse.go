@@ -1,0 +1,163 @@
+package rendezvous
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// What torchft's lighthouse takes as options. The wait for a replica that does not ask must be well
+// below a minute, after which torchft's trainers give a step up.
+const (
+	joinTimeout   = 10 * time.Second
+	beatTimeout   = 5 * time.Second
+	lookEvery     = 100 * time.Millisecond
+	reasonPersist = time.Second
+	// takeover is how long the members of the last quorum have to be heard of when another process
+	// coordinates. Agents that live are back sooner.
+	takeover = 300 * time.Millisecond
+)
+
+// quorums is the lighthouse of a job with replica groups. Only quorums with a new ID are in the
+// log: who asks is known to the agents, which say it again to the next coordinator.
+type quorums struct {
+	c     *Coordinator
+	j     *trackedJob
+	state *lighthouse.State
+	// from is where each group's replicas are, by group.
+	from map[int]replicaOf
+	// look fires when time may have made a quorum; nil while no replica asks.
+	look *time.Timer
+	// why is why there is none, since when; told says that people know.
+	why   string
+	since time.Time
+	told  bool
+}
+
+// replicaOf is the start of a replica group whose replicas a node reports.
+type replicaOf struct {
+	node    string
+	attempt int
+}
+
+// replicaReported takes an agent's report of a replica.
+func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) {
+	if !c.state.Cluster.Trains(j.Job.ID, r.Unit, r.Attempt) || !c.state.Cluster.Live(j.Job.ID, m.name, r.Unit, r.Attempt) {
+		return
+	}
+	q := j.quorums
+	if q == nil {
+		id, members := c.state.Cluster.Quorum(j.Job.ID)
+		o := lighthouse.Options{MinReplicas: j.Job.MinGroups, JoinTimeout: joinTimeout, HeartbeatTimeout: beatTimeout}
+		q = &quorums{c: c, j: j, state: lighthouse.New(o, id, members, time.Now().Add(takeover-beatTimeout)), from: map[int]replicaOf{}}
+		for _, of := range members { // whoever does not train any more is not waited for
+			q.from[of.Group] = replicaOf{attempt: -1}
+		}
+		j.quorums = q
+	}
+	q.from[r.Unit] = replicaOf{m.name, r.Attempt}
+	q.drop()
+	if r.Request.Call == 0 {
+		q.step(lighthouse.Heartbeat{Replica: r.Request.Replica})
+	} else {
+		q.step(lighthouse.Asked{Request: r.Request})
+	}
+}
+
+// dropReplicas takes the replica groups out of their quorums that do not train any more.
+func (c *Coordinator) dropReplicas() {
+	for len(c.stepped) > 0 {
+		j := c.stepped[0]
+		c.stepped = c.stepped[1:]
+		j.quorums.drop()
+	}
+}
+
+// drop takes the groups out that do not train any more.
+func (q *quorums) drop() {
+	if q.j.Result != nil {
+		return
+	}
+	for group, of := range q.from {
+		if of.attempt < 0 {
+			of.attempt = q.c.state.Cluster.Attempt(q.j.Job.ID, group)
+			q.from[group] = of
+		}
+		if !q.c.state.Cluster.Trains(q.j.Job.ID, group, of.attempt) {
+			delete(q.from, group)
+			q.step(lighthouse.Gone{Group: group})
+		}
+	}
+}
+
+// step has the lighthouse take an event, and carries out what follows.
+func (q *quorums) step(ev lighthouse.Event) {
+	now := time.Now()
+	o := q.state.Step(now, ev)
+	if o.Quorum != nil {
+		q.form(o)
+	} else {
+		q.lack(now, o.Why)
+	}
+	if q.look == nil && q.state.Asks() {
+		q.look = time.AfterFunc(lookEvery, func() { q.c.post(q.looks) })
+	}
+}
+
+func (q *quorums) looks() {
+	q.look = nil
+	if q.j.Result == nil && q.state.Asks() {
+		q.step(lighthouse.Tick{})
+	}
+}
+
+// form tells the members of a quorum, once a new ID is kept.
+func (q *quorums) form(o lighthouse.Outcome) {
+	formed := o.Quorum
+	if o.Changed || q.told {
+		q.why, q.told = "", false
+		q.c.applyJobEvent(q.j, job.Quorum{ID: formed.ID, Members: formed.Replicas()})
+	}
+	q.why = ""
+	members := make([][]byte, len(formed.Members))
+	for i, m := range formed.Members {
+		members[i] = m.Member
+	}
+	for _, m := range formed.Members {
+		q.answer(m, wire.Quorum{ID: formed.ID, Created: formed.Created, Members: members})
+	}
+	for _, left := range o.Left {
+		q.answer(left, wire.Quorum{})
+	}
+}
+
+// answer tells the node of a replica. A node that is away asks again when it is back.
+func (q *quorums) answer(to lighthouse.Request, with wire.Quorum) {
+	of, trains := q.from[to.Group]
+	m := q.c.members[of.node]
+	if !trains || m == nil {
+		return
+	}
+	with.Unit, with.Attempt, with.Replica, with.Call = to.Group, of.attempt, to.ID, to.Call
+	q.c.send(m, wire.FromOrder(wire.Order{Job: q.j.Job.ID, Do: with}))
+}
+
+// lack notes why there is no quorum, and tells people once that has been so for a while.
+func (q *quorums) lack(now time.Time, why string) {
+	switch {
+	case why != q.why:
+		q.why, q.since = why, now
+	case why != "" && now.Sub(q.since) >= reasonPersist && !q.told:
+		q.told = true
+		id, members := q.c.state.Cluster.Quorum(q.j.Job.ID)
+		q.c.applyJobEvent(q.j, job.Quorum{ID: id, Members: members, Why: why})
+	}
+}
+
+func (q *quorums) close() {
+	if q != nil && q.look != nil {
+		q.look.Stop()
+	}
+}
