@@ -89,7 +89,7 @@ func (j Job) submission() replica.Submission {
 		PlacementTimeout: j.Resources.PlacementTimeout, BackoffMin: j.Restarts.BackoffMin, BackoffMax: j.Restarts.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Resources.request(), Grace: max(0, j.Stopping.Grace),
-			Restart: job.Restart(j.Restarts.Policy), MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
+			Restart: j.Restarts.policy(), Groups: j.Restarts.ReplicaGroups, MinGroups: j.Restarts.MinGroups, MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
 			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: j.Restarts.ExitCodes,
 			GrowAfter: max(0, j.Resources.GrowAfter), DrainTime: j.Stopping.DrainTime,
 			FixedPool: j.fixedNodes(), Pool: j.pool(),
@@ -200,6 +200,7 @@ func (j Job) facts() map[string]string {
 		"--order":          short(fmt.Sprint(j.Resources.Order)),
 		"--restart":        j.Restarts.Policy,
 		"--max-restarts":   j.Restarts.budget(),
+		"--replica-groups": fmt.Sprintf("%d, --min-groups %d", j.Restarts.ReplicaGroups, j.Restarts.MinGroups),
 		"--exclude-after":  fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),
 		"--grow-after":     max(0, j.Resources.GrowAfter).String(),
 		"--exit-codes":     fmt.Sprint(j.Restarts.ExitCodes),
@@ -254,6 +255,14 @@ func (o Output) prefixed(worldSize int) bool {
 		return *o.Prefix
 	}
 	return worldSize > 1
+}
+
+// policy is what restarts when a rank fails.
+func (r Restarts) policy() job.Restart {
+	if r.ReplicaGroups > 0 {
+		return job.RestartGroup
+	}
+	return job.Restart(r.Policy)
 }
 
 // budget is the value of --max-restarts.

@@ -136,7 +136,11 @@ type Restarts struct {
 	// Policy says which ranks restart: those of the whole "job" (when empty), of the "node", the
 	// "rank" alone, or "never" any.
 	Policy string `json:"Policy"`
-	// Max is the budget of restarts for the whole job.
+	// ReplicaGroups divides the ranks into that many groups of consecutive ranks, which restart one by
+	// one and train together by torchft; 0 for none. The job ends when fewer than MinGroups can run.
+	ReplicaGroups int `json:"ReplicaGroups,omitzero"`
+	MinGroups     int `json:"MinGroups,omitzero"`
+	// Max is the budget of restarts for the whole job, or for each replica group.
 	Max int `json:"Max"`
 	// RefillAfter is how long the job must run without a failure to get all of Max back; 0 never.
 	RefillAfter time.Duration `json:"RefillAfter"`

@@ -72,7 +72,7 @@ func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {
 	facts := j.rankFacts(plan, g, b)
 	if g.Node.Addr.IsLoopback() { // another machine's CPUs are unknown here
-		j.bind(&facts, g.Bundles)
+		j.bind(&facts, g.Bundles, b.LocalRank)
 	}
 	return j.rankEnv(facts, g.Node.Addr)
 }
@@ -106,11 +106,53 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 			facts.GPUs = append(facts.GPUs, *other.GPU)
 		}
 	}
-	return facts
+	return j.inGroup(facts, plan)
+}
+
+// inGroup makes the facts those of a rank of a replica group, which is its whole job.
+func (j Job) inGroup(f rankenv.Facts, plan placement.Plan) rankenv.Facts {
+	n := j.Restarts.ReplicaGroups
+	if n == 0 || plan.WorldSize()%n != 0 {
+		return f
+	}
+	size := plan.WorldSize() / n
+	f.ReplicaGroups, f.ReplicaGroup, f.WorldSize = n, f.Rank/size, size
+	first := f.ReplicaGroup * size
+	f.Lighthouse = "http://127.0.0.1:PORT"
+	nodes, local, before := 0, 0, 0
+	for _, g := range plan.Groups {
+		in := 0
+		for _, b := range g.Bundles {
+			switch k := b.Rank / size; {
+			case k == f.ReplicaGroup:
+				in++
+			case k < f.ReplicaGroup && g.NodeRank == f.NodeRank:
+				before++
+			}
+		}
+		if in == 0 {
+			continue
+		}
+		if nodes == 0 {
+			f.MasterAddr = g.Node.Addr.String()
+		}
+		if g.NodeRank == f.NodeRank {
+			local, f.Nodes = in, nodes
+		}
+		nodes++
+	}
+	f.Rank -= first
+	f.NodeRank, f.Nodes = f.Nodes, nodes
+	f.LocalRank -= before
+	f.LocalWorldSize = local
+	if f.GPUs != nil {
+		f.GPUs = f.GPUs[before : before+local]
+	}
+	return f
 }
 
 // bind adds a rank's CPUs to the facts.
-func (j Job) bind(f *rankenv.Facts, node []placement.Bundle) {
+func (j Job) bind(f *rankenv.Facts, node []placement.Bundle, localRank int) {
 	gpus := make([]string, len(node))
 	for i, b := range node {
 		if b.GPU != nil {
@@ -118,7 +160,7 @@ func (j Job) bind(f *rankenv.Facts, node []placement.Bundle) {
 		}
 	}
 	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // the warnings are for the start
-	b := bindings[f.LocalRank]
+	b := bindings[localRank]
 	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }
 
@@ -177,7 +219,7 @@ func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 	}
 	g := plan.Groups[0]
 	facts := j.rankFacts(plan, g, g.Bundles[0])
-	j.bind(&facts, g.Bundles)
+	j.bind(&facts, g.Bundles, 0)
 	if facts.GPU != nil {
 		if facts.RASAddr, err = agent.RASAddr(); err != nil {
 			return rankenv.Env{}, err

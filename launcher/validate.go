@@ -61,6 +61,9 @@ func (j *Job) defaults() {
 	j.Ranks.defaults()
 	j.Health.defaults()
 	j.Output.defaults()
+	if j.Restarts.ReplicaGroups > 0 {
+		j.Restarts.MinGroups = cmp.Or(j.Restarts.MinGroups, 1)
+	}
 	j.Restarts.Policy = cmp.Or(j.Restarts.Policy, string(job.RestartJob))
 	j.Stopping.Grace = cmp.Or(j.Stopping.Grace, DefaultGrace)
 	j.Network.Lease = cmp.Or(j.Network.Lease, DefaultLease)
@@ -113,7 +116,7 @@ func (j Job) check() error {
 		return usage.Errorf("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
 	}
 	for _, check := range []func() error{
-		j.checkWorkspace, j.Resources.check, j.Ranks.check, j.Restarts.check, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
+		j.checkWorkspace, j.Resources.check, j.Ranks.check, j.Restarts.check, j.checkGroups, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -229,10 +232,38 @@ const (
 	storeRank0    = "rank0"
 )
 
+// checkGroups refuses a job that replica groups cannot share.
+func (j Job) checkGroups() error {
+	groups, r, total := j.Restarts.ReplicaGroups, j.Resources, 0
+	for _, n := range r.PerNode {
+		total += n
+	}
+	if len(r.PerNode) == 1 {
+		total *= r.MaxNodes
+	}
+	switch {
+	case groups == 0:
+		return nil
+	case r.MinNodes != r.MaxNodes:
+		return usage.Errorf("nodes %d:%d: replica groups need a fixed number of nodes", r.MinNodes, r.MaxNodes)
+	case total > 0 && total%groups != 0:
+		return usage.Errorf("%d ranks do not divide into %d replica groups", total, groups)
+	case j.Ranks.MasterPort != 0 && groups > 1:
+		return usage.Errorf("master port %d: each replica group has a store and a port of its own; leave it out", j.Ranks.MasterPort)
+	}
+	return nil
+}
+
 func (r Restarts) check() error {
 	switch {
 	case !slices.Contains([]job.Restart{job.RestartJob, job.RestartNode, job.RestartRank, job.RestartNever}, job.Restart(r.Policy)):
 		return usage.Errorf("restart %q: job, node, rank or never", r.Policy)
+	case r.ReplicaGroups < 0 || r.ReplicaGroups > job.MaxGroups:
+		return usage.Errorf("replica groups %d: 1 to %d, or 0 for none", r.ReplicaGroups, job.MaxGroups)
+	case r.MinGroups < 0 || r.MinGroups > r.ReplicaGroups:
+		return usage.Errorf("min groups %d: 1 to the number of replica groups, %d", r.MinGroups, r.ReplicaGroups)
+	case r.ReplicaGroups > 0 && r.Policy != string(job.RestartJob):
+		return usage.Errorf("restart %q: replica groups restart one by one; leave it out", r.Policy)
 	case r.Max < 0:
 		return usage.Errorf("max restarts %d: at least 0", r.Max)
 	case r.RefillAfter < 0:

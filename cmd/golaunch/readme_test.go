@@ -23,11 +23,12 @@ var documented = map[string]struct {
 	"go mod download && CGO_ENABLED=0 go build -o bin/ ./cmd/golaunch ./examples/hello && bin/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
 		theJobAlone, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
 	},
-	"golaunch --procs-per-node 4 -- python3 train.py":                 {asItIs, "rank 3 of 4"},
-	"golaunch --preload torch --procs-per-node 4 -- python3 train.py": {asItIs, "rank 3 of 4"},
-	"golaunch --gpus-per-node auto -- python3 train.py":               {simulated, "rank 7 of 8"},
-	"golaunch --gpus-per-node 4 -- python3 train.py":                  {simulated, "rank 3 of 4"},
-	"golaunch --gpu-ids 0,2 -- python3 train.py":                      {onCluster(hung), "rank 1 of 2"},
+	"golaunch --procs-per-node 4 -- python3 train.py":                    {asItIs, "rank 3 of 4"},
+	"golaunch --preload torch --procs-per-node 4 -- python3 train.py":    {asItIs, "rank 3 of 4"},
+	"golaunch --procs-per-node 4 --replica-groups 2 -- python3 train.py": {asItIs, "rank 1 of 2"},
+	"golaunch --gpus-per-node auto -- python3 train.py":                  {simulated, "rank 7 of 8"},
+	"golaunch --gpus-per-node 4 -- python3 train.py":                     {simulated, "rank 3 of 4"},
+	"golaunch --gpu-ids 0,2 -- python3 train.py":                         {onCluster(hung), "rank 1 of 2"},
 	"golaunch --gpus-per-node 4 -- sh -c 'exec python3 train.py --local_rank=$LOCAL_RANK'": {
 		simulated, "rank 3 of 4 --local_rank=3",
 	},

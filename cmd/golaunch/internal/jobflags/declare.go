@@ -83,8 +83,10 @@ func (o *Flags) declareRanks(f *pflag.FlagSet) {
 func (o *Flags) declareRestarts(f *pflag.FlagSet) {
 	r := &o.Job.Restarts
 	r.Max = 3
-	f.Var(window{&r.Max, &r.RefillAfter}, "max-restarts", "restarts of the whole job: `N`, or N/TIME to regain them after TIME without a failure")
+	f.Var(window{&r.Max, &r.RefillAfter}, "max-restarts", "restarts of the whole job, or of each replica group: `N`, or N/TIME to regain them after TIME without a failure")
 	f.StringVar(&r.Policy, "restart", "job", "`ranks` that restart when one fails: job (all ranks), node (those of its node), rank or never")
+	f.IntVar(&r.ReplicaGroups, "replica-groups", 0, "`number` of torchft's replica groups, which restart one by one; each has the same number of ranks")
+	f.IntVar(&r.MinGroups, "min-groups", 0, "`number` of replica groups that a quorum and the job need (1)")
 	f.StringVar(&o.Backoff, "backoff", "1s:60s", "wait before a restart, from `MIN:MAX`; doubles each time, with jitter; 0s does not wait")
 	f.Var(exitCodes{&r.ExitCodes}, "exit-codes", "exit codes by how the job ended: `ENDING=CODE,...`, such as infrastructure=75,preempted=75")
 }

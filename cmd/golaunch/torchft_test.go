@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
+)
+
+// torchftPython is a Python with torchft and torch.
+func torchftPython(t *testing.T) string {
+	t.Helper()
+	switch python := os.Getenv("GOLAUNCH_TEST_TORCHFT"); python {
+	case "":
+		missing(t, "GOLAUNCH_TEST_TORCHFT names no Python with torchft; .ci/run makes one, or says none")
+		return ""
+	case "none":
+		t.Skip("there is no torchft")
+		return ""
+	default:
+		return python
+	}
+}
+
+// replicas is the command of replica groups that make as many steps.
+func replicas(t *testing.T, steps int, flags ...string) []string {
+	t.Helper()
+	script, err := filepath.Abs("testdata/torchft/replica.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(flags, "--", torchftPython(t), script, strconv.Itoa(steps), "${replica_group}", "${replica_groups}")
+}
+
+// TestReplicaGroups kills a group. The others go on at once; it comes back with a store of its own.
+func TestReplicaGroups(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), replicas(t, 300, "--procs-per-node", "3", "--replica-groups", "3", "--min-groups", "2", "--backoff", "0s")...))
+	pid := p.pid(`group 1 pid (\d+) rank 0 of 1 store .* arguments \['1', '3'\]`)
+	first := p.match(`group 1 pid \d+ rank 0 of 1 store (\S+)`)[1]
+	p.line(`group 0 step \d+ quorum \d+ of 0,1,2`)
+	kill(t, pid, syscall.SIGKILL)
+	gap := p.match(`group [02] step \d+ quorum \d+ of 0,2 after (\S+) s`)[1]
+	if seconds, err := strconv.ParseFloat(gap, 64); err != nil || seconds > 4 {
+		t.Errorf("the others have a quorum after %s s; torchft's own lighthouse needs 5", gap)
+	}
+	p.ends(0, "job succeeded: 3 ranks exited 0 after 1 restart")
+	text, _ := p.out.read()
+	if !regexp.MustCompile(`group 1 step 0 quorum \d+ of 0,1,2`).MatchString(text) {
+		t.Error("group 1 did not come back")
+	}
+	if again := regexp.MustCompile(`group 1 pid \d+ rank 0 of 1 store (\S+)`).FindAllStringSubmatch(text, -1); len(again) != 2 || again[1][1] == first {
+		t.Errorf("group 1 has the store of its first start: %v", again)
+	}
+}
+
+// TestTooFewReplicaGroups: the job does without one group, and not without two.
+func TestTooFewReplicaGroups(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), replicas(t, 1_000_000, "--procs-per-node", "3", "--replica-groups", "3", "--min-groups", "2", "--max-restarts", "0")...))
+	pids := make([]int, 3)
+	for i := range pids {
+		pids[i] = p.pid(fmt.Sprintf(`group %d pid (\d+)`, i))
+	}
+	p.line(`group 0 step \d+ quorum \d+ of 0,1,2`)
+	kill(t, pids[2], syscall.SIGKILL)
+	p.line("group 2 does not start again: .*0 of 0 restarts used; the job needs 2 of its 3 groups")
+	p.line(`group 0 step \d+ quorum \d+ of 0,1 `)
+	kill(t, pids[0], syscall.SIGKILL)
+	p.ends(137, "job failed: rank 0 on ")
+}
+
+// TestTheLighthouseOutlivesItsNode kills the node that coordinates, and with it a group.
+func TestTheLighthouseOutlivesItsNode(t *testing.T) {
+	t.Parallel()
+	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4")
+	token := tokenFile(t)
+	var procs []*process
+	for i, n := range nodes {
+		procs = append(procs, start(t, join(t, n, fmt.Sprintf("n%d", i), token,
+			replicas(t, 400, "--nodes", "3", "--procs-per-node", "1", "--replica-groups", "3", "--lease", "3s", "--max-restarts", "0", "--min-groups", "2")...)))
+	}
+	procs[0].line("can take over from n0")
+	for i, p := range procs {
+		p.line(fmt.Sprintf(`group %d step \d+ quorum \d+ of 0,1,2`, i))
+	}
+	procs[0].kill()
+	var gaps []string
+	for i, p := range procs[1:] {
+		gaps = append(gaps, p.match(fmt.Sprintf(`group %d step \d+ quorum \d+ of 1,2 after (\S+) s`, i+1))[1])
+	}
+	t.Logf("a quorum %v s after the last one before the leader's death", gaps)
+	for _, p := range procs[1:] {
+		p.ends(0, "has made 4")
+	}
+}
+
+// TestTrainWithTorchft trains with torchft's Manager and gloo, and kills a group on the way.
+func TestTrainWithTorchft(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs("../../examples/torchft/train.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "2", "--replica-groups", "2", "--backoff", "0s", "--prefix",
+		"--", torchftPython(t), script, "400", "0.05"))
+	p.line("step [0-9]+ with 2 groups")
+	kill(t, p.pid(`\[r1 \S+\] pid (\d+)`), syscall.SIGKILL)
+	p.line(`\[r0 \S+\] step \d+ with 1 groups`)
+	p.line(`\[r1 \S+\] step \d+ with 2 groups`)
+	p.ends(0, "job succeeded: 2 ranks exited 0 after 1 restart")
+	text, _ := p.out.read()
+	sums := regexp.MustCompile(`weights (\S+) after 400 steps`).FindAllStringSubmatch(text, -1)
+	if len(sums) != 2 || !slices.Equal(sums[0], sums[1]) {
+		t.Errorf("the groups have the weights %v", sums)
+	}
+}
+
+// chaos is a job of a replica group on each of several nodes, to which things happen.
+type chaos struct {
+	t     *testing.T
+	nodes []nettest.Node
+	procs []*process
+	start func(i int) *process
+}
+
+func newChaos(t *testing.T, nodes int, steps int) *chaos {
+	var addrs []string
+	for i := range nodes {
+		addrs = append(addrs, fmt.Sprintf("10.77.0.%d", i+2))
+	}
+	c := &chaos{t: t, nodes: nettest.Nodes(t, addrs...)}
+	token := tokenFile(t)
+	job := replicas(t, steps, "--nodes", strconv.Itoa(nodes), "--procs-per-node", "1", "--replica-groups", strconv.Itoa(nodes), "--lease", "3s",
+		"--max-restarts", "1000", "--exclude-after", "0", "--min-groups", strconv.Itoa(nodes/2))
+	c.start = func(i int) *process { return start(t, join(t, c.nodes[i], fmt.Sprintf("n%d", i), token, job...)) }
+	for i := range nodes {
+		c.procs = append(c.procs, c.start(i))
+	}
+	return c
+}
+
+// steps is how far the groups are.
+func (c *chaos) steps() (most int) {
+	for _, p := range c.procs {
+		text, _ := p.out.read()
+		for _, m := range regexp.MustCompile(`group \d+ is at step (\d+)`).FindAllStringSubmatch(text, -1) {
+			n, _ := strconv.Atoi(m[1])
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// rank is the process of the rank that was started last on a node.
+func (c *chaos) rank(i int) int {
+	text, _ := c.procs[i].out.read()
+	all := regexp.MustCompile(`group \d+ pid (\d+)`).FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(all[len(all)-1][1])
+	return pid
+}
+
+// TestReplicaChaos compares how far groups come while ranks are killed and stopped, cables are cut
+// and the coordinator is killed again and again, with how far they come undisturbed.
+func TestReplicaChaos(t *testing.T) {
+	if !suite.All() {
+		t.Skip("it takes minutes; make test-all runs it")
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	c := newChaos(t, 4, 1_000_000)
+	c.procs[0].line("can take over from n0")
+	c.procs[3].line(`group 3 step \d+ quorum \d+ of 0,1,2,3`)
+	const calm, each, events = 20 * time.Second, 15 * time.Second, 12
+	pass := func(d time.Duration) (steps int) {
+		before := c.steps()
+		<-time.After(d)
+		return c.steps() - before
+	}
+	undisturbed := pass(calm)
+	leader, disturbed := 0, 0
+	for event := range events {
+		i := rng.IntN(len(c.nodes))
+		what := []string{"kill", "stop", "cut", "leader"}[event%4]
+		began := time.Now()
+		switch what {
+		case "kill":
+			_ = syscall.Kill(c.rank(i), syscall.SIGKILL)
+		case "stop":
+			pid := c.rank(i)
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+		case "cut":
+			c.nodes[i].Cut(t)
+			time.AfterFunc(time.Second, func() { c.nodes[i].Join(t) })
+		case "leader":
+			i = leader
+			c.procs[i].kill()
+			leader = (leader + 1) % len(c.nodes)
+		}
+		disturbed += pass(each)
+		if what == "leader" {
+			c.procs[i] = c.start(i)
+		}
+		t.Logf("%s at n%d: %d steps so far, %v", what, i, disturbed, time.Since(began).Round(time.Millisecond))
+	}
+	share := 100 * float64(disturbed) / float64(undisturbed) / (float64(events*each) / float64(calm))
+	t.Logf("%d steps in %v, %d undisturbed in %v: %.1f %%", disturbed, events*each, undisturbed, calm, share)
+	if share < 80 {
+		t.Errorf("only %.1f %% of the undisturbed steps", share)
+	}
+}
