@@ -53,7 +53,7 @@ def address_of_auto():
 
 
 def hosts_here(session=None):
-    """The names of the hosts on this machine, of one session or of all."""
+    """The names of the hosts on this machine, of one session or of all; that of the head is the first."""
     found = []
     with open("/proc/net/unix") as f:
         for line in f:
@@ -61,7 +61,7 @@ def hosts_here(session=None):
             if name.startswith(PREFIX) and re.fullmatch(r"[0-9a-f]+-h\d+", name[len(PREFIX):]) and name not in found:
                 if session is None or name.startswith(session + "-h"):
                     found.append(name)
-    return found
+    return sorted(found, key=lambda name: int(name.rpartition("-h")[2]))
 
 
 def asked(host, op, *args):

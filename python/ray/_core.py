@@ -948,6 +948,9 @@ class Core:
                 slots.append((name, len(deps)))
                 deps.append(value)
         if deps:
+            for ref in deps:
+                if ref._core is not self:
+                    ref._core.alive()
             args, kwargs = list(args), dict(kwargs)
             for where, _ in slots:
                 if type(where) is int:
@@ -1032,13 +1035,24 @@ class Core:
                         return
                     if task.actor is not None and task in task.actor.queue:
                         task.actor.queue.remove(task)
-                self._finish(task, failed)
+                self.apart(self._without_argument, task, failed)
 
             return then
 
         task.deps = ()
         for i, ref in enumerate(refs):
             self.when_ready(ref, ready(i))
+
+    def _without_argument(self, task, failed):
+        """An argument is an error, which may be of the user's class."""
+        try:
+            error = _objects.loads(failed[1])
+            if not isinstance(error, errors.RayTaskError):
+                text = f"  At least one of the input arguments for this task could not be computed:\n{type(error).__name__}: {error}"
+                failed = "e", errors.dump(errors.RayTaskError(task.name, text, error, proctitle=f"ray::{task.name}()", ip=self.address[2]))
+        except Exception:  # its class is not known here: whoever gets it sees that
+            pass
+        self._finish(task, failed)
 
     def _pump(self, task):
         if task.actor is not None:

@@ -22,6 +22,11 @@ _SPARE = 2  # idle processes that are kept beyond the node's CPUs
 
 _OBJECTS = 0.3  # of the free memory may have objects, as in Ray
 _GRACE = 2.0  # seconds that an object waits for memory to be freed
+# What golaunch has told the host, which is a rank; its processes are none.
+_OF_RANKS = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES",
+    "MASTER_ADDR", "MASTER_PORT",
+}
 _KEEP = 0.05  # of a disk stays free of them, as in Ray
 
 
@@ -605,6 +610,9 @@ def _become(config, server, sock, host):
     _keep_only(server.fileno(), sock.fileno(), host)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     env = config["env"]
+    for name in list(os.environ):
+        if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
+            del os.environ[name]
     os.environ.update(env.get("env_vars") or {})
     if env.get("working_dir"):
         os.chdir(env["working_dir"])

@@ -485,7 +485,7 @@ class Executor:
                 outs = [(self.failure(running, error), ())]
             if mine:
                 self.main = None
-            self.reply(link, task_id, outs, time.monotonic() - running.began)
+            link.send("R", task_id, outs, time.monotonic() - running.began)  # at once: the next call may end the process
         finally:
             if mine:
                 self.main = None

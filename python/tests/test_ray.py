@@ -52,6 +52,9 @@ class Programs(unittest.TestCase):
     def test_nodes(self):
         self.program("nodes")
 
+    def test_bad(self):
+        self.program("bad")
+
     def test_arrays(self):
         try:
             import numpy  # noqa: F401
@@ -150,6 +153,22 @@ class Failures(unittest.TestCase):
             "for s in many: s.close()\n"
             "print(ray.get(A.remote().add.remote()))\n")
         self.assertEqual(out, "[1, 1]\n2 value\nTrue\n2\nTrue\n1\n")
+
+    def test_references_of_a_cluster_that_is_gone(self):
+        out = self.finish(
+            "import pickle, ray\nray.init(num_cpus=1, log_to_driver=False)\n"
+            "@ray.remote\ndef f(x): return x\n"
+            "@ray.remote\nclass A:\n    def hello(self): return 1\n"
+            "ref, a = ray.put(1), A.remote()\nray.get(a.hello.remote())\ntext, handle = pickle.dumps(ref), pickle.dumps(a)\n"
+            "def fails(do):\n"
+            "    try: do()\n    except Exception as e: return type(e).__name__, 'shut' in str(e)\n"
+            "ray.shutdown()\n"
+            "tried = (lambda: ray.get(ref), lambda: ray.wait([ref]), lambda: a.hello.remote(), lambda: ray.kill(a), lambda: pickle.dumps(ref))\n"
+            "print({fails(do) for do in tried})\n"
+            "ray.init(num_cpus=1, log_to_driver=False)\n"
+            "print({fails(do) for do in (*tried, lambda: f.remote(ref), lambda: f.remote([ref]), lambda: ray.put([ref]))})\n"
+            "print({fails(lambda: pickle.loads(t)) for t in (text, handle)}, ray.get(f.remote(2)))\n")
+        self.assertEqual(out, "{('RaySystemError', True)}\n{('RaySystemError', True)}\n{('ValueError', True)} 2\n")
 
     def test_the_head_forgets(self):
         out = self.finish(
@@ -293,7 +312,9 @@ class Failures(unittest.TestCase):
             "    os.kill(pid, signal.SIGSTOP)\n"
             "    ref = a.wait.remote()\n    ray.cancel(ref)\n    os.kill(pid, signal.SIGCONT)\n"
             "    try: ray.get(ref)\n    except ray.exceptions.TaskCancelledError: pass\n"
-            "print('cancelled')\n")
+            "@ray.remote\ndef f(x): return x\n"
+            "never = a.wait.remote()\nref = f.remote(never)\nray.cancel(ref)\n"  # Ray itself may crash here
+            "try: ray.get(ref)\nexcept ray.exceptions.TaskCancelledError: print('cancelled')\n")
         self.assertEqual(out, "cancelled\n")
 
     def test_pending_calls_are_limited(self):

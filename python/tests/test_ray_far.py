@@ -10,6 +10,7 @@ import unittest
 
 import ray
 from ray import _cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
 
@@ -91,6 +92,24 @@ class Cluster(unittest.TestCase):
         third = self.program(actors + "d = ray.get_actor('d')\nprint(ray.get([d.add.remote(), d.child_adds.remote()]))\nray.kill(d)\n")
         out, _ = third.communicate(timeout=LIMIT)
         self.assertEqual(out, "[13, 43]\n")
+        self.over()
+
+    def test_a_host_comes_back(self):
+        """One that ends is another node of the session a moment later."""
+        self.addCleanup(ray.shutdown)
+        ray.init(log_to_driver=False)
+        core = ray._session.core()
+        ended = next(n["NodeID"] for n in ray.nodes() if n["NodeID"] != core.node_id)
+        core.ask(core.head, "kill_node", ended)
+        self.wait_for(lambda: len({n["NodeID"] for n in ray.nodes() if n["Alive"]} - {ended}) == 2, "the host does not come back")
+        new = next(n["NodeID"] for n in ray.nodes() if n["Alive"] and n["NodeID"] != core.node_id)
+
+        @ray.remote(scheduling_strategy=NodeAffinitySchedulingStrategy(new, soft=False))
+        def node():
+            return ray.get_runtime_context().get_node_id()
+
+        self.assertEqual(ray.get(node.remote()), new)
+        ray.shutdown()
         self.over()
 
     def test_two_drivers_begin_at_once(self):

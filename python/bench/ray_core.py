@@ -1,0 +1,73 @@
+"""Times of Ray's names: python ray_core.py, with golaunch-ray or with Ray itself, prints one line of JSON."""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+began = time.perf_counter()
+
+import ray  # noqa: E402
+
+ACTORS, CALLS, OBJECTS = 200, 1000, 10_000
+figures = {}
+
+
+def timed(name, do, times=1):
+    start = time.perf_counter()
+    for _ in range(times):
+        do()
+    figures[name] = (time.perf_counter() - start) / times
+
+
+@ray.remote
+def nothing():
+    pass
+
+
+@ray.remote(num_cpus=0)
+class Actor:
+    def nothing(self):
+        pass
+
+
+def memory():
+    with open("/proc/self/smaps_rollup") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("Pss:"))
+
+
+imported = time.perf_counter()
+ray.init(log_to_driver=False, **({} if hasattr(ray, "__golaunch__") else {"include_dashboard": False, "configure_logging": False}))
+initialized = time.perf_counter()
+ray.get(nothing.remote())
+figures["import"], figures["init"] = imported - began, initialized - imported
+figures["init_to_first_task"] = time.perf_counter() - imported
+ray.get([nothing.remote() for _ in range(100)])
+timed("tasks_1000", lambda: ray.get([nothing.remote() for _ in range(CALLS)]))
+actor = Actor.remote()
+ray.get(actor.nothing.remote())
+timed("calls_1000", lambda: ray.get([actor.nothing.remote() for _ in range(CALLS)]))
+each = []
+for _ in range(CALLS):
+    start = time.perf_counter()
+    ray.get(actor.nothing.remote())
+    each.append(time.perf_counter() - start)
+figures["call_and_back"] = statistics.median(each)
+before = memory()
+kept = [ray.put(i) for i in range(OBJECTS)]
+figures["bytes_per_object"] = (memory() - before) / OBJECTS
+del kept
+actors = []
+
+
+def ready():
+    actors.extend(Actor.remote() for _ in range(ACTORS))
+    ray.get([a.nothing.remote() for a in actors])
+
+
+if "--no-actors" not in sys.argv:
+    timed("actors_200", ready)
+figures["cpus"] = os.cpu_count()
+print(json.dumps({name: round(value, 6) for name, value in figures.items()}))
+ray.shutdown()

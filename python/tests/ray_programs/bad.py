@@ -1,0 +1,131 @@
+"""What goes wrong."""
+
+import os
+import threading
+import time
+
+import ray
+
+
+def say(*words):
+    print("=", *words, flush=True)
+
+
+def error_of(ref):
+    try:
+        ray.get(ref)
+    except Exception as error:
+        return error
+
+
+ray.init(num_cpus=2, log_to_driver=False)
+
+
+class Odd(Exception):
+    def __init__(self):
+        super().__init__("odd")
+        self.lock = threading.Lock()
+
+
+@ray.remote
+def raises():
+    raise Odd
+
+
+@ray.remote
+def returns():
+    return threading.Lock()
+
+
+error = error_of(raises.remote())
+say("raises what cannot be pickled", isinstance(error, ray.exceptions.RayTaskError), isinstance(error, Odd), "odd" in str(error))
+error = error_of(returns.remote())
+say("returns what cannot be pickled", isinstance(error, ray.exceptions.RayTaskError), isinstance(error, TypeError), "lock" in str(error))
+
+
+@ray.remote(num_cpus=0)
+class Signal:
+    def __init__(self):
+        import asyncio
+
+        self.event, self.began, self.any = asyncio.Event(), 0, asyncio.Event()
+
+    async def wait(self):
+        self.began += 1
+        self.any.set()
+        await self.event.wait()
+
+    async def waits(self):
+        await self.any.wait()
+
+    async def set(self):
+        self.event.set()
+
+
+@ray.remote(num_cpus=2)
+def hold(signal):
+    ray.get(signal.wait.remote())
+    return "held"
+
+
+@ray.remote(num_cpus=2)
+def after(value):
+    return value
+
+
+@ray.remote(num_cpus=3)
+def never():
+    pass
+
+
+@ray.remote
+def boom():
+    os._exit(1)
+
+
+signal = Signal.remote()
+held = hold.remote(signal)
+ray.get(signal.waits.remote())
+queued, infeasible = never.remote(), never.options(resources={"none": 1}).remote()
+for name, ref in (("for CPUs", queued), ("for what there is not", infeasible)):
+    ray.cancel(ref)
+    say("cancelled while it waits", name, type(error_of(ref)).__name__)
+ray.get(signal.set.remote())
+say("what has waited", ray.get(held))
+done = after.remote(1)
+ray.get(done)
+ray.cancel(done)
+say("cancelled too late", ray.get(done))
+say("a task that dies", type(error_of(boom.options(max_retries=0).remote())).__name__)
+
+
+@ray.remote
+class Dies:
+    def hello(self):
+        return 1
+
+    def die(self):
+        os._exit(1)
+
+
+actor = Dies.options(name="dies").remote()
+ray.get(actor.hello.remote())
+calls = [actor.hello.remote(), actor.die.remote()] + [actor.hello.remote() for _ in range(10)]
+kinds = [type(error_of(call)).__name__ for call in calls]
+say("pending calls", kinds[0], set(kinds[1:]))
+say("a call of a dead actor", type(error_of(actor.hello.remote())).__name__)
+del actor
+while True:
+    try:
+        again = Dies.options(name="dies").remote()
+        break
+    except ValueError:  # Ray takes a while
+        time.sleep(0.1)
+say("another one has its name", ray.get(again.hello.remote()))
+say("a result with a dead argument", type(error_of(after.remote(boom.options(max_retries=0).remote()))).__name__)
+other = Signal.remote()
+held = hold.remote(other)
+ray.get(other.waits.remote())
+ray.cancel(held)
+say("cancelled while it waits in get", type(error_of(held)).__name__)
+ray.shutdown()
