@@ -20,6 +20,12 @@ func TestReport(t *testing.T) {
 		Unit: "GPU", Goodput: 0.75, Hours: 2, Training: 1.5, Backoff: 0.5, Interruptions: 1,
 		Costs: []Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.5}},
 	}
+	long := &Start{Phases: []StartPhase{
+		{Phase: PhaseNodes, Seconds: 0.1, Node: "n1"},
+		{Phase: PhaseImports, Seconds: 4},
+		{Phase: PhaseStore, Seconds: 7, Rank: new(1)},
+		{Phase: PhaseStep, Seconds: 1, Node: "n1", Rank: new(0)},
+	}}
 	for _, c := range []struct {
 		name   string
 		result Result
@@ -63,15 +69,8 @@ job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   goodput   75.0 % of 2.0 GPU-hours; 1 interruption cost 0.500: 0.500 gpu-lost (n1)`,
 		},
 		{"a short job", Result{Reason: "job succeeded: 1 rank exited 0", Goodput: &Goodput{Unit: "GPU", Hours: 0.1}}, "/logs", "job succeeded: 1 rank exited 0"},
-		{
-			"a long start",
-			Result{Reason: "job succeeded: 2 ranks exited 0", Start: &Start{Phases: []StartPhase{
-				{Phase: PhaseNodes, Seconds: 0.1, Node: "n1"}, {Phase: PhaseImports, Seconds: 4}, {Phase: PhaseStore, Seconds: 7, Rank: new(1)},
-				{Phase: PhaseStep, Seconds: 1, Node: "n1", Rank: new(0)},
-			}}},
-			"", `job succeeded: 2 ranks exited 0
-  start     12.1 s: 4.0 s imports by the fork server, 7.0 s until all ranks had connected to the store (last rank 1), 1.0 s until the first step`,
-		},
+		{"a long start", Result{Reason: "job succeeded: 2 ranks exited 0", Start: long}, "", `job succeeded: 2 ranks exited 0
+  start     12.1 s: 4.0 s imports by the fork server, 7.0 s until all ranks had connected to the store (last rank 1), 1.0 s until the first step`},
 		{"a short start", Result{Reason: "job succeeded: 1 rank exited 0", Start: &Start{Phases: []StartPhase{{Phase: PhaseNodes, Seconds: 9}}}}, "", "job succeeded: 1 rank exited 0"},
 		{"cancelled", Result{Code: 130, Ending: EndCancelled, Reason: "job cancelled: got SIGINT"}, "/logs", `job cancelled: got SIGINT
   ending    cancelled (exit code 130)

@@ -147,6 +147,7 @@ func slowest(ev job.Event) (node string, rank *int) {
 		if ev.Complete != nil && ev.Complete.Last >= 0 {
 			return "", &ev.Complete.Last
 		}
+	default: // it ends no phase
 	}
 	return "", nil
 }

@@ -1,6 +1,7 @@
 package procfs
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ func ReadFile(path string) (text []byte, err error) {
 // again calls a system call until no signal interrupts it: lxcfs in a container can be.
 func again(call func() (int, error)) (int, error) {
 	for {
-		if n, err := call(); err != unix.EINTR {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
 			return n, err
 		}
 	}
