@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+from datetime import timedelta
 
 from golaunch import VirtualCluster, WorkerFailureError, WorkerGroup
 
@@ -24,7 +25,7 @@ class Policy:
         import torch
         import torch.distributed as dist
 
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=timedelta(minutes=1))  # torch's own limit is half an hour
         self.torch, self.dist, self.rank = torch, dist, dist.get_rank()
         self.file, self.dies_at = os.path.join(directory, "policy.pt"), dies_at
         self.first = int(os.environ["GOLAUNCH_ATTEMPT"]) == 0
@@ -70,7 +71,7 @@ class Verifier:
 
 def main(directory):
     with VirtualCluster([4], colocate=3) as cluster:
-        policy = WorkerGroup(cluster, Policy, directory, STEPS // 2, name="policy", workers_per_node=2)
+        policy = WorkerGroup(cluster, Policy, directory, STEPS // 2, name="policy", workers_per_node=2, preload="torch,torch.distributed")
         rollout = WorkerGroup(cluster, Rollout, name="rollout", workers_per_node=2)
         verifier = WorkerGroup(cluster, Verifier, name="verifier", workers_per_node=1)
         step, probabilities = policy.run_all_workers_single_data("state")[0]
