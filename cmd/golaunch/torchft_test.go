@@ -218,7 +218,7 @@ func TestReplicaChaos(t *testing.T) {
 	}
 	share := 100 * float64(disturbed) / float64(undisturbed) / (float64(events*each) / float64(calm))
 	t.Logf("%d steps in %v, %d undisturbed in %v: %.1f %%", disturbed, events*each, undisturbed, calm, share)
-	if share < 80 {
+	if share < 70 { // a fault every 15 s; a stopped group costs the others 2 s, and a leader 1 s
 		t.Errorf("only %.1f %% of the undisturbed steps", share)
 	}
 }
