@@ -57,7 +57,7 @@ _UNSERVED = {
     "client": "ray.init(address)", "ClientBuilder": "ray.init(address)", "java_function": "ray.remote", "java_actor_class": "ray.remote", "cross_language": "ray.remote",
     "LoggingConfig": "the module logging", "dag": "references as arguments", "workflow": "references as arguments",
 }
-_LAZY = {"runtime_context", "remote_function"}
+_LAZY = {"runtime_context", "remote_function", "_private", "experimental"}
 
 
 def __getattr__(name):

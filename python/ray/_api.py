@@ -5,7 +5,7 @@ import inspect
 from . import _session
 from ._generator import ObjectRefGenerator
 from ._objects import ObjectRef
-from .actor import ActorClass, ActorHandle
+from .actor import ActorClass, ActorHandle, actor_class
 from .remote_function import RemoteFunction
 
 
@@ -21,7 +21,7 @@ def remote(*args, **options):
 
 def _made(what, options):
     if inspect.isclass(what):
-        return ActorClass(what, options)
+        return actor_class(what, options)
     if isinstance(what, (ActorClass, RemoteFunction)):
         raise TypeError(f"{what!r} is remote already")
     if not callable(what):

@@ -189,7 +189,7 @@ def _start(nodes, spill):
         config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "spill": spill, "cluster": cluster.address, "job": None, "hosts": len(nodes)}
         group = WorkerGroup(
             cluster, "ray._host:Host", config, workers_per_node=1, name=session, restart="worker", max_restarts=1000,
-            use_gpus=False, show_output=True)
+            use_gpus=False, show_output=True, preload=os.environ.get("RAY_preload_python_modules"))
         hosts = [tuple(a) for a in group.run_all_workers_single_data("address").result()]
         for rank in range(1, len(hosts)):
             group.run_single_worker_single_data("join", rank, hosts[0]).result()

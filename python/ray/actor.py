@@ -32,8 +32,13 @@ def method(*args, **options):
     return annotate
 
 
+def actor_class(cls, options):
+    """The type of what ray.remote makes of a class names that class, as programs expect."""
+    return type(f"ActorClass({cls.__name__})", (ActorClass,), {})(cls, options)
+
+
 class ActorClass:
-    """What ray.remote makes of a class."""
+    """What ray.remote makes of a class. It has that class's attributes."""
 
     def __init__(self, cls, options):
         _options.check(options, _options.ACTOR, "actors")
@@ -53,7 +58,15 @@ class ActorClass:
         return f"ActorClass({self._cls.__name__})"
 
     def __reduce__(self):
-        return ActorClass, (self._cls, self._options)
+        return actor_class, (self._cls, self._options)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_cls" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return getattr(self._cls, name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._cls)})
 
     def __mro_entries__(self, bases):
         raise TypeError(f"Inheriting from actor classes is not currently supported. Attempted to inherit from {self._cls.__name__}.")

@@ -1,76 +1,88 @@
-"""Workers of verl's single controller."""
+"""A small PPO on verl's single controller: its roles, and the actor that controls them."""
 
-import os
-
+import ray
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from verl import DataProto
 from verl.single_controller.base import Worker
-from verl.single_controller.base.decorator import Dispatch, Execute, make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from verl.single_controller.ray.base import create_colocated_worker_cls
+
+SIZE = 4  # prompts, and as many answers; the right answer to prompt i is i
 
 
-class Actor(Worker):
-    def __init__(self, scale, name="actor"):
+class Role(Worker):
+    """A linear model that all workers train together, over gloo."""
+
+    def __init__(self, outputs):
         super().__init__()
-        self.scale, self.name = scale, name
-        # Two workers in a row have the same data, and the first of them has the result.
-        self._register_dispatch_collect_info("actor", dp_rank=self.rank // 2, is_collect=self.rank % 2 == 0)
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+        torch.manual_seed(self.rank)
+        self.model = DistributedDataParallel(torch.nn.Linear(SIZE, outputs))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self, path):
-        return path, self.rank, self.world_size, os.environ["LOCAL_RANK"], os.environ["MINE"]
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return DataProto.from_dict({"loss": loss.detach().reshape(1)})
+
+
+class Actor(Role):
+    def __init__(self):
+        super().__init__(SIZE)
+
+    def log_probs(self, data):
+        return torch.log_softmax(self.model(data.batch["prompts"]), 1)
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
-    def double(self, data):
-        return DataProto.from_dict({"x": data.batch["x"] * self.scale}, meta_info={"of": self.name})
+    def generate(self, data):
+        log_probs = self.log_probs(data).detach()
+        answers = torch.multinomial(log_probs.exp(), 1)
+        return DataProto.from_dict({"answers": answers, "old": log_probs.gather(1, answers)})
 
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def by_mesh(self, data):
-        return DataProto.from_dict({"x": data.batch["x"], "rank": torch.full((len(data),), self.rank)})
-
-    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, blocking=False)
-    def later(self, data):
-        return DataProto.from_dict({"x": data.batch["x"] + 1})
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
-    def ranks_later(self):
-        return self.rank
-
-    @register(dispatch_mode=Dispatch.DP_COMPUTE)
-    def own(self, x):
-        return self.rank, x
-
-    @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC)
-    def count(self, data):
-        return self.rank, len(data)
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL, execute_mode=Execute.RANK_ZERO)
-    def first(self):
-        return self.rank
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def update(self, data):
+        ratio = (self.log_probs(data).gather(1, data.batch["answers"]) - data.batch["old"]).exp()
+        gains = data.batch["advantages"]
+        return self.step(-torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    async def wait(self, x):
-        return x + self.rank
-
-    @register()
-    def fail(self):
-        raise KeyError(self.name)
-
-    def unregistered(self, x):
-        return self.rank, x
+    def weights(self):
+        return self.model.module.weight.detach()
 
 
-def plus_rank(worker, data):
-    return DataProto.from_dict({"x": data.batch["x"] + worker.rank})
-
-
-class Critic(Worker):
+class Critic(Role):
     def __init__(self):
-        super().__init__()
+        super().__init__(1)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def peers(self):
-        return sorted(self.fused_worker_dict), os.getpid()
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def values(self, data):
+        return DataProto.from_dict({"values": self.model(data.batch["prompts"]).detach()})
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self, path):
-        return "critic", path
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def update(self, data):
+        return self.step((self.model(data.batch["prompts"]) - data.batch["rewards"]).square().mean())
+
+
+@ray.remote(num_cpus=1)
+class TaskRunner:
+    def run(self, steps):
+        """Trains, and returns the mean reward of each step and the workers' weights."""
+        roles = {"actor": RayClassWithInitArgs(ray.remote(Actor)), "critic": RayClassWithInitArgs(ray.remote(Critic))}
+        group = RayWorkerGroup(RayResourcePool([2], use_gpu=False), create_colocated_worker_cls(roles), device_name="cpu")
+        actor, critic = (group.spawn(set(roles))[role] for role in ("actor", "critic"))
+        rewards = []
+        for _ in range(steps):
+            prompts = torch.randint(SIZE, (64, 1))
+            data = DataProto.from_dict({"prompts": torch.eye(SIZE)[prompts.flatten()]})
+            data = data.union(actor.generate(data)).union(critic.values(data))
+            reward = (data.batch["answers"] == prompts).float()
+            data.batch["rewards"], data.batch["advantages"] = reward, reward - data.batch["values"]
+            critic.update(data)
+            actor.update(data)
+            rewards.append(reward.mean().item())
+        return rewards, actor.weights()

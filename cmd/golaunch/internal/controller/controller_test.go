@@ -118,8 +118,8 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestPythonOfVerl runs the tests of verl's names with verl itself, whose packages are large:
-// GOLAUNCH_TEST_VERL is a Python with these packages.
+// TestPythonOfVerl runs verl on the module ray: GOLAUNCH_TEST_VERL is a Python with verl, whose
+// packages are large, and without Ray.
 func TestPythonOfVerl(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_VERL")
@@ -129,7 +129,7 @@ func TestPythonOfVerl(t *testing.T) {
 	case python == "" || python == "none":
 		t.Skip("GOLAUNCH_TEST_VERL names no Python with verl")
 	}
-	if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", "test_verl.py")); strings.Contains(out, "skipped") {
+	if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_verl.py"), "PYTHONPATH="+abs(t, tree)); strings.Contains(out, "skipped") {
 		t.Errorf("a test of verl was skipped:\n%s", out)
 	}
 }

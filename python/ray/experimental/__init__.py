@@ -1,0 +1,1 @@
+"""Old homes of names."""

@@ -1,0 +1,1 @@
+"""ray.util.state, under its old name."""
