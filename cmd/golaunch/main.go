@@ -87,6 +87,7 @@ var verbs = []struct {
 	{internalverbs.Node, newNode},
 	{internalverbs.Fabric, newFabricRank},
 	{internalverbs.Controller, newController},
+	{internalverbs.Workspace, newWorkspace},
 }
 
 // rootFor returns golaunch with only the verbs that args may name. Making all verbs and their flags

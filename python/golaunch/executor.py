@@ -159,7 +159,8 @@ class Executor(concurrent.futures.Executor):
         except GolaunchError as error:  # the cluster was closed
             self._break(str(error))
         try:
-            self._group.shutdown()
+            # A worker whose node is gone cannot leave, and the group would wait for it.
+            self._group.shutdown(force=any(w.state != "ready" for w in self._group.workers))
         finally:
             if self._owned:
                 self.cluster.close()

@@ -614,7 +614,7 @@ def _become(config, server, sock, host):
         if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
     os.environ.update(env.get("env_vars") or {})
-    if env.get("working_dir"):
+    if env.get("working_dir") and not env.get("package"):
         os.chdir(env["working_dir"])
     python = env.get("py_executable") or (shlex.quote(config["job"]["python"]) if config["job"]["python"] != sys.executable else None)
     if python:

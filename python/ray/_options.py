@@ -20,7 +20,7 @@ _UNSERVED = {
     "fallback_strategy": "NodeAffinitySchedulingStrategy(soft=True)", "max_calls": "a subprocess in the task, for libraries that leak",
     "enable_tensor_transport": "torch.distributed", "_generator_backpressure_num_objects": "several shorter generators",
 }
-_RUNTIME_ENV = {"env_vars", "working_dir", "py_executable", "config"}
+_RUNTIME_ENV = {"env_vars", "working_dir", "py_executable", "pip", "uv", "config"}
 
 
 def check(options, known, what):
@@ -91,6 +91,29 @@ def _captured():
     return ("group", group[1], -1, True) if group is not None and group[3] else None
 
 
+def with_package(env, package):
+    """The environment of a program whose working directory travels."""
+    env = {"package": package, **{k: v for k, v in env.items() if k not in ("key", "archive")}}
+    return {"key": json.dumps(env, sort_keys=True), **env}
+
+
+def _with_packages(runtime_env):
+    """An interpreter for which uv installs packages, where it runs."""
+    import shlex
+    import shutil
+    import sys
+
+    wanted = runtime_env.get("pip") or runtime_env.get("uv")
+    wanted = wanted.get("packages") if isinstance(wanted, dict) else wanted
+    if not isinstance(wanted, list) or any(not isinstance(p, str) for p in wanted):
+        raise TypeError("runtime_env['pip'] must be a list of packages, such as ['requests==2.32.0'], or have one as 'packages'")
+    if runtime_env.get("py_executable"):
+        raise ValueError("runtime_env has 'pip' and 'py_executable': use one of them")
+    if shutil.which("uv") is None:
+        raise RuntimeError("runtime_env={'pip': ...} needs uv on each node, and it is not here: pip install uv, or name a Python that has the packages in 'py_executable'")
+    return shlex.join(["uv", "run", "--quiet", "--no-project", "--python", sys.executable, *(f"--with={p}" for p in wanted), "python"])
+
+
 def environment(runtime_env, of_job=None):
     """A runtime_env as what a process needs of it."""
     of_job = of_job or {}
@@ -107,9 +130,13 @@ def environment(runtime_env, of_job=None):
         "env_vars": {**(of_job.get("env_vars") or {}), **variables}, "working_dir": runtime_env.get("working_dir") or of_job.get("working_dir"),
         "py_executable": runtime_env.get("py_executable") or of_job.get("py_executable"),
     }
-    if env["working_dir"]:
+    if runtime_env.get("pip") or runtime_env.get("uv"):
+        env["py_executable"] = _with_packages(runtime_env)
+    if of_job.get("package") and not runtime_env.get("working_dir"):
+        env["package"] = of_job["package"]
+    elif env["working_dir"]:
         if "://" in env["working_dir"]:
-            raise NotImplementedError(f"golaunch does not fetch a working_dir such as {env['working_dir']}; name a directory that each node has")
+            raise NotImplementedError(f"golaunch does not fetch a working_dir such as {env['working_dir']}; name a directory")
         env["working_dir"] = os.path.abspath(env["working_dir"])
         if not os.path.isdir(env["working_dir"]):
             raise ValueError(f"directory {env['working_dir']} must be an existing directory")

@@ -116,9 +116,11 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
             raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing in 'ignore_reinit_error=True' or by calling "
                                "'ray.shutdown()' prior to 'ray.init()'.")
         from . import _cluster as on_cluster
-        from . import _options
+        from . import _options, _package
 
-        env = _options.environment(runtime_env)
+        env = _options.environment(_of_submission(runtime_env))
+        if env.get("working_dir"):
+            env["archive"] = _package.read(env["working_dir"])
         spill = on_cluster.spill_directory(object_spilling_directory)
         address = address or os.environ.get("RAY_ADDRESS") or None
         if address == "local":
@@ -216,7 +218,7 @@ def _join(found, namespace, log_to_driver, env):
     import secrets
     import uuid
 
-    from . import _wire
+    from . import _options, _package, _wire
     from ._core import Core
 
     global _core, _namespace, _env_of_job
@@ -242,6 +244,8 @@ def _join(found, namespace, log_to_driver, env):
         job, _ = made.ask(made.head, "driver", address, _namespace, facts, timeout=_JOIN)
         if job is None:
             raise _Over("the session of the cluster ends")
+        if "archive" in env:
+            env = _options.with_package(env, _package.put(made, env["archive"]))
     except BaseException:
         made.close()
         shutdown()
@@ -249,6 +253,19 @@ def _join(found, namespace, log_to_driver, env):
     made.job = {"id": job, "driver": address, "namespace": _namespace, **facts}
     _env_of_job = env if env.get("key") else {}
     _core = made
+
+
+def _of_submission(runtime_env):
+    """A runtime_env with what the submission of this job has said."""
+    said = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR")
+    if not said:
+        return runtime_env
+    import json
+
+    try:
+        return {**(json.loads(said).get("runtime_env") or {}), **(runtime_env or {})}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"RAY_JOB_CONFIG_JSON_ENV_VAR={said!r} is no JSON object with a runtime_env: {error}") from None
 
 
 def _host_here(hosts):

@@ -75,6 +75,10 @@ def main(config, server, sock):
     if job["log"]:
         sys.stdout, sys.stderr = Lines(core, "out", executor), Lines(core, "err", executor)
     core.start()
+    if config["env"].get("package"):
+        from . import _package
+
+        _package.enter(core, config["env"]["package"])
     executor.serve()
 
 

@@ -92,11 +92,11 @@ class RuntimeContext:
     def get_runtime_env_string(self):
         import json
 
-        return json.dumps({k: v for k, v in _session.env_of_job().items() if k != "key" and v})
+        return json.dumps({k: v for k, v in _session.env_of_job().items() if k not in ("key", "package") and v})
 
     @property
     def runtime_env(self):
-        return {k: v for k, v in _session.env_of_job().items() if k != "key" and v}
+        return {k: v for k, v in _session.env_of_job().items() if k not in ("key", "package") and v}
 
     def get_placement_group_id(self):
         group = _session.group_of_task()

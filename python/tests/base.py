@@ -74,6 +74,20 @@ def patched(module, name, value):
 
 
 @contextlib.contextmanager
+def patched_environment(**variables):
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
 def stderr_into(path):
     """What is written to the descriptor of standard error, by children too, is in a file."""
     sys.stderr.flush()

@@ -3,13 +3,15 @@
 import concurrent.futures
 import os
 import signal
+import subprocess
 import threading
 import time
 import unittest
 
-from base import LIMIT, Case
+from base import LIMIT, Case, patched_environment
 
 from golaunch import Executor, WorkerFailureError
+from golaunch.binary import find_binary
 
 _STATE = {"initialized": None}
 
@@ -44,6 +46,11 @@ def _meet(directory, count):
     return os.environ["GOLAUNCH_NODE"]
 
 
+def _meet_until(directory, path):
+    open(os.path.join(directory, os.environ["GOLAUNCH_NODE"]), "w").close()
+    return _until(path, os.environ["GOLAUNCH_NODE"])
+
+
 def _die_once(path):
     if not os.path.exists(path):
         open(path, "w").close()
@@ -72,6 +79,7 @@ class Test(Case):
         self.assertEqual(e.submit(_divide, x=7, y=2).result(LIMIT), 3)
         self.assertEqual(e.submit(dict, fn=1, self=2).result(LIMIT), {"fn": 1, "self": 2})
         self.assertEqual(list(e.map(pow, range(200), [2] * 200, timeout=LIMIT)), [i * i for i in range(200)])
+        self.assertEqual(list(e.map(pow, range(200), [2] * 200, timeout=LIMIT, chunksize=7)), [i * i for i in range(200)])
         results = e.map(_divide, [5, 5, 5], [1, 0, 1], timeout=LIMIT)
         self.assertEqual(next(results), 5)
         with self.assertRaises(ZeroDivisionError):
@@ -133,6 +141,37 @@ class Test(Case):
         self.assertIsInstance(error, WorkerFailureError)
         self.assertEqual(error.signal, signal.SIGKILL)
         self.assertTrue(error.node)
+
+    def test_a_call_whose_node_dies_runs_again(self):
+        """On another node, and so do later calls."""
+        env = {**os.environ, "GOLAUNCH_ALLOW_RUN_AS_ROOT": "true", "GOLAUNCH_TOKEN": "a token of this test alone, long enough"}
+
+        def started(*args, says):
+            process = subprocess.Popen([find_binary(), *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+            self.addCleanup(process.stdout.close)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            for line in process.stdout:
+                if says in line:
+                    return process, line
+            self.fail(f"{args} has ended")
+
+        _, line = started("coordinator", "--listen", "127.0.0.1:0", "--lease", "5s", "--state-dir", self.path("state"), says="golaunch agent --coordinator")
+        address = line.split()[-1]
+        agents = [started("agent", "--coordinator", address, "--name", f"x{i}", "--address", f"127.0.0.{i + 1}", "--log-dir", self.path("logs"),
+                          says=" is in the cluster of ")[0] for i in range(2)]
+        with patched_environment(GOLAUNCH_TOKEN=env["GOLAUNCH_TOKEN"]):
+            e = self.executor(self.cluster([1, 1], address=address))
+        os.mkdir(self.path("here"))
+        futures = [e.submit(_meet_until, self.path("here"), self.path("go")) for _ in range(2)]
+        while len(os.listdir(self.path("here"))) < 2:
+            time.sleep(0.001)
+        agents[1].kill()
+        agents[1].wait()
+        self.assertEqual(e.submit(_until, self.path("go"), 1).cancel(), True)
+        open(self.path("go"), "w").close()
+        self.assertEqual([f.result(LIMIT) for f in futures], ["x0", "x0"])
+        self.assertEqual(list(e.map(pow, range(5), [2] * 5, timeout=LIMIT)), [0, 1, 4, 9, 16])
 
     def test_all_workers_end(self):
         e = self.executor(max_workers=1, max_restarts=0)

@@ -55,6 +55,26 @@ class Programs(unittest.TestCase):
     def test_bad(self):
         self.program("bad")
 
+    def test_dirs(self):
+        self.program("dirs")
+
+    def test_directories_that_cannot_travel(self):
+        """They are refused in one line, before a cluster starts."""
+        program = "import ray, sys\ntry:\n    ray.init(runtime_env={'working_dir': sys.argv[1]})\nexcept Exception as e:\n    print(type(e).__name__, e, ray.is_initialized())"
+        for make, want in ((lambda d: os.mkfifo(os.path.join(d, "p")), '"p" cannot travel: it is a FIFO; remove it, or list it in .rayignore'),
+                           (lambda d: os.symlink("/etc", os.path.join(d, "l")), '"l" cannot travel: it is a link to /etc, outside the workspace'),
+                           (lambda d: (open(os.path.join(d, "f"), "w").close(), os.truncate(os.path.join(d, "f"), 10 ** 10)), "it has more than 512 MiB, the limit")):
+            with tempfile.TemporaryDirectory() as top:
+                make(top)
+                out = subprocess.run([sys.executable, "-c", program, top], capture_output=True, text=True, timeout=LIMIT)
+                self.assertRegex(out.stdout, rf"^ValueError runtime_env\['working_dir'\]: workspace {top}: .* False\n$", out.stderr)
+                self.assertIn(want, out.stdout)
+
+    def test_packages_without_uv(self):
+        program = "import ray\ntry:\n    ray.init(runtime_env={'pip': ['x']})\nexcept RuntimeError as e:\n    print(e)"
+        out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PATH": ""})
+        self.assertIn("needs uv on each node, and it is not here: pip install uv, or name a Python", out.stdout, out.stderr)
+
     def test_arrays(self):
         try:
             import numpy  # noqa: F401
@@ -342,7 +362,7 @@ class Failures(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "use"):
             ray.init(local_mode=True)
         with self.assertRaisesRegex(NotImplementedError, "py_executable"):
-            ray.init(runtime_env={"pip": ["numpy"]})
+            ray.init(runtime_env={"conda": "x"})
         self.assertFalse(ray.is_initialized())
 
     def test_beside_ray(self):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -62,6 +63,29 @@ class Cluster(unittest.TestCase):
         self.assertEqual([len(m) for _, m in made], [500_000] * 4)
         self.assertEqual(set(ray.get([n for n, _ in made])) - {n["NodeID"] for n in ray.nodes()}, set())
         del made
+        ray.shutdown()
+        self.over()
+
+    def test_a_directory_travels(self):
+        """Once to each node, where the processes of tasks share it."""
+        self.addCleanup(ray.shutdown)
+        with tempfile.TemporaryDirectory() as top:
+            with open(os.path.join(top, "large"), "w") as f:
+                f.write("x" * 3_000_000)
+            ray.init(log_to_driver=False, runtime_env={"working_dir": top})
+
+        @ray.remote
+        class Look:
+            def look(self):
+                return ray.get_runtime_context().get_node_id(), os.getcwd(), os.path.getsize("large")
+
+        nodes = [n["NodeID"] for n in ray.nodes()]
+        looks = [Look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n, soft=False)).remote() for n in nodes + nodes]
+        seen = ray.get([x.look.remote() for x in looks])
+        self.assertEqual([n for n, _, _ in seen], nodes + nodes)
+        self.assertEqual({size for _, _, size in seen}, {3_000_000})
+        self.assertEqual(len({d for _, d, _ in seen}), 1)  # the two nodes share this machine's temporary directory
+        del looks
         ray.shutdown()
         self.over()
 

@@ -14,10 +14,12 @@ const (
 	// Controller is the helper, at the other end of its standard input, of a program in another
 	// language that runs worker groups.
 	Controller = "_controller"
+	// Workspace packs a directory for such a program.
+	Workspace = "_workspace"
 )
 
 // Verbs are all internal verbs.
-var Verbs = []string{Node, Fabric, Controller}
+var Verbs = []string{Node, Fabric, Controller, Workspace}
 
 // ServeNode runs Node and returns its exit code. Package launcher sets it.
 var ServeNode func() int

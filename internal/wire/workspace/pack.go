@@ -25,11 +25,16 @@ const comment = "comment"
 
 // Describe says what a directory would be as a workspace of at most limit bytes of files.
 func Describe(dir string, limit int64) (report.Workspace, error) {
+	return Write(io.Discard, dir, limit)
+}
+
+// Write writes the archive of a directory with at most limit bytes of files.
+func Write(w io.Writer, dir string, limit int64) (report.Workspace, error) {
 	t, err := scan(dir, limit)
 	if err != nil {
 		return report.Workspace{}, err
 	}
-	return t.pack(io.Discard)
+	return t.pack(w)
 }
 
 // Text describes a workspace for people.
