@@ -58,6 +58,9 @@ type Task struct {
 	Bundle bool
 	// HangTimeout is how long ranks may stand still; 0 is forever.
 	HangTimeout time.Duration
+	// CheckpointDir is where ranks write checkpoints, relative to Dir; empty if that is to be found
+	// out.
+	CheckpointDir string
 	// Preload are Python modules that a fork server imports once, for all ranks and attempts here.
 	// Ranks that cannot be forked import for themselves, or do not start if PreloadStrict.
 	Preload       []string

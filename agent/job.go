@@ -8,6 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
+	"github.com/golaunch/golaunch/agent/internal/saves"
 	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
@@ -41,6 +42,8 @@ type jobOnNode struct {
 	// warned are the warnings about bindings that were given.
 	warned  map[bind.Warning]bool
 	bundles bundleWriter
+	// places are where its ranks write checkpoints.
+	places *saves.Places
 	// over is closed when no attempt will begin any more.
 	over      chan struct{}
 	closeOver func()
@@ -48,7 +51,7 @@ type jobOnNode struct {
 
 // newJob prepares for a job. An earlier agent may have kept a part of it.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
-	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, over: make(chan struct{})}
+	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), over: make(chan struct{})}
 	j.closeOver = sync.OnceFunc(func() { close(j.over) })
 	j.groups = map[int]*jobStore{}
 	j.store.job, j.store.name, j.store.prepared = j, id, map[int]job.Prepared{}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/notice"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/agent/internal/sampling"
+	"github.com/golaunch/golaunch/agent/internal/saves"
 	"github.com/golaunch/golaunch/agent/internal/stall"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/logs"
@@ -124,8 +126,13 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 		},
 		Ready: func() { a.report(job.Ready{Node: name, Unit: unit, Attempt: number}) },
 	}, over)
+	saved := saves.New(saves.Options{
+		Base: job.Saved{Node: name, Unit: unit, Attempt: number}, NodeRank: a.order.Group.NodeRank, Ranks: a.order.World.WorldSize,
+		Dir: task.checkpointDir(), Places: a.job.places, Rights: a.job.rights(), Report: func(e job.Saved) { a.job.report(e) },
+	})
 	stops := []func(){
-		node.sampler.Measure(sampling.Gang{Job: a.job.id, Attempt: number, Scope: scope, Ranks: all}, node.session.Node.GPUs),
+		node.sampler.Measure(sampling.Gang{Job: a.job.id, Attempt: number, Scope: scope, Ranks: all, Looked: saved.Look}, node.session.Node.GPUs),
+		saved.Stop,
 		ranks.ReportSteps(all, node.hooks.stepTicks, func(step int64, ago time.Duration) {
 			a.job.report(job.Stepped{Node: name, Unit: unit, Attempt: number, Step: step, Ago: ago})
 		}),
@@ -145,6 +152,18 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 			stop()
 		}
 	}
+}
+
+// checkpointDir is the absolute path of the directory that the user has named; empty if none was.
+func (t Task) checkpointDir() string {
+	if t.CheckpointDir == "" {
+		return ""
+	}
+	dir, err := filepath.Abs(filepath.Join(t.Dir, t.CheckpointDir))
+	if filepath.IsAbs(t.CheckpointDir) || err != nil {
+		return filepath.Clean(t.CheckpointDir)
+	}
+	return dir
 }
 
 // awaitExit reports the exit of a rank once its last output is read.

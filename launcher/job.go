@@ -65,6 +65,9 @@ type Job struct {
 	Workspace string `json:"Workspace"`
 	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
 	WorkspaceLimit int64 `json:"WorkspaceLimit"`
+	// CheckpointDir is where the ranks write checkpoints, relative to their working directory. When
+	// empty, golaunch finds it out by the files that they have open (docs/checkpoints.md).
+	CheckpointDir string `json:"CheckpointDir"`
 
 	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
 	// FailureRules.
@@ -216,6 +219,7 @@ func (j Job) facts() map[string]string {
 		"--preflight":      j.Health.Preflight,
 		"--hang-timeout":   j.Health.HangTimeout.String(),
 		"--bundle":         j.Health.Bundle,
+		"--checkpoint-dir": j.CheckpointDir,
 		"--lease":          j.Network.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.Ranks.KeepEnv),
 		"--workspace":      short(j.Workspace),

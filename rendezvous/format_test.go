@@ -55,6 +55,7 @@ var recordFormat = flag.Bool("record-format", false, "write the golden files of 
 // every phase, with the recorded ones. A change of these bytes needs another format.
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
+	s.tellSaves()
 	var golden bytes.Buffer
 	for i, e := range s.entries {
 		fmt.Fprintf(&golden, "entry %d %x\n", i, wire.WriteEntry(e))
@@ -178,6 +179,16 @@ func (s *story) exit(id, node string, unit, attempt, rank int, x report.Exit, te
 		Node: node, Unit: unit, Attempt: attempt, Rank: rank, Exit: x, At: s.at, Lived: time.Minute + time.Millisecond, Step: 41, Tail: text + "\xff\n",
 		Traceback: "Traceback (most recent call last):\nRuntimeError: " + text, Kernel: "NVRM: of " + node,
 	})
+}
+
+// tellSaves goes on with what format 2 did not have.
+func (s *story) tellSaves() {
+	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-30", Step: 30, Ago: time.Second})
+	s.reports("ranks", job.Saved{
+		Node: "n7", State: job.SaveComplete, Path: "/c/step-30", Format: "dcp", Step: 30, Bytes: 7 << 30, Shared: true, Ago: time.Second, Took: time.Minute,
+	})
+	s.reports("ranks", job.Saved{Node: "n7", State: job.SavePartial, Path: "/c/step-35", Why: ".metadata is missing"})
+	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-40", Step: 40})
 }
 
 // tellStory has jobs in every state at its end, and entries of every kind.

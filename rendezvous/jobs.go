@@ -202,6 +202,8 @@ func news(s replica.Step) bool {
 		return !ev.Exit.OK()
 	case job.Stalled:
 		return len(s.Actions) > 0 // it fails the attempt
+	case job.Saved:
+		return ev.State == job.SavePartial
 	case job.Lost, job.Draining, job.Cancel:
 		return true
 	default:

@@ -79,6 +79,7 @@ func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(
 
 func largestResult() report.Result {
 	cost := report.Cost{Cause: text(wire.MaxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
+	save := report.Save{Path: text(wire.MaxText), Format: text(wire.MaxLine), Step: bigger, Bytes: bigger, Began: someDay, Ended: someDay}
 	return report.Result{
 		Code: big, Ending: report.EndInfrastructure, Reason: text(wire.MaxText), Attempts: big, Restarts: big,
 		Cause: &report.Failure{
@@ -95,6 +96,7 @@ func largestResult() report.Result {
 				return report.StartPhase{Phase: report.PhaseProcesses, Seconds: 0.1, Node: largestName, Rank: new(big)}
 			}),
 		},
+		Saves:   &report.Saves{Last: &save, InFlight: &save, Every: 0.1, AtRisk: 0.1},
 		Goodput: &report.Goodput{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) report.Cost { return cost })},
 	}
 }
@@ -137,6 +139,10 @@ func largestReports() []any {
 			}),
 		},
 		job.Stepped{Unit: big, Attempt: big, Step: bigger, Ago: longest},
+		job.Saved{
+			Unit: big, Attempt: big, State: job.SaveComplete, Path: text(wire.MaxText), Format: text(wire.MaxLine), Step: bigger, Bytes: bigger, Shared: true,
+			Ago: longest, Took: longest, Why: text(wire.MaxText),
+		},
 		job.Exited{
 			Unit: big, Attempt: big, Rank: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Told: true, Alike: true,
 			Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail),

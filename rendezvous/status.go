@@ -96,7 +96,7 @@ const shownID = 12
 func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
-		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Submitter: j.Submitter,
+		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Saves: c.state.Saves(j.Record, time.Now()), Submitter: j.Submitter,
 		History: wire.Convert(j.History, momentOf),
 	}
 	if w := j.Workspace; w.ID != "" {

@@ -194,10 +194,11 @@ func TestEntriesAreRead(t *testing.T) {
 	}
 	// Their time is the entry's.
 	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
-	prepared.At, reached.At = time.Time{}, time.Time{}
+	saved := wiretest.Filled[job.Saved]()
+	prepared.At, reached.At, saved.At = time.Time{}, time.Time{}, time.Time{}
 	for _, ev := range []job.Event{
 		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Ready](), wiretest.Filled[job.Met](), wiretest.Filled[job.Stalled](),
-		wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), wiretest.Filled[job.Cancel](),
+		wiretest.Filled[job.Stepped](), saved, wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), wiretest.Filled[job.Cancel](),
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: cluster.Happened{Job: "j", Event: ev}})
 	}

@@ -82,6 +82,8 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Step: e.Step, Ago: durationpb.New(e.Ago),
 		}}}
+	case job.Saved:
+		return &pb.FromAgent{Body: &pb.FromAgent_Saved{Saved: fromSaved(e)}}
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
@@ -125,6 +127,8 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Stepped{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Step: e.GetStep(), Ago: max(0, e.GetAgo().AsDuration()),
 		}
+	case *pb.FromAgent_Saved:
+		return toSaved(node, b.Saved)
 	case *pb.FromAgent_Exited:
 		e := b.Exited
 		return job.Exited{

@@ -120,7 +120,7 @@ func fromResult(r report.Result) *pb.Result {
 	return &pb.Result{
 		Code: int32(r.Code), Ending: string(r.Ending), Reason: Plain(r.Reason), Cause: optional(r.Cause, fromFailure),
 		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
-		Start: optional(r.Start, fromStart),
+		Start: optional(r.Start, fromStart), Saves: optional(r.Saves, fromSaves),
 	}
 }
 
@@ -135,6 +135,7 @@ func ToResult(r *pb.Result) report.Result {
 	if r.GetStart() != nil {
 		result.Start = new(toStart(r.GetStart()))
 	}
+	result.Saves = toSaves(r.GetSaves())
 	if r.GetCause() != nil {
 		result.Cause = new(toFailure(r.GetCause()))
 	}

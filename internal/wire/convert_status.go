@@ -119,7 +119,7 @@ func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 			Id: j.ID, Title: Plain(j.Title), Phase: j.Phase, Waits: Plain(j.Waits), Submitted: fromTime(j.Submitted),
 			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
-			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), SubmitterUid: j.Submitter,
+			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), Saves: optional(j.Saves, fromSaves), SubmitterUid: j.Submitter,
 			Workspace: optional(j.Workspace, FromWorkspace),
 		}
 		for nodes := range pieces(slices.Values(j.Nodes), length) {
@@ -152,7 +152,7 @@ func toJobStatus(j *pb.JobStatus) report.JobStatus {
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
-		History: Convert(j.GetHistory(), toMoment),
+		History: Convert(j.GetHistory(), toMoment), Saves: toSaves(j.GetSaves()),
 	}
 	if j.GetGoodput() != nil {
 		s.Goodput = new(toGoodput(j.GetGoodput()))

@@ -23,9 +23,10 @@ import (
 
 func TestEventsArrive(t *testing.T) {
 	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
-	prepared.At, reached.At = time.Time{}, time.Time{} // the entry's
+	saved := wiretest.Filled[job.Saved]()
+	prepared.At, reached.At, saved.At = time.Time{}, time.Time{}, time.Time{} // the entry's
 	for _, ev := range []job.Event{
-		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Stalled](), wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](),
+		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Stalled](), wiretest.Filled[job.Stepped](), saved, wiretest.Filled[job.Exited](),
 		wiretest.Filled[job.Stopped](),
 		job.Exited{},
 	} {

@@ -107,6 +107,8 @@ func nodeOf(ev job.Event) string {
 		return ev.Node
 	case job.Stepped:
 		return ev.Node
+	case job.Saved:
+		return ev.Node
 	case job.Exited:
 		return ev.Node
 	case job.Stopped:

@@ -49,6 +49,8 @@ type Result struct {
 	Goodput *Goodput `json:"goodput,omitempty"`
 	// Start is where the time of the newest start went; nil if the ranks restart on their own.
 	Start *Start `json:"start,omitempty"`
+	// Saves are its checkpoints; nil if none was seen.
+	Saves *Saves `json:"saves,omitempty"`
 }
 
 // Span is a range of ranks, both ends included.

@@ -8,8 +8,9 @@ import (
 )
 
 // Report is the end of the job in words. That of a job that failed has at most five lines of the
-// failed rank's last words, and then six: the rank, its node and how it ended; the cause; the line
-// that shows it; what to do; the ending, with the exit code; and where the logs are, as logs says.
+// failed rank's last words, and then seven: the rank, its node and how it ended; the cause; the line
+// that shows it; what to do; the last checkpoint, if golaunch has seen one; the ending, with the exit
+// code; and where the logs are, as logs says.
 // That of a job that succeeded has the goodput, if it is worth a line.
 func (r Result) Report(logs string) string {
 	var b strings.Builder
@@ -45,6 +46,9 @@ func (r Result) Report(logs string) string {
 		if v.Cause != "" {
 			add("advice", string(v.Action)+": "+v.Remedy)
 		}
+	}
+	if r.Saves != nil {
+		add("saved", r.Saves.ending())
 	}
 	add("ending", r.ending())
 	r.addStart(add)

@@ -90,23 +90,17 @@ func judge(t *tree, kind kind, known Known) (State, string) {
 	return state, why
 }
 
-// Newest inspects the checkpoint with the highest step in a directory. It returns false if there is
-// none. Most programs load that one when they start.
-func Newest(dir fs.FS, known Known) (Finding, bool) {
+// Newest returns the name of the checkpoint with the highest step in a directory, which most
+// programs load when they start; empty if there is none.
+func Newest(dir fs.FS) (newest string, err error) {
 	entries, err := readDir(dir, ".")
-	if err != nil {
-		return Finding{}, false
-	}
-	newest, step := "", int64(-1)
+	step := int64(-1)
 	for _, e := range entries {
 		if n := Step(e.Name()); n > step && isCheckpoint(e.Name()) && !isTemporary(e.Name()) {
 			newest, step = e.Name(), n
 		}
 	}
-	if newest == "" {
-		return Finding{}, false
-	}
-	return Inspect(dir, newest, known), true
+	return newest, err
 }
 
 func (f Finding) String() string {

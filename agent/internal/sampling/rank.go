@@ -44,6 +44,9 @@ func (s *Sampler) lookAt(g *gang, now time.Time, readings map[string]gpu.Reading
 		s.warn(err)
 		return 0
 	}
+	if g.Looked != nil {
+		g.Looked(members)
+	}
 	for _, r := range g.ranks {
 		if !r.Running() {
 			s.lookLast(g, r, now)

@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/gpulog"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -121,6 +122,8 @@ type Gang struct {
 	Attempt int
 	Scope   ranks.Scope
 	Ranks   []ranks.Rank
+	// Looked, if not nil, gets the processes of the ranks at each look. It must not wait.
+	Looked func([]proc.Member)
 }
 
 // Measure measures ranks. GPUs are those of the node, with their PCI addresses. The caller must

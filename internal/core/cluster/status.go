@@ -167,6 +167,14 @@ func (s *State) Weighs(id string, ev job.Exited) bool {
 	return e != nil && e.state.Weighs(ev)
 }
 
+// Saves returns what is known of a job's checkpoints; nil if nothing is.
+func (s *State) Saves(id string) *report.Saves {
+	if e := s.jobs[id]; e != nil {
+		return e.state.Saves()
+	}
+	return nil
+}
+
 // Forget drops a finished job. Any other job stays.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {

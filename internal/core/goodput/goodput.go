@@ -52,6 +52,9 @@ type Change struct {
 	// changes then.
 	Step int64
 	Ago  time.Duration
+	// Saved, if true, says that the checkpoint which began Ago before is complete. Nothing else
+	// changes then.
+	Saved bool
 	// Imported is how much of the Starting that this change ends was Importing.
 	Imported time.Duration
 	// Cause and Node are why the unit was stopped and which node is to blame, only for a change to
@@ -75,6 +78,10 @@ type Ledger struct {
 	steps []sample
 	lost  int64
 	back  *account
+	// saved is how much had been trained and not lost when the newest complete checkpoint began;
+	// saves says that there is one. ranks counts those of the last change.
+	saved, ranks int64
+	saves        bool
 }
 
 const maxAccounts = 32
@@ -99,9 +106,12 @@ type account struct {
 func (l *Ledger) Take(at time.Time, changes []Change) {
 	l.now = max(l.now, at.UnixMilli())
 	for _, c := range changes {
-		if c.Step > 0 {
+		switch {
+		case c.Step > 0:
 			l.step(l.now-c.Ago.Milliseconds(), c.Step)
-		} else {
+		case c.Saved:
+			l.saved, l.saves = l.trainedUntil(l.now-c.Ago.Milliseconds()), true
+		default:
 			l.change(l.now, c)
 		}
 	}
@@ -109,6 +119,7 @@ func (l *Ledger) Take(at time.Time, changes []Change) {
 
 func (l *Ledger) change(now int64, c Change) {
 	u := l.units[c.Unit]
+	l.ranks = int64(c.Ranks)
 	if u.use == c.To && u.ranks == int64(c.Ranks) {
 		return
 	}
@@ -141,6 +152,9 @@ func (l *Ledger) change(now int64, c Change) {
 		l.units = map[int]span{}
 	}
 	l.units[c.Unit] = span{c.To, int64(c.Ranks), now, u.blame}
+	if c.To == Backoff && l.saves {
+		l.loseSince(l.saved, u.blame)
+	}
 }
 
 // account returns the account of a cause and node. If it opens one, that may replace the one that

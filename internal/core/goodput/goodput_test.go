@@ -226,6 +226,8 @@ func TestTheParts(t *testing.T) {
 			}
 			if c.Step = int64(rapid.IntRange(-5, 9).Draw(t, "step")); c.Step > 0 {
 				c.Ago = time.Duration(rapid.IntRange(0, 2000).Draw(t, "ago")) * time.Second
+			} else if c.Saved = rapid.IntRange(0, 4).Draw(t, "saved") == 0; c.Saved {
+				c.Ago = time.Duration(rapid.IntRange(0, 2000).Draw(t, "ago")) * time.Second
 			} else if ranks[c.Unit] = c.Ranks; c.To == Over {
 				delete(ranks, c.Unit)
 			}
@@ -252,4 +254,40 @@ func TestTheParts(t *testing.T) {
 			t.Fatalf("%d s are %+v", whole, r)
 		}
 	})
+}
+
+// TestSaves: a job of 60 ranks makes a step a minute, and saves every 20 minutes, which takes 2. It
+// fails after 50 minutes.
+func TestSaves(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// first is the step that it reports first after it has started again.
+		first int64
+		lost  float64
+	}{
+		{"from the checkpoint", 41, 10},
+		{"later, so that the step tells nothing", 45, 10},
+		{"from an earlier one", 21, 30},
+	} {
+		var l Ledger
+		l.Take(at(0), []Change{{Ranks: 60, To: Training}})
+		for minute := 1; minute <= 50; minute++ {
+			stepped(&l, 60*minute, 0, int64(minute))
+			if minute == 22 || minute == 42 {
+				l.Take(at(60*minute), []Change{{Saved: true, Ago: 2 * time.Minute}})
+			}
+		}
+		if risk := l.AtRisk(at(3000)); risk != 10*time.Minute {
+			t.Errorf("%s: %v at risk", c.name, risk)
+		}
+		l.Take(at(3000), []Change{{Ranks: 60, To: Stopping}, {Ranks: 60, To: Backoff, Cause: "segfault", Node: "n1"}})
+		if r := l.Report(at(3000), "GPU"); r.Lost != 10 || r.Costs[0].Lost != 10 || l.AtRisk(at(3000)) != 0 {
+			t.Errorf("%s: lost %v, %v at risk", c.name, r.Lost, l.AtRisk(at(3000)))
+		}
+		l.Take(at(3060), []Change{{Ranks: 60, To: Training}})
+		stepped(&l, 3120, 0, c.first)
+		if r := l.Report(at(3120), "GPU"); r.Lost < c.lost-1 || r.Lost > c.lost+1 {
+			t.Errorf("%s: lost %v, want %v", c.name, r.Lost, c.lost)
+		}
+	}
 }

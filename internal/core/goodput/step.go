@@ -3,6 +3,7 @@ package goodput
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // sample says how much had been trained and not lost when a step was reached.
@@ -13,7 +14,8 @@ type sample struct{ step, trained int64 }
 const maxSteps = 256
 
 // step records that the job has reached a step. The first step after an interruption shows what the
-// interruption lost: all that was trained since the job was at this step before. A job that ends
+// interruption lost, beyond what was trained since the last checkpoint: all that was trained since
+// the job was at this step before. A job that ends
 // before another step has lost nothing that is known.
 func (l *Ledger) step(at, step int64) {
 	trained := l.trained(at)
@@ -26,6 +28,7 @@ func (l *Ledger) step(at, step int64) {
 		l.lost += trained - before
 		l.back.lost += trained - before
 		trained = before
+		l.saved = min(l.saved, trained)
 		l.steps = l.steps[:i]
 	}
 	l.back = nil
@@ -36,6 +39,23 @@ func (l *Ledger) step(at, step int64) {
 		l.steps = l.steps[:maxSteps/2]
 	}
 	l.steps = append(l.steps, sample{step, trained})
+}
+
+// loseSince charges what was trained since there was as much as at a checkpoint.
+func (l *Ledger) loseSince(saved int64, blame *account) {
+	lost := max(0, l.trained(l.now)-saved)
+	l.lost += lost
+	blame.lost += lost
+	l.steps = slices.DeleteFunc(l.steps, func(s sample) bool { return s.trained > saved })
+}
+
+// AtRisk returns for how long a job, which is one unit, has trained since the newest complete
+// checkpoint began, or since its start.
+func (l *Ledger) AtRisk(at time.Time) time.Duration {
+	if l.ranks == 0 {
+		return 0
+	}
+	return time.Duration(max(0, l.trained(max(l.now, at.UnixMilli()))-l.saved)/l.ranks) * time.Millisecond
 }
 
 // reached returns how much had been trained when the job first reached a step. Sample i is the
@@ -53,8 +73,16 @@ func (l *Ledger) reached(i int, step int64) int64 {
 	return from.trained + int64(float64(to.trained-from.trained)*float64(step-from.step)/float64(to.step-from.step))
 }
 
-// trained returns what was trained and not lost until a time at which the job still trained.
+// trained returns what was trained and not lost until a time at which the job still trained, and
+// which is not before the newest step.
 func (l *Ledger) trained(at int64) int64 {
+	if n := len(l.steps); n > 0 {
+		return max(l.trainedUntil(at), l.steps[n-1].trained)
+	}
+	return l.trainedUntil(at)
+}
+
+func (l *Ledger) trainedUntil(at int64) int64 {
 	sum := l.used[Training] - l.lost
 	for _, u := range l.units {
 		switch u.use {
@@ -63,9 +91,6 @@ func (l *Ledger) trained(at int64) int64 {
 		case Stopping:
 			sum += min(0, u.until(at))
 		}
-	}
-	if n := len(l.steps); n > 0 {
-		return max(sum, l.steps[n-1].trained)
 	}
 	return max(sum, 0)
 }

@@ -107,6 +107,23 @@ type (
 		Step          int64
 		Ago           time.Duration
 	}
+	// Saved says how far a checkpoint is that ranks of the node write or have written.
+	Saved struct {
+		Node          string
+		Unit, Attempt int
+		State         SaveState
+		Path, Format  string
+		// Step is 0 if the checkpoint does not say it. Bytes is the size of what this node sees.
+		Step, Bytes int64
+		// Shared says that all nodes see the same files, so that one node's proof is enough.
+		Shared bool
+		// Ago is how long ago it began or, in the other states, ended, and Took the time between.
+		// At is when the coordinator heard of it.
+		Ago, Took time.Duration
+		At        time.Time `json:",omitzero"`
+		// Why is what is missing of a partial one.
+		Why string
+	}
 	// Exited says that a rank ended, or could not be started.
 	Exited struct {
 		Node          string
@@ -231,6 +248,7 @@ func (Started) event()   {}
 func (Met) event()       {}
 func (Stalled) event()   {}
 func (Stepped) event()   {}
+func (Saved) event()     {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
 func (Quorum) event()    {}
@@ -285,6 +303,10 @@ func (e Stalled) String() string {
 
 func (e Stepped) String() string {
 	return fmt.Sprintf("stepped %s: step %d", of(e.Unit, e.Attempt, e.Node), e.Step)
+}
+
+func (e Saved) String() string {
+	return fmt.Sprintf("save %s %s: %s", of(e.Unit, e.Attempt, e.Node), e.State, e.Path)
 }
 
 func (e Exited) String() string {

@@ -26,6 +26,9 @@ func spending(p Phase) goodput.Use {
 // pass has a unit enter a phase.
 func (s *State) pass(u *unit, to Phase) {
 	u.enter(to)
+	if to == Backoff && s.gang() {
+		s.saves.abandon()
+	}
 	s.spend(u, spending(to))
 }
 

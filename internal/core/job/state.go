@@ -25,6 +25,7 @@ type State struct {
 	suspects   suspects
 	departures departures
 	growth     growth
+	saves      saves
 	timers     timers
 	quorum     quorum
 	ending     ending

@@ -51,6 +51,8 @@ func (s *State) take(ev Event) string {
 		return s.exited(ev)
 	case Cancel:
 		return s.cancel(ev)
+	case Saved:
+		return s.saved(ev)
 	default:
 		if s.decided() {
 			return s.step.ignore()

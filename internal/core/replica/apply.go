@@ -101,7 +101,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 	}
 }
 
-// dated adds the time to a failure if no agent says when it happened.
+// dated adds the time to a checkpoint, and to a failure if no agent says when it happened.
 func dated(at time.Time, ev job.Event) job.Event {
 	switch ev := ev.(type) {
 	case job.Prepared:
@@ -113,6 +113,9 @@ func dated(at time.Time, ev job.Event) job.Event {
 		if ev.Err != "" || !ev.Unable.OK() {
 			ev.At = at
 		}
+		return ev
+	case job.Saved:
+		ev.At = at
 		return ev
 	default:
 		return ev
@@ -156,7 +159,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 		case job.Quarantine:
 			s.avoid(at, j, a, o)
 		case job.Finish:
-			a.Result.Goodput = j.Goodput(at)
+			a.Result.Goodput, a.Result.Saves = j.Goodput(at), s.Saves(j, at)
 			if j.Job.Gang() && !j.Reserve {
 				a.Result.Start = j.Clock.report()
 			}

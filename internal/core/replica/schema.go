@@ -21,7 +21,7 @@ placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy 
 	sharedAddr
 placement.Order = order: by list
 job.State = job: spec roster plan progress masters shortage budget verdicts suspects departures
-	growth timers quorum ending
+	growth saves timers quorum ending
 job.roster = roster: nodes addrs gpus spares joined lost loss
 job.jobNode = jobNode: node nodeRank ran leaves
 job.departure = departure: node within why loose alarm
@@ -61,12 +61,17 @@ job.suspects = suspects: blamed excluded
 job.exclusion = exclusion: code text
 job.departures = departures: announced end
 report.Result = result: code ending reason cause attempts restarts goodput start
+	saves
 report.Start = start: attempt phases modules
 report.StartPhase = startPhase: phase seconds node rank
+report.Saves = reportSaves: last inFlight every atRisk
 report.Goodput = goodput: unit goodput hours training lost starting stopping backoff waiting
 	importing interruptions costs
 report.Cost = cost: cause node interruptions hours lost
 job.growth = growth: partial due
+job.saves = saves: last every inFlight
+job.inFlight = inFlight: save nodes
+report.Save = reportSave: path format step bytes began ended
 job.timers = timers: newest seq
 job.quorum = quorum: id members why
 lighthouse.Replica = lighthouseReplica: id group
@@ -82,6 +87,7 @@ replica.Submission = submission: spec task workspace title detached key submitte
 report.Workspace = workspace: id bytes files
 placement.Plan = placementPlan: groups
 goodput.Ledger = ledger: now units used accounts others steps lost back
+	saved ranks saves
 goodput.span = span: use ranks since blame
 goodput.account = account: cause node times open cost lost
 goodput.sample = sample: step trained

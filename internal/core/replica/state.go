@@ -162,6 +162,18 @@ func Restore(b []byte) (*State, error) {
 // ErrVersion says that another version of golaunch wrote a log.
 var ErrVersion = errors.New("another version of golaunch wrote it")
 
+// Saves returns what is known of a job's checkpoints at a time, or at its end; nil if nothing is.
+func (s *State) Saves(j *Record, now time.Time) *report.Saves {
+	if j.Result != nil {
+		return j.Result.Saves
+	}
+	all := s.Cluster.Saves(j.Job.ID)
+	if all != nil {
+		all.AtRisk = j.Ledger.AtRisk(now).Seconds()
+	}
+	return all
+}
+
 // Goodput returns what the time of a job's ranks went into until a time, or until its end. It is
 // nil while there were no ranks, and for a reservation, whose ranks are those of other jobs.
 func (j *Record) Goodput(now time.Time) *report.Goodput {

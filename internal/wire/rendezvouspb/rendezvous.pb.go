@@ -679,6 +679,7 @@ type FromAgent struct {
 	//	*FromAgent_Stalled
 	//	*FromAgent_Stepped
 	//	*FromAgent_Replica
+	//	*FromAgent_Saved
 	Body isFromAgent_Body `protobuf_oneof:"body"`
 	// job is the one that a report is about.
 	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
@@ -876,6 +877,15 @@ func (x *FromAgent) GetReplica() *Replica {
 	return nil
 }
 
+func (x *FromAgent) GetSaved() *Saved {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Saved); ok {
+			return x.Saved
+		}
+	}
+	return nil
+}
+
 func (x *FromAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -951,6 +961,10 @@ type FromAgent_Replica struct {
 	Replica *Replica `protobuf:"bytes,18,opt,name=replica,proto3,oneof"`
 }
 
+type FromAgent_Saved struct {
+	Saved *Saved `protobuf:"bytes,19,opt,name=saved,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Body() {}
 
 func (*FromAgent_Heartbeat) isFromAgent_Body() {}
@@ -982,6 +996,8 @@ func (*FromAgent_Stalled) isFromAgent_Body() {}
 func (*FromAgent_Stepped) isFromAgent_Body() {}
 
 func (*FromAgent_Replica) isFromAgent_Body() {}
+
+func (*FromAgent_Saved) isFromAgent_Body() {}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3090,6 +3106,133 @@ func (x *Stepped) GetAgo() *durationpb.Duration {
 	return nil
 }
 
+// Saved says how far a checkpoint is.
+type Saved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	Format        string                 `protobuf:"bytes,5,opt,name=format,proto3" json:"format,omitempty"`
+	Step          int64                  `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`
+	Bytes         int64                  `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Shared        bool                   `protobuf:"varint,8,opt,name=shared,proto3" json:"shared,omitempty"`
+	Ago           *durationpb.Duration   `protobuf:"bytes,9,opt,name=ago,proto3" json:"ago,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,10,opt,name=took,proto3" json:"took,omitempty"`
+	Why           string                 `protobuf:"bytes,11,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Saved) Reset() {
+	*x = Saved{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Saved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Saved) ProtoMessage() {}
+
+func (x *Saved) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Saved.ProtoReflect.Descriptor instead.
+func (*Saved) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Saved) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *Saved) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Saved) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Saved) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Saved) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
+}
+
+func (x *Saved) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Saved) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Saved) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *Saved) GetAgo() *durationpb.Duration {
+	if x != nil {
+		return x.Ago
+	}
+	return nil
+}
+
+func (x *Saved) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *Saved) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type Exited struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -3112,7 +3255,7 @@ type Exited struct {
 func (x *Exited) Reset() {
 	*x = Exited{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3268,7 @@ func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3281,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -3238,7 +3381,7 @@ type Exit struct {
 func (x *Exit) Reset() {
 	*x = Exit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3394,7 @@ func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3407,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -3306,7 +3449,7 @@ type Stopped struct {
 func (x *Stopped) Reset() {
 	*x = Stopped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3462,7 @@ func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3475,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -3364,7 +3507,7 @@ type Prepare struct {
 func (x *Prepare) Reset() {
 	*x = Prepare{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3520,7 @@ func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3533,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -3440,7 +3583,7 @@ type Peers struct {
 func (x *Peers) Reset() {
 	*x = Peers{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3596,7 @@ func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3609,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Peers) GetAddrs() [][]byte {
@@ -3487,7 +3630,7 @@ type Admit struct {
 func (x *Admit) Reset() {
 	*x = Admit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3643,7 @@ func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3656,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -3539,7 +3682,7 @@ type Reach struct {
 func (x *Reach) Reset() {
 	*x = Reach{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3695,7 @@ func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3708,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -3625,7 +3768,7 @@ type Start struct {
 func (x *Start) Reset() {
 	*x = Start{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3781,7 @@ func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3794,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -3708,7 +3851,7 @@ type Bundle struct {
 func (x *Bundle) Reset() {
 	*x = Bundle{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3864,7 @@ func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +3877,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -3785,7 +3928,7 @@ type World struct {
 func (x *World) Reset() {
 	*x = World{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +3941,7 @@ func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +3954,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -3932,7 +4075,7 @@ type Notice struct {
 func (x *Notice) Reset() {
 	*x = Notice{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4088,7 @@ func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4101,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -4004,7 +4147,7 @@ type Stop struct {
 func (x *Stop) Reset() {
 	*x = Stop{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4160,7 @@ func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4173,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -4086,7 +4229,7 @@ type Signal struct {
 func (x *Signal) Reset() {
 	*x = Signal{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4242,7 @@ func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4255,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -4138,7 +4281,7 @@ type Assign struct {
 func (x *Assign) Reset() {
 	*x = Assign{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4294,7 @@ func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4307,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -4199,7 +4342,7 @@ type Leave struct {
 func (x *Leave) Reset() {
 	*x = Leave{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4355,7 @@ func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4368,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Leave) GetWhy() string {
@@ -4248,7 +4391,7 @@ type Ask struct {
 func (x *Ask) Reset() {
 	*x = Ask{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4404,7 @@ func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4417,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Ask) GetId() string {
@@ -4310,7 +4453,7 @@ type Question struct {
 func (x *Question) Reset() {
 	*x = Question{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4466,7 @@ func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4479,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Question) GetAbout() isQuestion_About {
@@ -4471,7 +4614,7 @@ type Endpoint struct {
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4627,7 @@ func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4640,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 type Gpus struct {
@@ -4509,7 +4652,7 @@ type Gpus struct {
 func (x *Gpus) Reset() {
 	*x = Gpus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4522,7 +4665,7 @@ func (*Gpus) ProtoMessage() {}
 
 func (x *Gpus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4535,7 +4678,7 @@ func (x *Gpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
 func (*Gpus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 type Ras struct {
@@ -4547,7 +4690,7 @@ type Ras struct {
 func (x *Ras) Reset() {
 	*x = Ras{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4703,7 @@ func (*Ras) ProtoMessage() {}
 
 func (x *Ras) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4716,7 @@ func (x *Ras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ras.ProtoReflect.Descriptor instead.
 func (*Ras) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 type Stacks struct {
@@ -4585,7 +4728,7 @@ type Stacks struct {
 func (x *Stacks) Reset() {
 	*x = Stacks{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4741,7 @@ func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4754,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 type Ping struct {
@@ -4623,7 +4766,7 @@ type Ping struct {
 func (x *Ping) Reset() {
 	*x = Ping{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +4779,7 @@ func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +4792,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 type SampleFilter struct {
@@ -4665,7 +4808,7 @@ type SampleFilter struct {
 func (x *SampleFilter) Reset() {
 	*x = SampleFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4821,7 @@ func (*SampleFilter) ProtoMessage() {}
 
 func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4834,7 @@ func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
 func (*SampleFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SampleFilter) GetSince() *durationpb.Duration {
@@ -4725,7 +4868,7 @@ type LogFilter struct {
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +4881,7 @@ func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4751,7 +4894,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -4794,7 +4937,7 @@ type Span struct {
 func (x *Span) Reset() {
 	*x = Span{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +4950,7 @@ func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +4963,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -4851,7 +4994,7 @@ type LogPosition struct {
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +5007,7 @@ func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +5020,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -4921,7 +5064,7 @@ type LogChunk struct {
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4934,7 +5077,7 @@ func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4947,7 +5090,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -4984,7 +5127,7 @@ type Samples struct {
 func (x *Samples) Reset() {
 	*x = Samples{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4997,7 +5140,7 @@ func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5010,7 +5153,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Samples) GetNow() *timestamppb.Timestamp {
@@ -5049,7 +5192,7 @@ type Series struct {
 func (x *Series) Reset() {
 	*x = Series{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5205,7 @@ func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5218,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Series) GetJob() string {
@@ -5161,7 +5304,7 @@ type Track struct {
 func (x *Track) Reset() {
 	*x = Track{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5174,7 +5317,7 @@ func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5187,7 +5330,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Track) GetColumn() int32 {
@@ -5220,7 +5363,7 @@ type Answer struct {
 func (x *Answer) Reset() {
 	*x = Answer{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5376,7 @@ func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5389,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Answer) GetNode() string {
@@ -5296,7 +5439,7 @@ type Delivery struct {
 func (x *Delivery) Reset() {
 	*x = Delivery{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5309,7 +5452,7 @@ func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5322,7 +5465,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Delivery) GetId() string {
@@ -5348,7 +5491,7 @@ type Delivered struct {
 func (x *Delivered) Reset() {
 	*x = Delivered{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5361,7 +5504,7 @@ func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5374,7 +5517,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 type Finish struct {
@@ -5387,7 +5530,7 @@ type Finish struct {
 func (x *Finish) Reset() {
 	*x = Finish{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5400,7 +5543,7 @@ func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5413,7 +5556,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -5433,6 +5576,7 @@ type Result struct {
 	Ending        string                 `protobuf:"bytes,6,opt,name=ending,proto3" json:"ending,omitempty"`
 	Goodput       *Goodput               `protobuf:"bytes,7,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	Start         *Startup               `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"`
+	Saves         *Saves                 `protobuf:"bytes,9,opt,name=saves,proto3" json:"saves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5440,7 +5584,7 @@ type Result struct {
 func (x *Result) Reset() {
 	*x = Result{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5597,7 @@ func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5466,7 +5610,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Result) GetCode() int32 {
@@ -5525,6 +5669,13 @@ func (x *Result) GetStart() *Startup {
 	return nil
 }
 
+func (x *Result) GetSaves() *Saves {
+	if x != nil {
+		return x.Saves
+	}
+	return nil
+}
+
 // Startup is where the time of an attempt's start went.
 type Startup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5538,7 +5689,7 @@ type Startup struct {
 func (x *Startup) Reset() {
 	*x = Startup{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5551,7 +5702,7 @@ func (*Startup) ProtoMessage() {}
 
 func (x *Startup) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5564,7 +5715,7 @@ func (x *Startup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Startup.ProtoReflect.Descriptor instead.
 func (*Startup) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Startup) GetAttempt() int32 {
@@ -5601,7 +5752,7 @@ type StartPhase struct {
 func (x *StartPhase) Reset() {
 	*x = StartPhase{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5614,7 +5765,7 @@ func (*StartPhase) ProtoMessage() {}
 
 func (x *StartPhase) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5627,7 +5778,7 @@ func (x *StartPhase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartPhase.ProtoReflect.Descriptor instead.
 func (*StartPhase) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StartPhase) GetPhase() string {
@@ -5680,7 +5831,7 @@ type Goodput struct {
 func (x *Goodput) Reset() {
 	*x = Goodput{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5693,7 +5844,7 @@ func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5706,7 +5857,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -5793,6 +5944,163 @@ func (x *Goodput) GetImporting() float64 {
 	return 0
 }
 
+// Saves is what is known of a job's checkpoints.
+type Saves struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Last          *Save                  `protobuf:"bytes,1,opt,name=last,proto3" json:"last,omitempty"`
+	InFlight      *Save                  `protobuf:"bytes,2,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Every         float64                `protobuf:"fixed64,3,opt,name=every,proto3" json:"every,omitempty"`
+	AtRisk        float64                `protobuf:"fixed64,4,opt,name=at_risk,json=atRisk,proto3" json:"at_risk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Saves) Reset() {
+	*x = Saves{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Saves) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Saves) ProtoMessage() {}
+
+func (x *Saves) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Saves.ProtoReflect.Descriptor instead.
+func (*Saves) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *Saves) GetLast() *Save {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *Saves) GetInFlight() *Save {
+	if x != nil {
+		return x.InFlight
+	}
+	return nil
+}
+
+func (x *Saves) GetEvery() float64 {
+	if x != nil {
+		return x.Every
+	}
+	return 0
+}
+
+func (x *Saves) GetAtRisk() float64 {
+	if x != nil {
+		return x.AtRisk
+	}
+	return 0
+}
+
+type Save struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Format        string                 `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
+	Step          int64                  `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Began         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=began,proto3" json:"began,omitempty"`
+	Ended         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Save) Reset() {
+	*x = Save{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Save) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Save) ProtoMessage() {}
+
+func (x *Save) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Save.ProtoReflect.Descriptor instead.
+func (*Save) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *Save) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Save) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
+}
+
+func (x *Save) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Save) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Save) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *Save) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 type Cost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
@@ -5807,7 +6115,7 @@ type Cost struct {
 func (x *Cost) Reset() {
 	*x = Cost{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5820,7 +6128,7 @@ func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5833,7 +6141,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Cost) GetCause() string {
@@ -5895,7 +6203,7 @@ type Failure struct {
 func (x *Failure) Reset() {
 	*x = Failure{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5908,7 +6216,7 @@ func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5921,7 +6229,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Failure) GetNode() string {
@@ -6062,7 +6370,7 @@ type Submission struct {
 func (x *Submission) Reset() {
 	*x = Submission{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6075,7 +6383,7 @@ func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6088,7 +6396,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -6224,7 +6532,7 @@ type Spec struct {
 func (x *Spec) Reset() {
 	*x = Spec{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6237,7 +6545,7 @@ func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6250,7 +6558,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{77}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Spec) GetId() string {
@@ -6426,7 +6734,7 @@ type Request struct {
 func (x *Request) Reset() {
 	*x = Request{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6439,7 +6747,7 @@ func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6452,7 +6760,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{78}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -6537,7 +6845,7 @@ type WatchRequest struct {
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6550,7 +6858,7 @@ func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6563,7 +6871,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{79}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -6597,7 +6905,7 @@ type Update struct {
 func (x *Update) Reset() {
 	*x = Update{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6610,7 +6918,7 @@ func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6623,7 +6931,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{80}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -6711,7 +7019,7 @@ type Accepted struct {
 func (x *Accepted) Reset() {
 	*x = Accepted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6724,7 +7032,7 @@ func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6737,7 +7045,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{81}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Accepted) GetJob() string {
@@ -6776,7 +7084,7 @@ type Decision struct {
 func (x *Decision) Reset() {
 	*x = Decision{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6789,7 +7097,7 @@ func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6802,7 +7110,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{82}
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -6846,7 +7154,7 @@ type Granted struct {
 func (x *Granted) Reset() {
 	*x = Granted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6859,7 +7167,7 @@ func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6872,7 +7180,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{83}
+	return file_rendezvous_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -6901,7 +7209,7 @@ type Group struct {
 func (x *Group) Reset() {
 	*x = Group{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6914,7 +7222,7 @@ func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6927,7 +7235,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{84}
+	return file_rendezvous_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Group) GetNode() *Node {
@@ -6970,7 +7278,7 @@ type Inquiry struct {
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6983,7 +7291,7 @@ func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6996,7 +7304,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+	return file_rendezvous_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Inquiry) GetJob() string {
@@ -7047,7 +7355,7 @@ type LogsFrom struct {
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7060,7 +7368,7 @@ func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7073,7 +7381,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{86}
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -7105,7 +7413,7 @@ type StopRequest struct {
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7118,7 +7426,7 @@ func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7131,7 +7439,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{87}
+	return file_rendezvous_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -7173,7 +7481,7 @@ type StopReply struct {
 func (x *StopReply) Reset() {
 	*x = StopReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7186,7 +7494,7 @@ func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7199,7 +7507,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{88}
+	return file_rendezvous_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -7220,7 +7528,7 @@ type ForwardRequest struct {
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7233,7 +7541,7 @@ func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7246,7 +7554,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+	return file_rendezvous_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -7272,7 +7580,7 @@ type ForwardReply struct {
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7285,7 +7593,7 @@ func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7298,7 +7606,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{90}
+	return file_rendezvous_proto_rawDescGZIP(), []int{93}
 }
 
 type DrainRequest struct {
@@ -7315,7 +7623,7 @@ type DrainRequest struct {
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7328,7 +7636,7 @@ func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7341,7 +7649,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{91}
+	return file_rendezvous_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -7376,7 +7684,7 @@ type DrainReply struct {
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7389,7 +7697,7 @@ func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7402,7 +7710,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{92}
+	return file_rendezvous_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -7428,7 +7736,7 @@ type StatusRequest struct {
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7441,7 +7749,7 @@ func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7454,7 +7762,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{93}
+	return file_rendezvous_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -7502,7 +7810,7 @@ type StatusReply struct {
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7515,7 +7823,7 @@ func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7528,7 +7836,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{94}
+	return file_rendezvous_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -7589,7 +7897,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7602,7 +7910,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7615,7 +7923,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{95}
+	return file_rendezvous_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -7666,7 +7974,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7679,7 +7987,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7692,7 +8000,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{96}
+	return file_rendezvous_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -7728,7 +8036,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7741,7 +8049,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7754,7 +8062,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{97}
+	return file_rendezvous_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Hold) GetJob() string {
@@ -7794,6 +8102,7 @@ type JobStatus struct {
 	SubmitterUid  *uint32    `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
 	History       []*Moment  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
 	Workspace     *Workspace `protobuf:"bytes,20,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Saves         *Saves     `protobuf:"bytes,21,opt,name=saves,proto3" json:"saves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7801,7 +8110,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7814,7 +8123,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7827,7 +8136,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{98}
+	return file_rendezvous_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *JobStatus) GetId() string {
@@ -7970,6 +8279,13 @@ func (x *JobStatus) GetWorkspace() *Workspace {
 	return nil
 }
 
+func (x *JobStatus) GetSaves() *Saves {
+	if x != nil {
+		return x.Saves
+	}
+	return nil
+}
+
 // Moment is something that was decided about a job.
 type Moment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -7989,7 +8305,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8002,7 +8318,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8015,7 +8331,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{99}
+	return file_rendezvous_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -8078,7 +8394,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8091,7 +8407,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8104,7 +8420,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{100}
+	return file_rendezvous_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Verdict) GetAction() string {
@@ -8216,7 +8532,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06Voters\x12\x14\n" +
 	"\x05addrs\x18\x01 \x03(\tR\x05addrs\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xf8\a\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xaf\b\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -8235,7 +8551,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05ready\x18\x0f \x01(\v2\x1d.golaunch.rendezvous.v1.ReadyH\x00R\x05ready\x12;\n" +
 	"\astalled\x18\x10 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
 	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12;\n" +
-	"\areplica\x18\x12 \x01(\v2\x1f.golaunch.rendezvous.v1.ReplicaH\x00R\areplica\x12\x10\n" +
+	"\areplica\x18\x12 \x01(\v2\x1f.golaunch.rendezvous.v1.ReplicaH\x00R\areplica\x125\n" +
+	"\x05saved\x18\x13 \x01(\v2\x1d.golaunch.rendezvous.v1.SavedH\x00R\x05saved\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xe0\a\n" +
 	"\aToAgent\x12\x14\n" +
@@ -8396,7 +8713,20 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x03R\x04step\x12+\n" +
-	"\x03ago\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ago\"\xe1\x02\n" +
+	"\x03ago\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ago\"\xa7\x02\n" +
+	"\x05Saved\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
+	"\x06format\x18\x05 \x01(\tR\x06format\x12\x12\n" +
+	"\x04step\x18\x06 \x01(\x03R\x04step\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06shared\x18\b \x01(\bR\x06shared\x12+\n" +
+	"\x03ago\x18\t \x01(\v2\x19.google.protobuf.DurationR\x03ago\x12-\n" +
+	"\x04took\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x10\n" +
+	"\x03why\x18\v \x01(\tR\x03why\"\xe1\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8563,7 +8893,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06answer\x18\x02 \x01(\v2\x1e.golaunch.rendezvous.v1.AnswerR\x06answer\"\v\n" +
 	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
-	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xad\x02\n" +
+	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xe2\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
@@ -8572,7 +8902,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
 	"\x06ending\x18\x06 \x01(\tR\x06ending\x129\n" +
 	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x125\n" +
-	"\x05start\x18\b \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05start\"\x99\x01\n" +
+	"\x05start\x18\b \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05start\x123\n" +
+	"\x05saves\x18\t \x01(\v2\x1d.golaunch.rendezvous.v1.SavesR\x05saves\"\x99\x01\n" +
 	"\aStartup\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12:\n" +
 	"\x06phases\x18\x02 \x03(\v2\".golaunch.rendezvous.v1.StartPhaseR\x06phases\x128\n" +
@@ -8597,7 +8928,19 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\rinterruptions\x18\n" +
 	" \x01(\x05R\rinterruptions\x122\n" +
 	"\x05costs\x18\v \x03(\v2\x1c.golaunch.rendezvous.v1.CostR\x05costs\x12\x1c\n" +
-	"\timporting\x18\f \x01(\x01R\timporting\"\x80\x01\n" +
+	"\timporting\x18\f \x01(\x01R\timporting\"\xa3\x01\n" +
+	"\x05Saves\x120\n" +
+	"\x04last\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.SaveR\x04last\x129\n" +
+	"\tin_flight\x18\x02 \x01(\v2\x1c.golaunch.rendezvous.v1.SaveR\binFlight\x12\x14\n" +
+	"\x05every\x18\x03 \x01(\x01R\x05every\x12\x17\n" +
+	"\aat_risk\x18\x04 \x01(\x01R\x06atRisk\"\xc0\x01\n" +
+	"\x04Save\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06format\x18\x02 \x01(\tR\x06format\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x120\n" +
+	"\x05began\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x120\n" +
+	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\"\x80\x01\n" +
 	"\x04Cost\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12$\n" +
@@ -8766,7 +9109,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xe0\x05\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x95\x06\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -8788,7 +9131,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x12(\n" +
 	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01\x128\n" +
 	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistory\x12?\n" +
-	"\tworkspace\x18\x14 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspaceB\x10\n" +
+	"\tworkspace\x18\x14 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\x123\n" +
+	"\x05saves\x18\x15 \x01(\v2\x1d.golaunch.rendezvous.v1.SavesR\x05savesB\x10\n" +
 	"\x0e_submitter_uid\"\xa0\x01\n" +
 	"\x06Moment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
@@ -8841,7 +9185,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -8881,94 +9225,97 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Stalled)(nil),               // 33: golaunch.rendezvous.v1.Stalled
 	(*Still)(nil),                 // 34: golaunch.rendezvous.v1.Still
 	(*Stepped)(nil),               // 35: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 36: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 37: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 38: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 39: golaunch.rendezvous.v1.Prepare
-	(*Peers)(nil),                 // 40: golaunch.rendezvous.v1.Peers
-	(*Admit)(nil),                 // 41: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 42: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 43: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 44: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 45: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 46: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 47: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 48: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 49: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 50: golaunch.rendezvous.v1.Leave
-	(*Ask)(nil),                   // 51: golaunch.rendezvous.v1.Ask
-	(*Question)(nil),              // 52: golaunch.rendezvous.v1.Question
-	(*Endpoint)(nil),              // 53: golaunch.rendezvous.v1.Endpoint
-	(*Gpus)(nil),                  // 54: golaunch.rendezvous.v1.Gpus
-	(*Ras)(nil),                   // 55: golaunch.rendezvous.v1.Ras
-	(*Stacks)(nil),                // 56: golaunch.rendezvous.v1.Stacks
-	(*Ping)(nil),                  // 57: golaunch.rendezvous.v1.Ping
-	(*SampleFilter)(nil),          // 58: golaunch.rendezvous.v1.SampleFilter
-	(*LogFilter)(nil),             // 59: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 60: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 61: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 62: golaunch.rendezvous.v1.LogChunk
-	(*Samples)(nil),               // 63: golaunch.rendezvous.v1.Samples
-	(*Series)(nil),                // 64: golaunch.rendezvous.v1.Series
-	(*Track)(nil),                 // 65: golaunch.rendezvous.v1.Track
-	(*Answer)(nil),                // 66: golaunch.rendezvous.v1.Answer
-	(*Delivery)(nil),              // 67: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 68: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 69: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 70: golaunch.rendezvous.v1.Result
-	(*Startup)(nil),               // 71: golaunch.rendezvous.v1.Startup
-	(*StartPhase)(nil),            // 72: golaunch.rendezvous.v1.StartPhase
-	(*Goodput)(nil),               // 73: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 74: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 75: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 76: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 77: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 78: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 79: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 80: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 81: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 82: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 83: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 84: golaunch.rendezvous.v1.Group
-	(*Inquiry)(nil),               // 85: golaunch.rendezvous.v1.Inquiry
-	(*LogsFrom)(nil),              // 86: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 87: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 88: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 89: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 90: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 91: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 92: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 93: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 94: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 95: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 96: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 97: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 98: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 99: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 100: golaunch.rendezvous.v1.Verdict
-	nil,                           // 101: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 102: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 103: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 104: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 105: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 106: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 107: google.protobuf.Timestamp
+	(*Saved)(nil),                 // 36: golaunch.rendezvous.v1.Saved
+	(*Exited)(nil),                // 37: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 38: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 39: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 40: golaunch.rendezvous.v1.Prepare
+	(*Peers)(nil),                 // 41: golaunch.rendezvous.v1.Peers
+	(*Admit)(nil),                 // 42: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 43: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 44: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 45: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 46: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 47: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 48: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 49: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 50: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 51: golaunch.rendezvous.v1.Leave
+	(*Ask)(nil),                   // 52: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 53: golaunch.rendezvous.v1.Question
+	(*Endpoint)(nil),              // 54: golaunch.rendezvous.v1.Endpoint
+	(*Gpus)(nil),                  // 55: golaunch.rendezvous.v1.Gpus
+	(*Ras)(nil),                   // 56: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 57: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 58: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 59: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 60: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 61: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 62: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 63: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 64: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 65: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 66: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 67: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 68: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 69: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 70: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 71: golaunch.rendezvous.v1.Result
+	(*Startup)(nil),               // 72: golaunch.rendezvous.v1.Startup
+	(*StartPhase)(nil),            // 73: golaunch.rendezvous.v1.StartPhase
+	(*Goodput)(nil),               // 74: golaunch.rendezvous.v1.Goodput
+	(*Saves)(nil),                 // 75: golaunch.rendezvous.v1.Saves
+	(*Save)(nil),                  // 76: golaunch.rendezvous.v1.Save
+	(*Cost)(nil),                  // 77: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 78: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 79: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 80: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 81: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 82: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 83: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 84: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 85: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 86: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 87: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 88: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 89: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 90: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 91: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 92: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 93: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 94: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 95: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 96: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 97: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 98: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 99: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 100: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 101: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 102: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 103: golaunch.rendezvous.v1.Verdict
+	nil,                           // 104: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 105: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 106: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 107: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 108: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 109: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 110: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	101, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	102, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	104, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	105, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	106, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	109, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	20,  // 10: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
 	26,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	36,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	38,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	37,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	39,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	15,  // 14: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	16,  // 15: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
 	29,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
@@ -8978,172 +9325,181 @@ var file_rendezvous_proto_depIdxs = []int32{
 	33,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
 	35,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
 	24,  // 22: golaunch.rendezvous.v1.FromAgent.replica:type_name -> golaunch.rendezvous.v1.Replica
-	13,  // 23: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	14,  // 24: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	39,  // 25: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	43,  // 26: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	47,  // 27: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	48,  // 28: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	69,  // 29: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	49,  // 30: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	50,  // 31: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	51,  // 32: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	41,  // 33: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	42,  // 34: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	46,  // 35: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	9,   // 36: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	40,  // 37: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
-	25,  // 38: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
-	18,  // 39: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	103, // 40: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	107, // 41: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	14,  // 42: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	5,   // 43: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	106, // 44: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	106, // 45: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	14,  // 46: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 47: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	106, // 48: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	107, // 49: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	19,  // 50: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	104, // 51: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	37,  // 52: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	37,  // 53: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	106, // 54: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	107, // 55: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
-	27,  // 56: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	106, // 57: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	106, // 58: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	106, // 59: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	28,  // 60: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
-	31,  // 61: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	30,  // 62: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	106, // 63: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
-	32,  // 64: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
-	34,  // 65: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	32,  // 66: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	106, // 67: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	106, // 68: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	37,  // 69: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	107, // 70: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	106, // 71: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	44,  // 72: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	45,  // 73: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	19,  // 74: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	19,  // 75: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	106, // 76: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	106, // 77: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	0,   // 78: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	52,  // 79: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	59,  // 80: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	55,  // 81: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	58,  // 82: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	56,  // 83: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	57,  // 84: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	53,  // 85: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	54,  // 86: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	106, // 87: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	106, // 88: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	60,  // 89: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	61,  // 90: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	61,  // 91: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	107, // 92: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	64,  // 93: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	37,  // 94: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
-	65,  // 95: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	62,  // 96: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	63,  // 97: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	66,  // 98: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	70,  // 99: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	75,  // 100: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	73,  // 101: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	71,  // 102: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
-	72,  // 103: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
-	28,  // 104: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
-	74,  // 105: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	19,  // 106: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	37,  // 107: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	107, // 108: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	106, // 109: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	100, // 110: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	77,  // 111: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	106, // 112: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	106, // 113: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	106, // 114: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	106, // 115: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	0,   // 116: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	78,  // 117: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	106, // 118: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	106, // 119: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	106, // 120: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	105, // 121: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	106, // 122: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	106, // 123: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	81,  // 124: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	82,  // 125: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	70,  // 126: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	83,  // 127: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	106, // 128: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	107, // 129: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	75,  // 130: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	84,  // 131: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	18,  // 132: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	44,  // 133: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	52,  // 134: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	86,  // 135: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	106, // 136: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	61,  // 137: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	106, // 138: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	107, // 139: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	95,  // 140: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	98,  // 141: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	18,  // 142: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	106, // 143: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	97,  // 144: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	96,  // 145: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	107, // 146: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	107, // 147: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	107, // 148: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	70,  // 149: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	73,  // 150: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	99,  // 151: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 152: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	107, // 153: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 154: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	67,  // 155: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 156: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	76,  // 157: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 158: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	79,  // 159: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	85,  // 160: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	87,  // 161: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	89,  // 162: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	91,  // 163: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	93,  // 164: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 165: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 166: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 167: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 168: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 169: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	68,  // 170: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 171: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	80,  // 172: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 173: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	80,  // 174: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	66,  // 175: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	88,  // 176: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	90,  // 177: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	92,  // 178: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	94,  // 179: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 180: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 181: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 182: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 183: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	169, // [169:184] is the sub-list for method output_type
-	154, // [154:169] is the sub-list for method input_type
-	154, // [154:154] is the sub-list for extension type_name
-	154, // [154:154] is the sub-list for extension extendee
-	0,   // [0:154] is the sub-list for field type_name
+	36,  // 23: golaunch.rendezvous.v1.FromAgent.saved:type_name -> golaunch.rendezvous.v1.Saved
+	13,  // 24: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	14,  // 25: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	40,  // 26: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	44,  // 27: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	48,  // 28: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	49,  // 29: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	70,  // 30: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	50,  // 31: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	51,  // 32: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	52,  // 33: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	42,  // 34: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	43,  // 35: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	47,  // 36: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	9,   // 37: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	41,  // 38: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	25,  // 39: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
+	18,  // 40: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	106, // 41: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	110, // 42: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	14,  // 43: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	5,   // 44: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	109, // 45: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	109, // 46: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	14,  // 47: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 48: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	109, // 49: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	110, // 50: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	19,  // 51: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	107, // 52: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	38,  // 53: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	38,  // 54: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	109, // 55: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	110, // 56: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	27,  // 57: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	109, // 58: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	109, // 59: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	109, // 60: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	28,  // 61: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
+	31,  // 62: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	30,  // 63: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
+	109, // 64: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	32,  // 65: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
+	34,  // 66: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	32,  // 67: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	109, // 68: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	109, // 69: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	109, // 70: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
+	109, // 71: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
+	38,  // 72: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	110, // 73: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	109, // 74: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	45,  // 75: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	46,  // 76: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	19,  // 77: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	19,  // 78: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	109, // 79: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	109, // 80: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	0,   // 81: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	53,  // 82: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	60,  // 83: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	56,  // 84: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	59,  // 85: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	57,  // 86: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	58,  // 87: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	54,  // 88: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	55,  // 89: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	109, // 90: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	109, // 91: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	61,  // 92: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	62,  // 93: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	62,  // 94: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	110, // 95: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	65,  // 96: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	38,  // 97: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	66,  // 98: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	63,  // 99: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	64,  // 100: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	67,  // 101: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	71,  // 102: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	78,  // 103: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	74,  // 104: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	72,  // 105: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
+	75,  // 106: golaunch.rendezvous.v1.Result.saves:type_name -> golaunch.rendezvous.v1.Saves
+	73,  // 107: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
+	28,  // 108: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
+	77,  // 109: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	76,  // 110: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
+	76,  // 111: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
+	110, // 112: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
+	110, // 113: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
+	19,  // 114: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	38,  // 115: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	110, // 116: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	109, // 117: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	103, // 118: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	80,  // 119: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	109, // 120: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	109, // 121: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	109, // 122: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	109, // 123: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	0,   // 124: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	81,  // 125: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	109, // 126: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	109, // 127: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	109, // 128: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	108, // 129: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	109, // 130: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	109, // 131: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	84,  // 132: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	85,  // 133: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	71,  // 134: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	86,  // 135: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	109, // 136: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	110, // 137: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	78,  // 138: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	87,  // 139: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	18,  // 140: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	45,  // 141: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	53,  // 142: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	89,  // 143: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	109, // 144: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	62,  // 145: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	109, // 146: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	110, // 147: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	98,  // 148: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	101, // 149: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	18,  // 150: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	109, // 151: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	100, // 152: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	99,  // 153: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	110, // 154: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	110, // 155: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	110, // 156: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	71,  // 157: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	74,  // 158: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	102, // 159: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 160: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	75,  // 161: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
+	110, // 162: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 163: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	68,  // 164: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 165: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	79,  // 166: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 167: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	82,  // 168: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	88,  // 169: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	90,  // 170: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	92,  // 171: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	94,  // 172: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	96,  // 173: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 174: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 175: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 176: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 177: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 178: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	69,  // 179: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 180: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	83,  // 181: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 182: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	83,  // 183: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	67,  // 184: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	91,  // 185: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	93,  // 186: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	95,  // 187: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	97,  // 188: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 189: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 190: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 191: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 192: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	178, // [178:193] is the sub-list for method output_type
+	163, // [163:178] is the sub-list for method input_type
+	163, // [163:163] is the sub-list for extension type_name
+	163, // [163:163] is the sub-list for extension extendee
+	0,   // [0:163] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -9173,6 +9529,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Stalled)(nil),
 		(*FromAgent_Stepped)(nil),
 		(*FromAgent_Replica)(nil),
+		(*FromAgent_Saved)(nil),
 	}
 	file_rendezvous_proto_msgTypes[11].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
@@ -9192,8 +9549,8 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Peers)(nil),
 		(*ToAgent_ReplicaQuorum)(nil),
 	}
-	file_rendezvous_proto_msgTypes[49].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[52].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[50].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[53].OneofWrappers = []any{
 		(*Question_Logs)(nil),
 		(*Question_Ras)(nil),
 		(*Question_Samples)(nil),
@@ -9202,21 +9559,21 @@ func file_rendezvous_proto_init() {
 		(*Question_Endpoint)(nil),
 		(*Question_Gpus)(nil),
 	}
-	file_rendezvous_proto_msgTypes[72].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[80].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[73].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[83].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[98].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[101].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   106,
+			NumMessages:   109,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

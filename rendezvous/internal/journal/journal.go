@@ -51,6 +51,8 @@ func eventName(ev job.Event) string {
 		return "stalled"
 	case job.Stepped:
 		return "stepped"
+	case job.Saved:
+		return "saved"
 	case job.Exited:
 		return "exited"
 	case job.Stopped:

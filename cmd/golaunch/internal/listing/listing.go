@@ -126,13 +126,16 @@ func (s Cluster) writeExcluded(w io.Writer) error {
 	return err
 }
 
-// writeGoodput writes a line for each job with notable goodput, and others for its workspace, its
-// progress, its stragglers and what its NCCL says.
+// writeGoodput writes a line for each job with notable goodput, and others for its checkpoints, its
+// workspace, its progress, its stragglers and what its NCCL says.
 func (s Cluster) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		if j.Goodput.Notable() {
 			fmt.Fprintf(&b, "\ngoodput of %s: %v", j.ID, j.Goodput)
+		}
+		if j.Saves != nil && j.Finished.IsZero() {
+			fmt.Fprintf(&b, "\n%s: %s", j.ID, j.Saves.Text(time.Now()))
 		}
 		if j.Workspace != nil {
 			fmt.Fprintf(&b, "\n%s runs in workspace %s", j.ID, workspace.Text(*j.Workspace))

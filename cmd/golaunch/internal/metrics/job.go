@@ -121,11 +121,30 @@ func (s sheet) live(j *job) {
 	s.set(gpuTemperature, most(of(func(u report.Usage) float64 { return u.GPUTemperature })), j.id)
 }
 
+// saves shows the checkpoints of a job.
+func (s sheet) saves(j *job) {
+	if j.Saves == nil {
+		return
+	}
+	s.set(atRisk, j.Saves.AtRisk, j.id)
+	last := j.Saves.Last
+	if last == nil {
+		return
+	}
+	if last.Step > 0 {
+		s.set(savedStep, float64(last.Step), j.id)
+	}
+	s.set(savedTime, float64(last.Ended.UnixMilli())/1000, j.id)
+	s.set(savedSeconds, last.Ended.Sub(last.Began).Seconds(), j.id)
+	s.set(savedBytes, float64(last.Bytes), j.id)
+}
+
 // progress shows how far a job has come, and how long it has been silent. Silence grows even when
 // nothing is measured.
 func (s sheet) progress(j *job) {
 	s.set(step, j.Progress.Step, j.id)
 	s.set(stepTarget, j.Progress.Total, j.id)
+	s.saves(j)
 	if len(j.fresh) > 0 {
 		s.set(stepSeconds, j.Progress.StepTime, j.id)
 		if !j.Progress.Done.IsZero() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // piece is a part of a line. As the line gets narrower, the piece with the lowest keep goes first.
@@ -133,7 +134,21 @@ func (s *screen) jobSummary(j *Job) []piece {
 	if j.Goodput != nil {
 		all = append(all, piece{"goodput " + goodput(j.Goodput), text, 3})
 	}
+	if s := j.Saves; s != nil && j.Phase == "running" {
+		all = append(all, piece{saved(s), text, 4})
+	}
 	return all
+}
+
+// saved says how old the last checkpoint is, and whether one is being written.
+func saved(s *report.Saves) string {
+	switch {
+	case s.InFlight != nil:
+		return "saving"
+	case s.AtRisk < 1:
+		return "saved"
+	}
+	return "saved " + units.Age(s.AtRisk) + " ago"
 }
 
 func stateRole(j *Job) role {

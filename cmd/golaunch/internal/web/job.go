@@ -25,6 +25,18 @@ type detail struct {
 	Slowest real    `json:"slowest"`
 	Result  *ending `json:"result"`
 	Ledger  *ledger `json:"ledger"`
+	Saves   *saves  `json:"saves"`
+}
+
+// saves are the checkpoints of a job: the last complete one, whose path is empty if there is none.
+type saves struct {
+	Path   string `json:"path"`
+	Step   int64  `json:"step"`
+	Bytes  real   `json:"bytes"`
+	Took   real   `json:"took"`
+	Ended  moment `json:"ended"`
+	Saving bool   `json:"saving"`
+	Risk   real   `json:"risk"`
 }
 
 type ending struct {
@@ -126,7 +138,7 @@ func (p parts) findings(s view.Slow, now time.Time) {
 }
 
 func detailOf(j *alert.Job, now time.Time) detail {
-	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput)}
+	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput), Saves: savesOf(j.Saves)}
 	for _, name := range j.JobStatus.Nodes[:min(len(j.JobStatus.Nodes), maxNames)] {
 		d.Names = append(d.Names, text(name, maxName))
 	}
@@ -151,6 +163,18 @@ func causeOf(f *report.Failure) *cause {
 		text(f.Verdict.Cause, maxName), text(f.Verdict.Title, maxReason), text(f.Verdict.Quote, maxReason), text(string(f.Verdict.Action), maxName),
 		text(f.Verdict.Remedy, maxReason),
 	}
+}
+
+func savesOf(s *report.Saves) *saves {
+	if s == nil {
+		return nil
+	}
+	found := &saves{Saving: s.InFlight != nil, Risk: real(s.AtRisk)}
+	if last := s.Last; last != nil {
+		found.Path, found.Step, found.Bytes = text(last.Path, maxReason), last.Step, real(last.Bytes)
+		found.Took, found.Ended = real(last.Ended.Sub(last.Began).Seconds()), when(last.Ended)
+	}
+	return found
 }
 
 func ledgerOf(g *report.Goodput) *ledger {

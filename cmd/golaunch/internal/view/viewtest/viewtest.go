@@ -110,6 +110,9 @@ func (c *Cluster) jobs() []report.JobStatus {
 			Unit: "GPU", Goodput: 0.971, Hours: 512, Training: 497.1, Lost: 5.2, Starting: 4.1, Stopping: 0.6, Backoff: 0.2, Waiting: 4.8,
 			Interruptions: 1, Costs: []report.Cost{{Cause: "gpu-lost", Node: c.node(0), Interruptions: 1, Hours: 9.7, Lost: 5.2}},
 		},
+		Saves: &report.Saves{Last: &report.Save{
+			Path: "/checkpoints/llama-70b/step-1000", Format: "dcp", Step: 1000, Bytes: 840 << 30, Began: at(9), Ended: at(9.5),
+		}, Every: 600, AtRisk: 83},
 		History: []report.Moment{
 			{At: at(0), Attempt: 0, To: "starting", Reason: fmt.Sprintf("attempt 0 starts on %d nodes", len(first))},
 			{At: at(0.5), Attempt: 0, To: "training", Reason: fmt.Sprintf("%d ranks run", ranks)},

@@ -30,7 +30,7 @@ export class JobPage {
     this.phase = badge('');
     this.command = h('p', { class: 'command' });
     this.reason = h('p', { class: 'reason' });
-    this.facts = facts([['progress', 'Step'], ['step_time', 'Step time'], ['beat', 'Heartbeat'], ['left', 'Left'], ['goodput', 'Goodput'], ['ranks', 'Ranks'],
+    this.facts = facts([['progress', 'Step'], ['step_time', 'Step time'], ['beat', 'Heartbeat'], ['left', 'Left'], ['goodput', 'Goodput'], ['saved', 'Saved'], ['ranks', 'Ranks'],
       ['attempt', 'Attempt'], ['submitted', 'Submitted']]);
     this.bar = h('div', { class: 'fill' });
     this.progress = h('div', { class: 'progress', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': '0', 'aria-valuemax': '100' }, this.bar);
@@ -166,6 +166,7 @@ export class JobPage {
     const left = known(job.done) && !job.finished;
     set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : job.state === 'stalled' ? 'no step is made' : '');
     set('goodput', percent(job.goodput, 1));
+    set('saved', savedWords(job.saves, job.finished || head.at), savedMore(job.saves, job.finished));
     set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
     set('attempt', job.attempt >= 0 && begun(job) ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
     const took = ((job.finished || head.at) - job.submitted) / 1000;
@@ -391,6 +392,18 @@ function piece(name, share, words) {
   const element = h('span', { class: 'piece s-' + name, title: words || false });
   element.style.flexGrow = 1000 * share; // less than 1 in all would leave room
   return element;
+}
+
+// savedWords is the last complete checkpoint.
+function savedWords(saves, now) {
+  if (!saves || !saves.path) return saves && saves.saving ? 'saving' : '–';
+  return (saves.step > 0 ? 'step ' + count(saves.step) + ', ' : '') + lasting((now - saves.ended) / 1000) + ' ago';
+}
+
+function savedMore(saves, finished) {
+  if (!saves) return '';
+  const size = saves.path ? bytes(saves.bytes) + ' in ' + lasting(saves.took) + (saves.saving ? ', saving' : '') : '';
+  return [size, saves.risk >= 1 && (finished ? 'lost ' : 'a stop loses ') + lasting(saves.risk)].filter(Boolean).join('; ');
 }
 
 function ledgerKey(ledger) {

@@ -1,0 +1,143 @@
+package saves
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/checkpoint"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/procfs"
+)
+
+// maxFiles bounds the open files of a process that are looked at.
+const maxFiles = 1 << 14
+
+// written returns the files that a process has open for writing.
+func written(pid int) (files []string) {
+	proc := "/proc/" + strconv.Itoa(pid)
+	d, err := os.Open(proc + "/fd")
+	if err != nil {
+		return nil // it has ended, or belongs to somebody else
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(maxFiles)
+	for _, name := range names {
+		file, err := os.Readlink(proc + "/fd/" + name)
+		if err != nil || !strings.HasPrefix(file, "/") || strings.HasPrefix(file, "/dev/") || strings.HasSuffix(file, " (deleted)") {
+			continue
+		}
+		text, err := os.ReadFile(proc + "/fdinfo/" + name)
+		if err != nil {
+			continue
+		}
+		if flags, err := strconv.ParseUint(procfs.Field(string(text), "flags"), 8, 64); err == nil && flags&unix.O_ACCMODE != unix.O_RDONLY {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// locate returns the checkpoint that a file belongs to. In the directory that the user has named,
+// each file does.
+func (w *Watch) locate(file string) (dir, name string, ok bool) {
+	dir, name, ok = checkpoint.Locate(file)
+	if w.Dir == "" {
+		return dir, name, ok
+	}
+	below, inside := strings.CutPrefix(file, path.Clean(w.Dir)+"/")
+	switch {
+	case !inside:
+		return "", "", false
+	case ok && len(path.Join(dir, name)) > len(path.Clean(w.Dir)):
+		return dir, name, true
+	}
+	name, _, _ = strings.Cut(below, "/")
+	return path.Clean(w.Dir), name, true
+}
+
+// dirFS opens files below a directory.
+func dirFS(dir string) fs.FS { return os.DirFS(dir) }
+
+// shared are the kinds of file systems that several nodes may see, of statfs(2).
+var shared = map[int64]bool{
+	unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true, unix.CEPH_SUPER_MAGIC: true,
+	unix.FUSE_SUPER_MAGIC: true, unix.V9FS_MAGIC: true, unix.AFS_SUPER_MAGIC: true, unix.OCFS2_SUPER_MAGIC: true,
+	0x0BD00BD0: true, // Lustre
+	0x47504653: true, // GPFS
+	0x19830326: true, // BeeGFS
+	0x20030528: true, // OrangeFS
+}
+
+// isShared reports whether other nodes see the same files in a directory.
+func isShared(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)]
+}
+
+// answer is what the disk says.
+type answer struct {
+	dir, name string
+	// looked says that it is about the directory, which has changed at a time, and in which name is
+	// the newest checkpoint.
+	looked bool
+	at     time.Time
+	// shared says that all nodes see the files; asked that nothing else was asked. Then other nodes
+	// prove the checkpoint if this one is distant.
+	shared, asked bool
+	finding       checkpoint.Finding
+}
+
+// newest looks for the newest checkpoint in a directory that has changed.
+func newest(p place) func() answer {
+	return func() answer {
+		a := answer{dir: p.dir, name: p.last, looked: true, at: p.changed}
+		info, err := os.Stat(p.dir)
+		if err != nil || info.ModTime().Equal(p.changed) {
+			return a
+		}
+		if name, err := checkpoint.Newest(dirFS(p.dir)); err == nil {
+			a.name, a.at = name, info.ModTime()
+		}
+		return a
+	}
+}
+
+// disk does one thing at a time with the user's files. A file server that does not answer stops it,
+// and nothing else.
+type disk struct {
+	rights *safefile.Rights
+	// pending says that an answer is missing, which comes from found.
+	pending bool
+	found   chan answer
+}
+
+// ask has the disk answer later, unless it is busy.
+func (d *disk) ask(question func() answer) {
+	if !d.pending {
+		d.pending = true
+		go func() {
+			var a answer
+			if d.rights.Do(func() error { a = question(); return nil }) != nil {
+				a = answer{} // the rights of the user cannot be had
+			}
+			d.found <- a
+		}()
+	}
+}
+
+// take receives an answer, or returns false at a limit.
+func (d *disk) take(limit <-chan time.Time) (answer, bool) {
+	select {
+	case a := <-d.found:
+		d.pending = false
+		return a, true
+	case <-limit:
+		return answer{}, false
+	}
+}

@@ -1,0 +1,69 @@
+package saves
+
+import (
+	"sync"
+	"time"
+)
+
+// Places are the directories in which the ranks of a job write checkpoints. They outlive its
+// attempts.
+type Places struct {
+	since time.Time
+	mu    sync.Mutex
+	// dirs are in the order in which they were found.
+	dirs []place
+}
+
+// place is a directory with checkpoints: when it had changed at the last look, and the newest
+// checkpoint that was inspected.
+type place struct {
+	dir     string
+	changed time.Time
+	last    string
+}
+
+// NewPlaces returns those of a job that begins now.
+func NewPlaces() *Places { return &Places{since: time.Now()} }
+
+// list returns the directories.
+func (p *Places) list() []place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]place{}, p.dirs...)
+}
+
+// learn adds a directory, unless it is known. It replaces the oldest one if there are too many.
+func (p *Places) learn(dir string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.find(dir)
+}
+
+func (p *Places) find(dir string) *place {
+	for i := range p.dirs {
+		if p.dirs[i].dir == dir {
+			return &p.dirs[i]
+		}
+	}
+	if len(p.dirs) == maxPlaces {
+		p.dirs = p.dirs[1:]
+	}
+	p.dirs = append(p.dirs, place{dir: dir})
+	return &p.dirs[len(p.dirs)-1]
+}
+
+// changed notes a look at a directory. It reports whether the newest checkpoint there is not known.
+func (p *Places) changed(a answer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.find(a.dir)
+	known.changed = a.at
+	return a.name != "" && a.name != known.last
+}
+
+// note notes that a checkpoint was inspected.
+func (p *Places) note(a answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.find(a.dir).last = a.name
+}

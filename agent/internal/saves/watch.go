@@ -1,0 +1,286 @@
+// Package saves notices where ranks write checkpoints, and proves that these are complete. It looks
+// at the files that the ranks' processes have open, and reads files of the user only while a
+// checkpoint is being written, except for one look at a directory per rank in 10 seconds.
+package saves
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/checkpoint"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+const (
+	// openEvery is how often the watch looks at processes that have a checkpoint open.
+	openEvery = time.Second
+	// restEvery is how often it looks at a known directory for checkpoints that were written
+	// between two looks at the processes.
+	restEvery = 10 * time.Second
+	// patience is how long a checkpoint may be incomplete when no process writes it. Megatron
+	// finishes an asynchronous one at a later step.
+	patience = 10 * time.Minute
+	// lastLimit bounds the look at checkpoints after the ranks have ended.
+	lastLimit = 5 * time.Second
+	// maxFlights and maxPlaces bound what is watched at a time.
+	maxFlights = 16
+	maxPlaces  = 16
+	// provers is how many nodes prove a checkpoint in a directory that all nodes share.
+	provers = 8
+)
+
+// Options say what to watch.
+type Options struct {
+	// Base has the node, the unit and the attempt of each report.
+	Base job.Saved
+	// NodeRank is that of the node, and Ranks counts those of the job.
+	NodeRank, Ranks int
+	// Dir is where the user says that checkpoints are; empty if that is to be found out.
+	Dir    string
+	Places *Places
+	Rights *safefile.Rights
+	Report func(job.Saved)
+}
+
+// Watch watches the ranks of an attempt on a node.
+type Watch struct {
+	Options
+	looks  chan []proc.Member
+	cancel context.CancelFunc
+	over   chan struct{}
+	disk   disk
+
+	// The rest belongs to the watch's goroutine.
+	members []proc.Member
+	io      map[int]uint64
+	flights map[string]*flight
+	// rested is when it has looked at a directory, and turn counts these looks.
+	rested time.Time
+	turn   int
+}
+
+// New starts a watch. The caller must call Stop once the ranks have exited.
+func New(o Options) *Watch {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Watch{
+		Options: o, looks: make(chan []proc.Member, 1), cancel: cancel, over: make(chan struct{}), disk: disk{rights: o.Rights, found: make(chan answer, 1)},
+		io: map[int]uint64{}, flights: map[string]*flight{}, rested: time.Now(),
+	}
+	if o.Dir != "" {
+		o.Places.learn(o.Dir)
+	}
+	go w.run(ctx)
+	return w
+}
+
+// Look gives the watch the processes of the ranks. It does not wait.
+func (w *Watch) Look(members []proc.Member) {
+	select {
+	case w.looks <- members:
+	default: // the watch is behind
+	}
+}
+
+// Stop reports what the ranks have saved last.
+func (w *Watch) Stop() {
+	w.cancel()
+	<-w.over
+}
+
+func (w *Watch) run(ctx context.Context) {
+	defer close(w.over)
+	timer := time.NewTimer(restEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			w.lookLast()
+			return
+		case w.members = <-w.looks:
+			w.scan(time.Now())
+		case found := <-w.disk.found:
+			w.disk.pending = false
+			w.heard(found, time.Now())
+		case <-timer.C:
+			if len(w.flights) > 0 {
+				w.scan(time.Now())
+			}
+		}
+		now := time.Now()
+		w.prove(now)
+		w.rest(now)
+		if len(w.flights) > 0 {
+			timer.Reset(openEvery)
+		} else {
+			timer.Reset(restEvery)
+		}
+	}
+}
+
+// scan notes which checkpoints the processes have open. A process that has not written since the
+// last look, and had none open then, has none open now that matters.
+func (w *Watch) scan(now time.Time) {
+	seen := map[string]bool{}
+	io := make(map[int]uint64, len(w.members))
+	for _, m := range w.members {
+		io[m.PID] = m.IO
+		if m.IO != 0 && m.IO == w.io[m.PID] && len(w.flights) == 0 {
+			continue
+		}
+		for _, file := range written(m.PID) {
+			if dir, name, ok := w.locate(file); ok {
+				seen[path.Join(dir, name)] = true
+				w.begin(dir, name, now)
+			}
+		}
+	}
+	w.io = io
+	for path, f := range w.flights {
+		f.see(seen[path], now)
+	}
+}
+
+// begin notes a checkpoint that has just been opened.
+func (w *Watch) begin(dir, name string, now time.Time) {
+	if at := path.Join(dir, name); w.flights[at] == nil && len(w.flights) < maxFlights {
+		w.flights[at] = &flight{dir: dir, name: name, began: now, changed: now}
+	}
+}
+
+func (w *Watch) event(f *flight, state job.SaveState) job.Saved {
+	ev := w.Base
+	ev.State, ev.Path, ev.Step = state, path.Join(f.dir, f.name), max(0, checkpoint.Step(f.name))
+	return ev
+}
+
+// prove asks the disk about one checkpoint: at first whether other nodes see it, then whether it is
+// complete, once no process has it open.
+func (w *Watch) prove(now time.Time) {
+	for at, f := range w.flights {
+		switch {
+		case w.disk.pending:
+			return
+		case !f.told && !f.missed:
+			dir, name := f.dir, f.name
+			w.disk.ask(func() answer { return answer{dir: dir, name: name, asked: true, shared: isShared(dir)} })
+		case f.distant && !f.open:
+			delete(w.flights, at)
+		case !f.distant && f.due(now):
+			w.inspect(f)
+		}
+	}
+}
+
+func (w *Watch) inspect(f *flight) {
+	dir, name, known := f.dir, f.name, checkpoint.Known{Ranks: w.Ranks, Settled: f.settled}
+	w.disk.ask(func() answer {
+		return answer{dir: dir, name: name, shared: isShared(dir), finding: checkpoint.Inspect(dirFS(dir), name, known)}
+	})
+}
+
+// rest looks at one of the known directories now and then.
+func (w *Watch) rest(now time.Time) {
+	if now.Sub(w.rested) < restEvery || len(w.flights) > 0 {
+		return
+	}
+	w.rested = now
+	if dirs := w.Places.list(); len(dirs) > 0 {
+		w.turn++
+		w.disk.ask(newest(dirs[w.turn%len(dirs)]))
+	}
+}
+
+// heard takes what the disk has said.
+func (w *Watch) heard(a answer, now time.Time) {
+	at := path.Join(a.dir, a.name)
+	f := w.flights[at]
+	switch {
+	case a.looked && w.Places.changed(a) && f == nil && len(w.flights) < maxFlights:
+		w.flights[at] = &flight{dir: a.dir, name: a.name, began: now, changed: now, missed: true}
+	case a.looked, f == nil:
+	case a.asked:
+		f.told, f.distant = true, a.shared && w.NodeRank >= provers
+		if !f.distant {
+			ev := w.event(f, job.SaveBegan)
+			ev.Ago = now.Sub(f.began)
+			w.Report(ev)
+		}
+	case f.missed && a.finding.Newest.Before(w.Places.since): // it was there before the job
+		w.Places.note(a)
+		delete(w.flights, at)
+	case a.finding.State == checkpoint.Complete && !f.open:
+		w.Places.note(a)
+		w.complete(f, a, now)
+		delete(w.flights, at)
+	case f.hear(a.finding, now) > patience:
+		w.Places.note(a)
+		w.partial(f)
+		delete(w.flights, at)
+	}
+}
+
+// complete reports a checkpoint that is proved. Files of an earlier one of the same name may be
+// older than its beginning.
+func (w *Watch) complete(f *flight, a answer, now time.Time) {
+	began, ended := f.began, a.finding.Newest
+	if ended.After(now) || ended.Before(began) && !f.missed {
+		ended = now
+	}
+	if old := a.finding.Oldest; f.missed || old.Before(began) && old.After(began.Add(-time.Minute)) {
+		began = old
+	}
+	ev := w.event(f, job.SaveComplete)
+	ev.Format, ev.Bytes, ev.Shared = a.finding.Format, a.finding.Bytes, a.shared && !f.settled
+	ev.Ago, ev.Took = now.Sub(ended), max(0, ended.Sub(began))
+	w.Report(ev)
+}
+
+// partial reports a checkpoint that is given up.
+func (w *Watch) partial(f *flight) {
+	if f.missed || f.distant {
+		return // no rank was seen to write it
+	}
+	ev := w.event(f, job.SavePartial)
+	ev.Why = f.last.Why
+	w.Report(ev)
+}
+
+// lookLast looks once more at all checkpoints, since the ranks have ended.
+func (w *Watch) lookLast() {
+	limit := time.NewTimer(lastLimit)
+	defer limit.Stop()
+	wait := func() bool {
+		if !w.disk.pending {
+			return true
+		}
+		a, ok := w.disk.take(limit.C)
+		if ok {
+			w.heard(a, time.Now())
+		}
+		return ok
+	}
+	if !wait() {
+		return
+	}
+	for _, p := range w.Places.list() {
+		if w.disk.ask(newest(p)); !wait() {
+			return
+		}
+	}
+	for range 2 { // the second look knows whether the first one still saw a change
+		for _, f := range w.flights {
+			if f.open = false; f.distant {
+				continue
+			}
+			if w.inspect(f); !wait() {
+				return
+			}
+		}
+	}
+	for _, f := range w.flights {
+		w.partial(f)
+	}
+}

@@ -1,0 +1,186 @@
+package saves
+
+import (
+	"archive/zip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+// bed watches the process of this test.
+type bed struct {
+	*Watch
+	t   *testing.T
+	all chan job.Saved
+	io  uint64
+}
+
+func watch(t *testing.T, dir string, places *Places) *bed {
+	b := &bed{t: t, all: make(chan job.Saved, 100)}
+	b.Watch = New(Options{
+		Base: job.Saved{Node: "n1"}, Ranks: 1, Dir: dir, Places: places, Report: func(ev job.Saved) { b.all <- ev },
+	})
+	return b
+}
+
+// look has the watch see that this process has written something.
+func (b *bed) look() {
+	b.io++
+	b.Look([]proc.Member{{PID: os.Getpid(), IO: b.io}})
+}
+
+// next waits for a report.
+func (b *bed) next(state job.SaveState, path string) job.Saved {
+	b.t.Helper()
+	select {
+	case ev := <-b.all:
+		if ev.State != state || ev.Path != path || ev.Node != "n1" {
+			b.t.Fatalf("got %v (%s), want %s of %s", ev, ev.Why, state, path)
+		}
+		return ev
+	case <-time.After(20 * time.Second):
+		b.t.Fatalf("no report of %s being %s", path, state)
+		return job.Saved{}
+	}
+}
+
+// none checks that nothing else was reported before the end.
+func (b *bed) none() {
+	b.t.Helper()
+	b.Stop()
+	if len(b.all) > 0 {
+		b.t.Error("reported too:", <-b.all)
+	}
+}
+
+// create opens a checkpoint, of which finish writes the rest.
+func create(t *testing.T, path string) (finish func()) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	w, err := z.CreateHeader(&zip.FileHeader{Name: "data.pkl"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(w, strings.Repeat("x", 100))
+	if err := z.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := z.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestASaveIsSeenAndProved(t *testing.T) {
+	places := NewPlaces()
+	b := watch(t, "", places)
+	path := filepath.Join(t.TempDir(), "ckpt_120.pt")
+	finish := create(t, path)
+	b.look()
+	if ev := b.next(job.SaveBegan, path); ev.Step != 120 {
+		t.Error(ev)
+	}
+	finish()
+	if ev := b.next(job.SaveComplete, path); ev.Step != 120 || ev.Bytes < 100 || ev.Format != "file" || ev.Shared || ev.Took <= 0 || ev.Took > time.Minute {
+		t.Errorf("%+v", ev)
+	}
+	if dirs := places.list(); len(dirs) != 1 || dirs[0].dir != filepath.Dir(path) {
+		t.Error(dirs)
+	}
+	b.none()
+	// The next attempt knows the directory, and saves between two looks.
+	b = watch(t, "", places)
+	path = filepath.Join(filepath.Dir(path), "ckpt_130.pt")
+	create(t, path)()
+	b.Stop()
+	if ev := b.next(job.SaveComplete, path); ev.Step != 130 {
+		t.Error(ev)
+	}
+}
+
+func TestAnAbandonedSave(t *testing.T) {
+	b := watch(t, "", NewPlaces())
+	path := filepath.Join(t.TempDir(), "step-7")
+	finish := create(t, filepath.Join(path, "__0_0.distcp"))
+	b.look()
+	b.next(job.SaveBegan, path)
+	finish()
+	b.Stop()
+	if ev := b.next(job.SavePartial, path); !strings.Contains(ev.Why, ".metadata is missing") {
+		t.Error(ev.Why)
+	}
+}
+
+// TestUnmarked has a format that golaunch does not know, in a directory that the user names.
+func TestUnmarked(t *testing.T) {
+	dir := t.TempDir()
+	b := watch(t, dir, NewPlaces())
+	path := filepath.Join(dir, "mine")
+	finish := create(t, filepath.Join(path, "weights.dat"))
+	other := create(t, filepath.Join(t.TempDir(), "ckpt_1.pt")) // elsewhere
+	defer other()
+	b.look()
+	b.next(job.SaveBegan, path)
+	finish()
+	if ev := b.next(job.SaveComplete, path); ev.Format != "other" {
+		t.Error(ev)
+	}
+	b.none()
+}
+
+// TestOldOnes: what was there before the job is not reported.
+func TestOldOnes(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "ckpt_9.pt")
+	create(t, old)()
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(old, past, past); err != nil {
+		t.Fatal(err)
+	}
+	b := watch(t, dir, NewPlaces())
+	b.none()
+}
+
+func TestWritten(t *testing.T) {
+	dir := t.TempDir()
+	w, err := os.Create(filepath.Join(dir, "w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r, err := os.Open(w.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	read, err := os.Create(filepath.Join(dir, "gone"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	if err := os.Remove(read.Name()); err != nil {
+		t.Fatal(err)
+	}
+	found := slices.DeleteFunc(written(os.Getpid()), func(file string) bool { return filepath.Dir(file) != dir })
+	if !slices.Equal(found, []string{w.Name()}) {
+		t.Error(found)
+	}
+}

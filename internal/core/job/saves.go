@@ -1,0 +1,156 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// SaveState says how far a checkpoint is, as a node sees it.
+type SaveState string
+
+const (
+	// SaveBegan means that ranks of the node write it.
+	SaveBegan SaveState = "began"
+	// SaveComplete means that nothing of it is missing on the node.
+	SaveComplete SaveState = "complete"
+	// SavePartial means that the ranks of the node have stopped writing it, and that something is
+	// missing.
+	SavePartial SaveState = "partial"
+)
+
+// maxInFlight bounds the checkpoints that ranks write at the same time.
+const maxInFlight = 16
+
+// saves are the checkpoints of a job.
+type saves struct {
+	// last is the newest one that is complete; every is the time between the last two.
+	last  *report.Save
+	every time.Duration
+	// inFlight are those that ranks write, the newest last.
+	inFlight []inFlight
+}
+
+// inFlight is a checkpoint that is being written. Nodes are those that have not proved it.
+type inFlight struct {
+	report.Save
+	nodes []string
+}
+
+// find returns the place of a checkpoint among those in flight.
+func (s *saves) find(path string) int {
+	return slices.IndexFunc(s.inFlight, func(f inFlight) bool { return f.Path == path })
+}
+
+func (s *saves) begin(save report.Save, node string) {
+	i := s.find(save.Path)
+	if i < 0 {
+		if len(s.inFlight) == maxInFlight {
+			s.inFlight = slices.Delete(s.inFlight, 0, 1)
+		}
+		s.inFlight, i = append(s.inFlight, inFlight{Save: save}), len(s.inFlight)
+	}
+	if f := &s.inFlight[i]; !slices.Contains(f.nodes, node) {
+		f.nodes = append(f.nodes, node)
+		if save.Began.Before(f.Began) {
+			f.Began = save.Began
+		}
+	}
+}
+
+// prove takes a node's proof. It returns the checkpoint if it is complete by that: on a directory
+// that all nodes share, by the proof of one node, and else by that of all nodes that wrote it.
+func (s *saves) prove(save report.Save, node string, shared bool) (whole report.Save, complete bool) {
+	if i := s.find(save.Path); i >= 0 {
+		f := &s.inFlight[i]
+		if f.Began.Before(save.Began) {
+			save.Began = f.Began
+		}
+		if !shared {
+			save.Bytes = max(save.Bytes, f.Bytes)
+			f.Bytes = save.Bytes
+		}
+		f.nodes = slices.DeleteFunc(f.nodes, func(n string) bool { return n == node })
+		if len(f.nodes) > 0 && !shared {
+			return save, false
+		}
+		s.inFlight = slices.Delete(s.inFlight, i, i+1)
+	}
+	return save, s.last == nil || s.last.Began.Before(save.Began)
+}
+
+// keep takes note of the newest complete checkpoint.
+func (s *saves) keep(save report.Save) {
+	if s.last != nil {
+		s.every = save.Began.Sub(s.last.Began)
+	}
+	s.last = &save
+}
+
+// fail forgets a checkpoint that will not be complete.
+func (s *saves) fail(path string) {
+	if i := s.find(path); i >= 0 {
+		s.inFlight = slices.Delete(s.inFlight, i, i+1)
+	}
+}
+
+// abandon forgets what was in flight, because the ranks have ended.
+func (s *saves) abandon() { s.inFlight = nil }
+
+// saved takes note of a checkpoint.
+func (s *State) saved(ev Saved) string {
+	if u, _, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || u.phase != Running && u.phase != Stopping {
+		return s.step.ignore()
+	}
+	switch ev.State {
+	case SaveBegan:
+		s.saves.begin(ev.save(), ev.Node)
+	case SaveComplete:
+		save, complete := s.saves.prove(ev.save(), ev.Node, ev.Shared)
+		if !complete {
+			return ""
+		}
+		s.saves.keep(save)
+		if s.gang() {
+			s.step.note(goodput.Change{Saved: true, Ago: ev.Ago + save.Ended.Sub(save.Began)})
+		}
+	case SavePartial:
+		s.saves.fail(ev.Path)
+		return fmt.Sprintf("the checkpoint %s is not complete: %s", ev.Path, ev.Why)
+	default:
+		return s.step.ignore()
+	}
+	return ""
+}
+
+// save is what an event says of a checkpoint.
+func (e Saved) save() report.Save {
+	save := report.Save{Path: e.Path, Format: e.Format, Step: e.Step, Bytes: e.Bytes}
+	if e.State == SaveBegan {
+		save.Began = e.At.Add(-e.Ago)
+		return save
+	}
+	save.Ended = e.At.Add(-e.Ago)
+	save.Began = save.Ended.Add(-e.Took)
+	return save
+}
+
+// Saves returns what is known of the job's checkpoints; nil if nothing is.
+func (s *State) Saves() *report.Saves {
+	if s.saves.last == nil && len(s.saves.inFlight) == 0 {
+		return nil
+	}
+	all := report.Saves{Every: s.saves.every.Seconds()}
+	if s.saves.last != nil {
+		last := *s.saves.last
+		all.Last = &last
+	}
+	if n := len(s.saves.inFlight); n > 0 {
+		now := s.saves.inFlight[n-1].Save
+		all.InFlight = &now
+	}
+	return &all
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Save is a checkpoint that the ranks of a job wrote.
+type Save struct {
+	// Path is its directory or file, as the ranks name it.
+	Path string `json:"path"`
+	// Format is who wrote it, such as "dcp" or "megatron"; empty while that is not known.
+	Format string `json:"format,omitempty"`
+	// Step is 0 if the name does not say it.
+	Step  int64 `json:"step,omitempty"`
+	Bytes int64 `json:"bytes"`
+	// Began is when the first of its files was written, and Ended when the last one was, which is
+	// zero before that.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// Saves is what is known of a job's checkpoints.
+type Saves struct {
+	// Last is the newest one that is complete; nil if none was seen.
+	Last *Save `json:"last,omitempty"`
+	// InFlight is the one that is being written; nil if none is.
+	InFlight *Save `json:"in_flight,omitempty"`
+	// Every is the time between the last two, in seconds; 0 if that is not known.
+	Every float64 `json:"every_seconds,omitempty"`
+	// AtRisk is how long the job has trained since the last one began, in seconds. A stop loses
+	// that.
+	AtRisk float64 `json:"at_risk_seconds"`
+}
+
+// String returns the save in one line: "step 1200 in /c/step-1200, 4.1 GiB, 37 s".
+func (s Save) String() string {
+	text := s.Path
+	if s.Step > 0 {
+		text = fmt.Sprintf("step %d in %s", s.Step, s.Path)
+	}
+	text += ", " + size(s.Bytes)
+	if !s.Ended.IsZero() {
+		text += ", " + span(s.Ended.Sub(s.Began))
+	}
+	return text
+}
+
+// Text returns the saves in one line, as they are at a time.
+func (s Saves) Text(now time.Time) string {
+	text := "no save seen"
+	if s.Last != nil {
+		text = fmt.Sprintf("saved %v, %s ago", s.Last, span(now.Sub(s.Last.Ended)))
+	}
+	if s.InFlight != nil {
+		text += "; saving " + s.InFlight.String()
+	}
+	if s.AtRisk > 0 {
+		text += "; a stop loses " + s.Lost()
+	}
+	return text
+}
+
+// ending returns what a job has that did not succeed.
+func (s Saves) ending() string {
+	text := "no save was complete"
+	if s.Last != nil {
+		text = s.Last.String()
+	}
+	return text + "; " + s.Lost() + " lost"
+}
+
+// Lost is how much work a stop loses, in words.
+func (s Saves) Lost() string {
+	return span(time.Duration(s.AtRisk*float64(time.Second))) + " of work"
+}
+
+// size returns a number of bytes in words.
+func size(bytes int64) string {
+	const units = "KMGTPE"
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	i := min(int(math.Log2(float64(bytes))/10), len(units))
+	return fmt.Sprintf("%.1f %ciB", float64(bytes)/math.Pow(1<<10, float64(i)), units[i-1])
+}
+
+// span returns a time with one unit: "37 s", "41 min", "3.2 h".
+func span(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("%.1f h", d.Hours())
+}
