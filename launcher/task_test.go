@@ -46,6 +46,7 @@ func TestTaskKeepsItsBytes(t *testing.T) {
 		all = append(all, read)
 	}
 	all[0].Workspace, all[0].WorkspaceLimit, all[0].CheckpointDir = "", 0, "" // they are newer
+	all[0].Restarts.ReplicaGroups, all[0].Restarts.MinGroups = 0, 0
 	if !reflect.DeepEqual(all[0], all[1]) {
 		t.Errorf("the task of before is read as %+v", all[1])
 	}
