@@ -94,7 +94,8 @@ func savings(t *testing.T) []saving {
 		{"step-40", 2, shards("step-40"), "dcp", Complete},
 		{"step-40", 2, []written{
 			shards("step-40")[0], shards("step-40")[1],
-			{"step-40/__0.metadata", sample(t, "step-40/.metadata")}, {"step-40/__1.metadata", sample(t, "step-40/.metadata")},
+			{"step-40/__0.metadata", sample(t, "step-40/.metadata")},
+			{"step-40/__1.metadata", sample(t, "step-40/.metadata")},
 		}, "dcp", Complete},
 		{"step-40", 2, []written{
 			{"step-40/sharded/shard-1-model-1-of-1.safetensors", tensors}, {"step-40/model-00001-of-00001.safetensors", tensors}, list,
@@ -110,16 +111,21 @@ func savings(t *testing.T) []saving {
 			{"global_step_40/actor/model_world_size_2_rank_0.pt", zip}, {"global_step_40/data.pt", zip}, text(tracker, "40"),
 		}, "verl", Complete},
 		{"checkpoint-40", 2, []written{
-			{"checkpoint-40/model.safetensors", tensors}, text("checkpoint-40/config.json", "{}"), {"checkpoint-40/optimizer.pt", zip},
-			{"checkpoint-40/rng_state_1.pth", zip}, {"checkpoint-40/rng_state_0.pth", zip},
+			{"checkpoint-40/model.safetensors", tensors},
+			text("checkpoint-40/config.json", "{}"),
+			{"checkpoint-40/optimizer.pt", zip},
+			{"checkpoint-40/rng_state_1.pth", zip},
+			{"checkpoint-40/rng_state_0.pth", zip},
 			text("checkpoint-40/trainer_state.json", `{"global_step": 40}`),
 		}, "trainer", Complete},
 		{"checkpoint-40", 2, append(slices.Concat(shards("checkpoint-40/pytorch_model_fsdp_0"), shards("checkpoint-40/optimizer_0")),
 			written{"checkpoint-40/rng_state_0.pth", zip}, text("checkpoint-40/trainer_state.json", `{"global_step": 40}`),
 			written{"checkpoint-40/rng_state_1.pth", zip}), "trainer", Complete},
 		{"checkpoint-40", 1, []written{
-			text("checkpoint-40/checkpoint-is-incomplete.txt", "x"), {"checkpoint-40/model.safetensors", tensors},
-			text("checkpoint-40/trainer_state.json", `{"global_step": 40}`), {"checkpoint-40/checkpoint-is-incomplete.txt", nil},
+			text("checkpoint-40/checkpoint-is-incomplete.txt", "x"),
+			{"checkpoint-40/model.safetensors", tensors},
+			text("checkpoint-40/trainer_state.json", `{"global_step": 40}`),
+			{"checkpoint-40/checkpoint-is-incomplete.txt", nil},
 		}, "trainer", Complete},
 		{"checkpoint_3", 2, []written{
 			{"checkpoint_3/model.safetensors", tensors}, {"checkpoint_3/random_states_0.pkl", zip}, {"checkpoint_3/random_states_1.pkl", zip},
@@ -128,8 +134,10 @@ func savings(t *testing.T) []saving {
 		{"40", 2, []written{text("40/d/data", "xx"), text("40/_CHECKPOINT_METADATA", `{"commit_timestamp_nsecs": 7}`)}, "orbax", Complete},
 		{"40", 2, []written{text("40/d/data", "xx"), text("40/commit_success.txt", "Checkpoint commit was successful")}, "orbax", Complete},
 		{"global_step40", 2, []written{
-			{"global_step40/mp_rank_00_model_states.pt", zip}, {"global_step40/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", zip},
-			text("latest", "global_step40"), {"global_step40/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", zip},
+			{"global_step40/mp_rank_00_model_states.pt", zip},
+			{"global_step40/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", zip},
+			text("latest", "global_step40"),
+			{"global_step40/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", zip},
 		}, "deepspeed", Complete},
 		{"epoch_0_step_40", 2, append(append([]written{text("epoch_0_step_40/.incomplete", "x")}, shards("epoch_0_step_40/model")...),
 			written{"epoch_0_step_40/.incomplete", nil}), "automodel", Complete},

@@ -109,7 +109,7 @@ func readDir(dir fs.FS, name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	d, ok := f.(fs.ReadDirFile)
 	if !ok {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a directory")}
@@ -175,7 +175,7 @@ func (t *tree) open(name string, from, length int64) []byte {
 	part := make([]byte, length)
 	f, err := t.dir.Open(name)
 	if err == nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		at, ok := f.(io.ReaderAt)
 		if !ok {
 			err = errors.New("it cannot be read at an offset")

@@ -77,7 +77,7 @@ var shared = map[int64]bool{
 // isShared reports whether other nodes see the same files in a directory.
 func isShared(dir string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)]
+	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)] //nolint:unconvert // it is 32 bits wide elsewhere
 }
 
 // answer is what the disk says.

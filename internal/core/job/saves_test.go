@@ -19,15 +19,21 @@ func TestSaves(t *testing.T) {
 	}
 	for name, all := range map[string][]told{
 		"one node": {
-			{"n1", 10, SaveBegan, "/c/1", false, ""}, {"n1", 20, SaveComplete, "/c/1", false, "/c/1"}, {"n1", 30, SaveBegan, "/c/2", false, "/c/1"},
+			{"n1", 10, SaveBegan, "/c/1", false, ""},
+			{"n1", 20, SaveComplete, "/c/1", false, "/c/1"},
+			{"n1", 30, SaveBegan, "/c/2", false, "/c/1"},
 			{"n1", 40, SaveComplete, "/c/2", false, "/c/2"},
 		},
 		"each node has its own": {
-			{"n1", 10, SaveBegan, "/c/1", false, ""}, {"n2", 11, SaveBegan, "/c/1", false, ""}, {"n2", 20, SaveComplete, "/c/1", false, ""},
+			{"n1", 10, SaveBegan, "/c/1", false, ""},
+			{"n2", 11, SaveBegan, "/c/1", false, ""},
+			{"n2", 20, SaveComplete, "/c/1", false, ""},
 			{"n1", 21, SaveComplete, "/c/1", false, "/c/1"},
 		},
 		"all nodes share it": {
-			{"n1", 10, SaveBegan, "/c/1", true, ""}, {"n2", 11, SaveBegan, "/c/1", true, ""}, {"n2", 20, SaveComplete, "/c/1", true, "/c/1"},
+			{"n1", 10, SaveBegan, "/c/1", true, ""},
+			{"n2", 11, SaveBegan, "/c/1", true, ""},
+			{"n2", 20, SaveComplete, "/c/1", true, "/c/1"},
 			{"n1", 21, SaveComplete, "/c/1", true, "/c/1"},
 		},
 		"it was too fast to be seen": {{"n1", 20, SaveComplete, "/c/1", false, "/c/1"}},
@@ -35,7 +41,9 @@ func TestSaves(t *testing.T) {
 			{"n1", 20, SaveComplete, "/c/1", false, "/c/1"}, {"n1", 30, SaveBegan, "/c/2", false, "/c/1"}, {"n1", 40, SavePartial, "/c/2", false, "/c/1"},
 		},
 		"an older one is proved later": {
-			{"n1", 10, SaveBegan, "/c/1", false, ""}, {"n1", 30, SaveBegan, "/c/2", false, ""}, {"n1", 40, SaveComplete, "/c/2", false, "/c/2"},
+			{"n1", 10, SaveBegan, "/c/1", false, ""},
+			{"n1", 30, SaveBegan, "/c/2", false, ""},
+			{"n1", 40, SaveComplete, "/c/2", false, "/c/2"},
 			{"n1", 41, SaveComplete, "/c/1", false, "/c/2"},
 		},
 	} {
