@@ -75,6 +75,13 @@ class Programs(unittest.TestCase):
         out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PATH": ""})
         self.assertIn("needs uv on each node, and it is not here: pip install uv, or name a Python", out.stdout, out.stderr)
 
+    def test_train(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("there is no torch")
+        self.program("train")
+
     def test_arrays(self):
         try:
             import numpy  # noqa: F401
@@ -353,7 +360,7 @@ class Failures(unittest.TestCase):
     def test_names_that_are_not_served(self):
         import ray
 
-        for name in ("data", "tune", "serve", "rllib", "train", "dag"):
+        for name in ("data", "tune", "serve", "rllib", "dag"):
             with self.assertRaisesRegex(ImportError, "does not serve"):
                 __import__("ray." + name)
         self.assertTrue(ray.__golaunch__)

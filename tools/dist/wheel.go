@@ -73,7 +73,7 @@ func (r *release) wheels() error {
 // rayWheel is the module ray, in Python alone.
 func (r *release) rayWheel(version string) error {
 	var modules []file
-	for _, dir := range []string{"", "util/"} {
+	for _, dir := range []string{"", "_private/", "_private/runtime_env/", "experimental/", "experimental/state/", "scripts/", "train/", "util/"} {
 		sources, err := filepath.Glob(filepath.Join(r.root, "python/ray", dir, "*.py"))
 		if err != nil {
 			return err

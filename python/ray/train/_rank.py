@@ -1,0 +1,120 @@
+"""A rank of a trainer's job."""
+
+import os
+import pickle
+import shutil
+import sys
+
+_run = None  # of a rank: its _Run
+
+
+class _Run:
+    def __init__(self, path, config):
+        from ._store import Store
+
+        self.config, self.rank, self.store = config, int(os.environ["RANK"]), Store(path)
+        self.checkpoint, self.number = self.store.latest(), self.store.kept["count"]
+        if self.checkpoint is None:
+            self.checkpoint = config["resume_from"]
+
+
+def _current():
+    if _run is None:
+        raise RuntimeError("this function of ray.train is for the function that a trainer runs, and is called outside of it")
+    return _run
+
+
+def report(metrics, checkpoint=None, checkpoint_dir_name=None, **options):
+    """Reports metrics, and keeps a checkpoint with them: all ranks call it, and wait for each
+    other. Any of them may bring a checkpoint, or a part of it.
+    """
+    import torch.distributed as dist
+
+    if options:
+        raise NotImplementedError(f"golaunch does not serve report({', '.join(options)}); call it with metrics and a checkpoint")
+    run = _current()
+    run.number += 1
+    directory = run.store.directory(run.number)
+    if checkpoint is not None:
+        shutil.copytree(checkpoint.path, directory, dirs_exist_ok=True)
+    dist.barrier()
+    there = os.path.isdir(directory)
+    if there and run.rank == 0:
+        run.store.add(run.number, metrics, run.config["checkpoints"])
+    if there:
+        from ._config import Checkpoint
+
+        run.checkpoint = Checkpoint(directory)
+
+
+def get_checkpoint():
+    """The latest checkpoint, or None."""
+    return _current().checkpoint
+
+
+class TrainContext:
+    def get_world_rank(self):
+        return _current().rank
+
+    def get_world_size(self):
+        return int(os.environ["WORLD_SIZE"])
+
+    def get_local_rank(self):
+        return int(os.environ["LOCAL_RANK"])
+
+    def get_local_world_size(self):
+        return int(os.environ["LOCAL_WORLD_SIZE"])
+
+    def get_node_rank(self):
+        return int(os.environ["GROUP_RANK"])
+
+    def get_experiment_name(self):
+        return os.path.basename(_current().store.path)
+
+    def get_trial_name(self):
+        raise NotImplementedError("golaunch does not serve get_trial_name; use get_experiment_name")
+
+    def get_storage(self):
+        raise NotImplementedError("golaunch does not serve get_storage; use the storage_path of RunConfig")
+
+
+def get_context():
+    return TrainContext()
+
+
+def main(path):
+    """Runs the function that a trainer has left in a directory."""
+    global _run
+    import cloudpickle
+    import torch
+    import torch.distributed as dist
+
+    with open(os.path.join(path, "function.pickle"), "rb") as f:
+        program = pickle.load(f)
+    sys.path[:] = program["path"]
+    try:
+        function, argument = cloudpickle.loads(program["function"])
+        _run = _Run(path, program)
+        if _run.rank == 0:
+            _run.store.tidy()
+        if program["gpu"]:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group(program["backend"] or ("nccl" if program["gpu"] else "gloo"), timeout=program["timeout"])
+        value = function() if argument is None else function(argument)
+        dist.barrier()
+        if _run.rank == 0:
+            _leave(path, "value", cloudpickle.dumps(value))
+    except Exception as error:
+        try:
+            body = cloudpickle.dumps(error)
+        except Exception:
+            body = cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        _leave(path, f"error-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}", body)
+        raise
+    dist.destroy_process_group()
+
+
+def _leave(path, name, body):
+    with open(os.path.join(path, name + ".new"), "wb") as f:
+        f.write(body)
+    os.rename(f.name, os.path.join(path, name))

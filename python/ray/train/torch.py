@@ -1,0 +1,180 @@
+"""Training with torch."""
+
+import datetime
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Optional
+
+from . import _config, _rank
+from ._store import Store
+
+_LONG = 120  # characters of a rank's error that a message has
+
+
+@dataclass
+class TorchConfig:
+    backend: Optional[str] = None
+    init_method: str = "env"
+    timeout_s: int = 1800
+
+
+class TorchTrainer:
+    """Runs a function in each of several processes, which are a torch.distributed group."""
+
+    def __init__(self, train_loop_per_worker, *, train_loop_config=None, torch_config=None, scaling_config=None, run_config=None, datasets=None, dataset_config=None,
+                 metadata=None, resume_from_checkpoint=None):
+        if datasets or dataset_config:
+            raise NotImplementedError("golaunch does not serve datasets; load data in the function, with ray.train.torch.prepare_data_loader")
+        self._function, self._argument = train_loop_per_worker, train_loop_config
+        self._torch, self._scaling, self._run = torch_config or TorchConfig(), scaling_config or _config.ScalingConfig(), run_config or _config.RunConfig()
+        self._resume_from = resume_from_checkpoint
+
+    def fit(self):
+        """Runs a golaunch job, and returns what it reported; if it fails, raises
+        TrainingFailedError.
+        """
+        import cloudpickle
+        from golaunch.binary import find_binary
+
+        name = self._run.name or time.strftime("ray_train_run-%Y-%m-%d_%H-%M-%S") + f"-{os.getpid()}"
+        path = os.path.join(os.path.abspath(os.path.expanduser(self._run.storage_path or "~/ray_results")), name)
+        os.makedirs(path, exist_ok=True)
+        for left in os.listdir(path):
+            if left == "value" or left.startswith("error-"):
+                os.remove(os.path.join(path, left))
+        argument = self._argument if self._argument is not None else {} if _wants_argument(self._function) else None
+        _rank._leave(path, "function.pickle", pickle.dumps({
+            "path": [os.path.abspath(p) for p in sys.path], "function": cloudpickle.dumps((self._function, argument)), "checkpoints": self._run.checkpoint_config,
+            "resume_from": self._resume_from, "gpu": self._scaling.use_gpu, "backend": self._torch.backend,
+            "timeout": datetime.timedelta(seconds=self._torch.timeout_s),
+        }))
+        home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        failures = self._run.failure_config.max_failures
+        command = [find_binary(), *_where(find_binary(), self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
+        if os.environ.get("RAY_preload_python_modules"):
+            command += ["--preload", os.environ["RAY_preload_python_modules"]]
+        for variable, value in ((self._run.worker_runtime_env or {}).get("env_vars") or {}).items():
+            command += ["--env", f"{variable}={value}"]
+        command += ["--", sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r}); from ray.train._rank import main; main({path!r})"]
+        code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+        if code != 0:
+            raise _failure(path, code)
+        with open(os.path.join(path, "value"), "rb") as f:
+            value = cloudpickle.load(f)
+        return _config.Result(error=None, path=path, return_value=value, **Store(path).result())
+
+
+def _wants_argument(function):
+    import inspect
+
+    return len(inspect.signature(function).parameters) > 0
+
+
+def _where(golaunch, scaling):
+    """The flags that say on which nodes."""
+    address = os.environ.get("RAY_ADDRESS") or os.environ.get("GOLAUNCH_COORDINATOR")
+    each = "--gpus-per-node" if scaling.use_gpu else "--procs-per-node"
+    if not address or address in ("auto", "local"):
+        return ["--nodes", "1", each, str(scaling.num_workers)]
+    address = address[6:] if address.startswith("ray://") else address
+    said = subprocess.run([golaunch, "status", "--coordinator", address, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise ConnectionError(f"TorchTrainer: {said.stderr.strip() or said.stdout.strip()}")
+    most = max([n["gpus" if scaling.use_gpu else "cpus"] for n in json.loads(said.stdout)["nodes"] if n["state"] == "ready"], default=1)
+    nodes = math.ceil(scaling.num_workers / max(1, most))
+    if scaling.num_workers % nodes:
+        raise ValueError(f"num_workers={scaling.num_workers}: a multiple of {nodes}, the number of nodes that it takes")
+    return ["--coordinator", address, "--strategy", scaling.placement_strategy, "--nodes", str(nodes), each, str(scaling.num_workers // nodes)]
+
+
+def _failure(path, code):
+    """The errors that the ranks of the last attempt have left."""
+    import cloudpickle
+
+    found = {}
+    for name in os.listdir(path):
+        if name.startswith("error-") and not name.endswith(".new"):
+            attempt, rank = map(int, name.split("-")[1:])
+            found.setdefault(attempt, {})[rank] = name
+    if not found:
+        return _config.TrainingFailedError(f"golaunch ended the job with exit code {code}; its words are above, and golaunch explain says more")
+    errors = {}
+    for rank, name in sorted(found[max(found)].items()):
+        with open(os.path.join(path, name), "rb") as f:
+            errors[rank] = cloudpickle.load(f)
+    first = next(iter(errors))
+    error = _config.WorkerGroupError(f"Training failed due to worker errors: rank {first}: {errors[first]!r:.{_LONG}}", errors)
+    error.__cause__ = errors[first]
+    return error
+
+
+def get_device():
+    """The device of this rank."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if _rank._current().config["gpu"] else torch.device("cpu")
+
+
+def get_devices():
+    return [get_device()]
+
+
+def prepare_model(model, move_to_device=True, parallel_strategy="ddp", parallel_strategy_kwargs=None):
+    """The model on this rank's device, in DistributedDataParallel if there are several ranks."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    if parallel_strategy not in ("ddp", None):
+        raise NotImplementedError(f"golaunch does not serve parallel_strategy={parallel_strategy!r}; wrap the model with torch.distributed.fsdp in the function")
+    device = get_device() if move_to_device is True else move_to_device
+    if device:
+        model = model.to(device)
+    if parallel_strategy is None or dist.get_world_size() == 1:
+        return model
+    return DistributedDataParallel(model, **(parallel_strategy_kwargs or {}))
+
+
+def prepare_data_loader(data_loader, add_dist_sampler=True, move_to_device=True, auto_transfer=True):
+    """The loader with this rank's part of the data, on its device."""
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
+
+    if add_dist_sampler and dist.get_world_size() > 1 and not isinstance(data_loader.sampler, DistributedSampler) and not isinstance(data_loader.dataset, IterableDataset):
+        shuffle = isinstance(data_loader.sampler, RandomSampler)
+        data_loader = DataLoader(
+            data_loader.dataset, batch_size=data_loader.batch_size, num_workers=data_loader.num_workers, collate_fn=data_loader.collate_fn,
+            pin_memory=data_loader.pin_memory, drop_last=data_loader.drop_last, timeout=data_loader.timeout, worker_init_fn=data_loader.worker_init_fn,
+            sampler=DistributedSampler(data_loader.dataset, shuffle=shuffle))
+    return _OnDevice(data_loader, get_device()) if move_to_device and get_device().type == "cuda" else data_loader
+
+
+class _OnDevice:
+    def __init__(self, loader, device):
+        self._loader, self._device = loader, device
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __iter__(self):
+        return (_moved(batch, self._device) for batch in self._loader)
+
+
+def _moved(batch, device):
+    if isinstance(batch, dict):
+        return {key: _moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_moved(value, device) for value in batch)
+    return batch.to(device, non_blocking=True) if hasattr(batch, "to") else batch
+
+
+def enable_reproducibility(seed=0):
+    raise NotImplementedError("golaunch does not serve enable_reproducibility; use torch.manual_seed and torch.use_deterministic_algorithms")
