@@ -77,7 +77,8 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
 	a.forks.release = func() {}
 	a.next = newNext()
-	a.halt.ctx, a.halt.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	a.halt = halt{ctx: ctx, cancel: cancel}
 	return a
 }
 
