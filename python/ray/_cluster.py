@@ -25,9 +25,34 @@ _NAME = re.compile(rf"ray-{os.getuid()}-(\d+)")
 _PROGRAM = "import json,os,sys; sys.path += json.loads(os.environ['" + VARIABLE + "'])['path']; from ray._host import main; main()"
 
 
-def written_address():
-    """The file in which `ray start` writes the address of the cluster that "auto" means here."""
-    return os.path.join(tempfile.gettempdir(), f"golaunch-ray-{os.getuid()}", "address")
+def _directory():
+    return os.path.join(tempfile.gettempdir(), f"golaunch-ray-{os.getuid()}")
+
+
+def directory():
+    """Where things of this machine are noted, for this user alone."""
+    path = _directory()
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if not _own(path):
+        raise PermissionError(f"{path} is no directory of this user alone: remove it, or set TMPDIR")
+    return path
+
+
+def _own(path):
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return info.st_uid == os.getuid() and info.st_mode & 0o170077 == 0o040000
+
+
+def started_here():
+    """The address of the cluster of which `ray start` has started a node on this machine that still runs, or None."""
+    from ._nodes import Processes
+
+    if not _own(_directory()):
+        return None
+    return next((p["address"] for p in Processes().all if p["what"] == "agent"), None)
 
 
 def described(node):
@@ -40,16 +65,7 @@ def described(node):
 
 
 def address_of_auto():
-    address = os.environ.get("GOLAUNCH_COORDINATOR")
-    if not address:
-        try:
-            path = written_address()
-            with open(path) as f:
-                if os.fstat(f.fileno()).st_uid == os.getuid():
-                    address = f.read(1024).strip()
-        except OSError:
-            pass
-    return address or None
+    return os.environ.get("GOLAUNCH_COORDINATOR") or started_here()
 
 
 def hosts_here(session=None):

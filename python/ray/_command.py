@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -62,6 +63,8 @@ def _start(o):
         raise _nodes.Failed("`--address` is a required flag unless starting a head node with `--head`.")
     if o.head and o.address is not None:
         raise _nodes.Failed("`--head` and `--address` exclude each other: a head starts a cluster of its own.")
+    if o.block:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _nodes.ENDS)
     own, address, dashboard, started = _nodes.start(o)
     _say(f"Local node IP: {own}")
     _say()

@@ -16,21 +16,12 @@ from .job_submission import PORT
 _LIMIT = 60.0  # seconds in which each must be ready
 _STOP = 45.0  # seconds in which each must have ended after SIGTERM; the agent gives its ranks 30
 _STEP = 0.02  # seconds between two looks at what a process has printed
+ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # what ends `ray start --block`
 _STATE = "state"  # what a coordinator knows, below the directory of `ray start`: the next head begins anew
 
 
 class Failed(Exception):
     """What keeps a node from starting, for people."""
-
-
-def _dir():
-    """Where the processes of this machine are noted, for this user alone."""
-    path = os.path.dirname(_cluster.written_address())
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    info = os.lstat(path)
-    if info.st_uid != os.getuid() or info.st_mode & 0o170077 != 0o040000:
-        raise Failed(f"{path} belongs to another user, or others can write to it; remove it")
-    return path
 
 
 def _born(pid):
@@ -43,20 +34,24 @@ def _born(pid):
     return None if fields[0] == "Z" else int(fields[19])
 
 
+def _lives(p):
+    return p["born"] is not None and _born(p["pid"]) == p["born"]
+
+
 class Processes:
     """What was started here and still runs, the newest first."""
 
     def __init__(self):
-        self._path = os.path.join(_dir(), "processes")
+        self._path = os.path.join(_cluster.directory(), "processes")
         try:
             with open(self._path) as f:
                 noted = json.load(f)
         except (OSError, ValueError):
             noted = []
-        self.all = [p for p in noted if _born(p["pid"]) == p["born"]]
+        self.all = [p for p in noted if _lives(p)]
 
-    def add(self, what, pid, directory):
-        self.all.insert(0, {"what": what, "pid": pid, "born": _born(pid), "dir": directory})
+    def add(self, what, pid, directory, address):
+        self.all.insert(0, {"what": what, "pid": pid, "born": _born(pid), "dir": directory, "address": address})
         self._write()
 
     def _write(self):
@@ -68,29 +63,23 @@ class Processes:
         """Ends them, and returns how many there were, and those that have not ended."""
         count, alive = 0, []
         for p in [p for p in self.all if only is None or p["pid"] in only]:
-            if _born(p["pid"]) != p["born"]:
+            if not _lives(p):
                 continue
             count += 1
             try:
                 os.kill(p["pid"], signal.SIGKILL if force else signal.SIGTERM)
                 until = time.monotonic() + _STOP
-                while _born(p["pid"]) == p["born"] and time.monotonic() < until:
+                while _lives(p) and time.monotonic() < until:
                     _reap()
                     time.sleep(_STEP)
             except ProcessLookupError:
                 pass
-            if _born(p["pid"]) == p["born"]:
+            if _lives(p):
                 alive.append(p)
             elif p["what"] == "coordinator":
                 shutil.rmtree(os.path.join(p["dir"], _STATE), ignore_errors=True)
-        self.all = [p for p in self.all if _born(p["pid"]) == p["born"]]
+        self.all = [p for p in self.all if _lives(p)]
         self._write()
-        if not self.all:
-            for name in (_cluster.written_address(), self._path):
-                try:
-                    os.remove(name)
-                except FileNotFoundError:
-                    pass
         return count, alive
 
 
@@ -102,29 +91,38 @@ def _reap():
         pass
 
 
-def _with_parent():
+_libc = ctypes.CDLL(None)
+
+
+def with_parent():
     """In a child: it gets SIGTERM when the process that started it ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+    _libc.prctl(1, signal.SIGTERM)
 
 
-def _start(noted, what, args, ready, directory, block):
+def _start(noted, what, args, ready, directory, address, block):
     """Starts a process, and returns it and what it has printed once that has what says that it is ready."""
     log = os.path.join(directory, f"{what}.log")
     with open(log, "wb") as f:
-        process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_with_parent if block else None)
-    noted.add(what, process.pid, directory)
+        process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=with_parent if block else None)
+    noted.add(what, process.pid, directory, address)
     until = time.monotonic() + _LIMIT
-    while True:
-        with open(log, errors="replace") as f:
-            text = f.read(1 << 20)
-        if ready in text:
-            return process, text
-        code = process.poll()
-        if code is not None or time.monotonic() > until:
-            why = f"has ended with {code}" if code is not None else f"is not ready within {_LIMIT:.0f} s"
-            noted.stop(only={process.pid})
-            raise Failed(f"the {what} {why}: {text.strip() or 'it has printed nothing'}")
-        time.sleep(_STEP)
+    try:
+        while True:
+            with open(log, errors="replace") as f:
+                text = f.read(1 << 20)
+            if ready in text:
+                return process, text
+            code = process.poll()
+            if code is not None or time.monotonic() > until:
+                why = f"has ended with {code}" if code is not None else f"is not ready within {_LIMIT:.0f} s"
+                raise Failed(f"the {what} {why}: {text.strip() or 'it has printed nothing'}")
+            for number in signal.sigpending() & ENDS:
+                raise SystemExit(128 + number)
+            time.sleep(_STEP)
+    except BaseException:
+        noted.stop(only={process.pid})
+        raise
 
 
 def start(o):
@@ -133,10 +131,8 @@ def start(o):
 
     golaunch, noted, started = find_binary(), Processes(), []
     if o.head and any(p["what"] == "coordinator" for p in noted.all):
-        with open(_cluster.written_address()) as f:
-            raise Failed(f"Ray is trying to start at {o.node_ip_address or socket.gethostname()}:{PORT if o.port is None else o.port}, but is already running at {f.read().strip()}. "
-                         "Please specify a different port using the `--port` flag of `ray start` command, or `ray stop` it first.")
-    directory = os.path.join(_dir(), time.strftime("session-%Y%m%d-%H%M%S-") + str(os.getpid()))
+        raise Failed(f"Ray is trying to start at {o.node_ip_address or socket.gethostname()}:{_port(o)}, but is already running at {_cluster.started_here()}; `ray stop` it first.")
+    directory = os.path.join(_cluster.directory(), time.strftime("session-%Y%m%d-%H%M%S-") + str(os.getpid()))
     os.mkdir(directory, 0o700)
     dashboard = ""
     try:
@@ -145,7 +141,7 @@ def start(o):
             host = o.node_ip_address or ""
             listen = f"[{host}]:{_port(o)}" if ":" in host else f"{host}:{_port(o)}"
             process, text = _start(noted, "coordinator", [golaunch, "coordinator", "--json", "--listen", listen, "--state-dir", os.path.join(directory, _STATE)], '"address"',
-                                   directory, o.block)
+                                   directory, None, o.block)
             started.append(process)
             address = next(json.loads(line)["address"] for line in text.splitlines() if line.startswith("{") and '"address"' in line)
         said = {"head": bool(o.head), "dir": os.getcwd()}
@@ -164,16 +160,13 @@ def start(o):
             args += ["--num-gpus", str(o.num_gpus)]
         if os.geteuid() == 0:
             args += ["--allow-run-as-root"]
-        process, text = _start(noted, "agent", args, " is in the cluster of ", directory, o.block)
+        process, text = _start(noted, "agent", args, " is in the cluster of ", directory, address, o.block)
         started.append(process)
         own = text.partition(" is in the cluster of ")[0].rpartition("(")[2].partition(",")[0]
-        with open(_cluster.written_address() + ".new", "w") as f:
-            f.write(address)
-        os.replace(_cluster.written_address() + ".new", _cluster.written_address())
         if o.head and o.include_dashboard is not False:
             program = "import sys; sys.path[:0] = sys.argv.pop().split(chr(10)); from ray._dashboard import main; main(*sys.argv[1:])"
             args = [sys.executable, "-c", program, address, o.dashboard_host, str(o.dashboard_port), "\n".join(_cluster._paths())]
-            process, text = _start(noted, "dashboard", args, "listens at", directory, o.block)
+            process, text = _start(noted, "dashboard", args, "listens at", directory, address, o.block)
             started.append(process)
             dashboard = text.split()[-1]
     except BaseException:
@@ -188,14 +181,13 @@ def _port(o):
 
 def block(started):
     """Stays until a signal, or until one of the processes ends, and ends the others; returns the exit code."""
-    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends | {signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
     got, code = signal.SIGCHLD, None
     while got == signal.SIGCHLD:
         codes = [c for c in (p.poll() for p in started) if c is not None]
         if codes:
             code = 0 if all(c in (0, -signal.SIGTERM, 128 + signal.SIGTERM) for c in codes) else 1
             break
-        got = signal.sigwait(ends | {signal.SIGCHLD})
+        got = signal.sigwait(ENDS | {signal.SIGCHLD})
     Processes().stop(only={p.pid for p in started})
     return 128 + got if code is None else code

@@ -96,7 +96,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
          system_reserved_memory=None, storage=None, object_spilling_directory=None, **kwargs):
     """Starts a cluster on this machine, or uses one: address is "auto", "HOST:PORT" or
     "ray://HOST:PORT" of a golaunch coordinator, or of a cluster that another program of this machine
-    has started.
+    has started; without it, that of `ray start`. "local" always starts one.
     """
     global _fork
     for name in kwargs:
@@ -122,7 +122,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         if env.get("working_dir"):
             env["archive"] = _package.read(env["working_dir"])
         spill = on_cluster.spill_directory(object_spilling_directory)
-        address = address or os.environ.get("RAY_ADDRESS") or None
+        address = address or os.environ.get("RAY_ADDRESS") or on_cluster.started_here()
         if address == "local":
             address = None
         if address is not None and (num_cpus is not None or num_gpus is not None or resources is not None):

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
+from ray import _cluster, _head
 from record_ray import HERE, said
 
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
@@ -57,6 +59,7 @@ class Programs(unittest.TestCase):
 
     def test_dirs(self):
         self.program("dirs")
+        _cluster.directory()  # which is this user's alone
 
     def test_directories_that_cannot_travel(self):
         """They are refused in one line, before a cluster starts."""

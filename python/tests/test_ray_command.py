@@ -1,6 +1,7 @@
 """The command `ray`, and ray.job_submission: a cluster of one machine, with its real processes."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import urllib.request
 
 from base import Case
 
+from ray import _cluster
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 _DRIVER = """import os, ray
@@ -51,6 +53,10 @@ class Test(Case):
         self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
         address, dashboard = self.head("--num-cpus=2", "--resources", '{"a": 2}', "--disable_usage_stats")
         self.assertIn("already running at " + address, self.ray("start", "--head", code=1))
+        for init, joins in (("", True), ("'local', num_cpus=1", False)):
+            said = subprocess.run([sys.executable, "-c", f"import ray; ray.init({init}); print('a' in ray.cluster_resources())"], capture_output=True, text=True,
+                                  env={**os.environ, "RAY_ADDRESS": ""})
+            self.assertEqual(said.stdout, f"{joins}\n", said.stderr)
         status = self.ray("status")
         for line in ("======== Autoscaler status: ", "\nActive:\n 1 node_", "\nTotal Usage:\n 0.0/2.0 CPU\n 0.0/2.0 a\n", "\nPending Demands:\n (no resource demands)"):
             self.assertIn(line, status)
@@ -126,17 +132,20 @@ class Test(Case):
         self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
 
     def test_block(self):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ray._command", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", "0", "--include-dashboard", "false"],
-            stdout=subprocess.PIPE, text=True)
+        """A signal ends it in order once it waits, and as soon as it has started something."""
         self.addCleanup(self.ray, "stop", "--force")
-        with process:
-            for line in process.stdout:
-                if "block forever" in line:
-                    break
-            process.terminate()
-            self.assertEqual(process.wait(), 128 + 15)
-        self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
+        noted = os.path.join(_cluster.directory(), "processes")
+        for until in (lambda process: any("block forever" in line for line in process.stdout), lambda _: self.made(noted)):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(noted)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ray._command", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", "0", "--include-dashboard", "false"],
+                stdout=subprocess.PIPE, text=True)
+            with process:
+                until(process)
+                process.terminate()
+                self.assertEqual(process.wait(), 128 + 15)
+            self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
 
 
 if __name__ == "__main__":
