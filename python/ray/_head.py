@@ -168,6 +168,8 @@ class Head:
 
     def on_driver(self, link, then, address, namespace, facts):
         """A driver joins, once all nodes have."""
+        if link.closed:
+            return
         if self.missing > 0:
             self.waiting.append(lambda: self.on_driver(link, then, address, namespace, facts))
             return

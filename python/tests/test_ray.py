@@ -200,6 +200,17 @@ class Failures(unittest.TestCase):
             "print({fails(lambda: pickle.loads(t)) for t in (text, handle)}, ray.get(f.remote(2)))\n")
         self.assertEqual(out, "{('RaySystemError', True)}\n{('RaySystemError', True)}\n{('ValueError', True)} 2\n")
 
+    def test_a_driver_that_ends_before_all_nodes_have_joined(self):
+        """It does not hold the session."""
+        host = types.SimpleNamespace(config={"hosts": 2, "job": None}, loop=None)
+        head, driver = _head.Head(host), types.SimpleNamespace(closed=False, peer=None)
+        head.joined({"id": "a", "address": ("a-h0", "a", "", 0), "resources": {}}, host)
+        head.on_driver(driver, self.fail, ("d", "a", "", 0), "n", {})
+        driver.closed = True
+        head.left(driver)
+        head.joined({"id": "b", "address": ("b-h1", "b", "", 0), "resources": {}}, host)
+        self.assertEqual(dict(head.jobs), {})
+
     def test_the_head_forgets(self):
         out = self.finish(
             "import ray\nfrom ray import _head\nray.init(num_cpus=1)\n"
