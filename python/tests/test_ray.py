@@ -119,6 +119,9 @@ class Failures(unittest.TestCase):
             "keep = ray.put(b'x' * 1000000)\nprint('up', flush=True)\ntime.sleep(1000)\n",
             env={**os.environ, "RAY_TEST_WORD": word.partition("=")[2]})
         self.assertEqual(process.stdout.readline(), "up\n")
+        self.killed(process, word)
+
+    def killed(self, process, word):
         self.assertGreater(len(processes(word)), 2)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(LIMIT)
@@ -126,6 +129,15 @@ class Failures(unittest.TestCase):
         while processes(word):
             self.assertLess(time.monotonic(), end, f"these are left: {processes(word)}")
             time.sleep(0.05)
+
+    def test_a_killed_trainer_leaves_nothing(self):
+        word = f"RAY_TEST_WORD={os.getpid()}-trainer"
+        process = self.run_program(
+            "import os\nfrom golaunch.binary import find_binary\nfrom ray.train.torch import _run\n"
+            "_run([find_binary(), '--nodes', '1', '--procs-per-node', '1', '--', 'sh', '-c', 'echo up; sleep 1000'], os.environ)\n",
+            env={**os.environ, "RAY_TEST_WORD": word.partition("=")[2]})
+        self.assertIn("up", process.stdout.readline())
+        self.killed(process, word)
 
     def test_two_drivers(self):
         """The second uses the first one's cluster: its own actors end with it, and detached ones do not."""

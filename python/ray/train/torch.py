@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import Optional
 
+from .. import _cluster
+from .._nodes import with_parent
 from . import _config, _rank
 from ._store import Store
 
@@ -59,15 +61,31 @@ class TorchTrainer:
         command = [find_binary(), *_where(find_binary(), self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
         if os.environ.get("RAY_preload_python_modules"):
             command += ["--preload", os.environ["RAY_preload_python_modules"]]
+        env = dict(os.environ)
         for variable, value in ((self._run.worker_runtime_env or {}).get("env_vars") or {}).items():
-            command += ["--env", f"{variable}={value}"]
+            if variable == "HOME" or variable.startswith("GOLAUNCH_"):  # which golaunch itself would read
+                command += ["--env", f"{variable}={value}"]
+            else:  # a command line is for all to see
+                command += ["--env", variable]
+                env[variable] = value
         command += ["--", sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r}); from ray.train._rank import main; main({path!r})"]
-        code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+        code = _run(command, env)
         if code != 0:
             raise _failure(path, code)
         with open(os.path.join(path, "value"), "rb") as f:
             value = cloudpickle.load(f)
         return _config.Result(error=None, path=path, return_value=value, **Store(path).result())
+
+
+def _run(command, env):
+    """Runs golaunch, and returns its exit code. The job ends if this program is interrupted, or ends."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=env, preexec_fn=with_parent)
+    try:
+        return process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            process.wait()
 
 
 def _wants_argument(function):
@@ -78,9 +96,11 @@ def _wants_argument(function):
 
 def _where(golaunch, scaling):
     """The flags that say on which nodes."""
-    address = os.environ.get("RAY_ADDRESS") or os.environ.get("GOLAUNCH_COORDINATOR")
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "auto":
+        address = _cluster.address_of_auto()
     each = "--gpus-per-node" if scaling.use_gpu else "--procs-per-node"
-    if not address or address in ("auto", "local"):
+    if not address or address == "local":
         return ["--nodes", "1", each, str(scaling.num_workers)]
     address = address[6:] if address.startswith("ray://") else address
     said = subprocess.run([golaunch, "status", "--coordinator", address, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
