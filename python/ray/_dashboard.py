@@ -1,7 +1,11 @@
 """The paths of Ray's dashboard that scripts read. It changes nothing: jobs are submitted to golaunch's coordinator, which wants a token."""
 
 import http.server
+import ipaddress
 import json
+import os
+import socket
+import struct
 import threading
 import time
 import urllib.parse
@@ -16,6 +20,22 @@ _MOST = 16  # requests at a time
 def _listed(rows):
     return {"result": True, "msg": "", "data": {"result": {
         "total": len(rows), "num_after_truncation": len(rows), "num_filtered": len(rows), "result": rows, "partial_failure_warning": "", "warnings": None}}}
+
+
+def _own(sock):
+    """Whether the other end of a connection within this machine is this user's, or root's."""
+    ends = [f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}" for host, port in (sock.getpeername(), sock.getsockname())]
+    with open("/proc/net/tcp") as f:
+        return any(fields[1:3] == ends and int(fields[7]) in (0, os.getuid()) for fields in map(str.split, f))
+
+
+def _here(host):
+    """Whether a request names this machine by a number, or as localhost: other names may be those of web sites."""
+    name = urllib.parse.urlsplit("//" + host).hostname or ""
+    try:
+        return name == "localhost" or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -43,6 +63,14 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        if ipaddress.ip_address(self.server.server_address[0]).is_loopback and not (_own(self.connection) and _here(self.headers.get("Host", ""))):
+            self._send(403, b"this dashboard is for the programs of the user who started it: see --dashboard-host\n", "text/plain")
+            return False
+        return True
 
     def do_GET(self):
         path, _, query = self.path.partition("?")

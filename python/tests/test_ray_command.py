@@ -104,6 +104,18 @@ class Test(Case):
                 urllib.request.urlopen(urllib.request.Request(dashboard + path, method=method, data=b"{}" if method == "POST" else None), timeout=30)
             self.assertEqual(caught.exception.code, code)
             caught.exception.close()
+        for user, host in ((os.geteuid(), "site.example"), (65534, "127.0.0.1")):
+            before = os.geteuid()
+            if before != 0 and user != before:
+                self.skipTest("only root can be another user")
+            os.seteuid(user)
+            try:
+                with self.assertRaises(urllib.error.HTTPError) as caught:
+                    urllib.request.urlopen(urllib.request.Request(dashboard + "/api/version", headers={"Host": host}), timeout=30)
+            finally:
+                os.seteuid(before)
+            self.assertEqual(caught.exception.code, 403)
+            caught.exception.close()
 
     def test_the_client(self):
         address, dashboard = self.head()
