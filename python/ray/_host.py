@@ -18,8 +18,6 @@ from . import _cluster, _wire, _worker
 from ._head import Head
 
 _SPARE = 2  # idle processes that are kept beyond the node's CPUs
-
-
 _OBJECTS = 0.3  # of the free memory may have objects, as in Ray
 _GRACE = 2.0  # seconds that an object waits for memory to be freed
 # What golaunch has told the host, which is a rank; its processes are none.
@@ -443,6 +441,8 @@ class _Node:
 
     def on_room(self, link, then, fds, size):
         """Where an object of that size may be made here: in memory, or in a file."""
+        if link.closed:  # while it waited
+            return
         if self.used + size <= self.limit:
             self.used += size
             self.rooms[link] = self.rooms.get(link, 0) + size
