@@ -110,9 +110,15 @@ def ask(address, op, *args):
     """What the head of the session of a cluster says, such as "actors" or "nodes"; None if there is no session."""
     for name in hosts_here():
         session = asked(name, "session")
-        if session is not None and address in ("auto", session["cluster"]):
+        if session is not None and (address in ("auto", session["cluster"]) or session["session"] == _session_of(address)):
             return asked(name, "of_head", op, *args)
     return None
+
+
+def _session_of(address):
+    """The name of the session of a cluster, which another program may have begun by another address of its coordinator."""
+    job = next((j for j in _status(address)["jobs"] if _NAME.fullmatch(j["id"]) and "result" not in j), None)
+    return job and job["command"].split()[-1]
 
 
 def _golaunch(*args, env=None):
@@ -124,7 +130,7 @@ def _golaunch(*args, env=None):
 def _status(address):
     said = _golaunch("status", "--coordinator", address, "--json", "--all")
     if said.returncode != 0:
-        raise ConnectionError(f"ray.init(address={address!r}): {said.stderr.strip() or said.stdout.strip()}")
+        raise ConnectionError(f"address={address!r}: {said.stderr.strip() or said.stdout.strip()}")
     return json.loads(said.stdout)
 
 
