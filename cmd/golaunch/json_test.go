@@ -66,6 +66,7 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[report.Failure]():      "`golaunch run --json`",
 	reflect.TypeFor[report.Exit]():         "`golaunch run --json`",
 	reflect.TypeFor[report.Goodput]():      "`golaunch status --json`",
+	reflect.TypeFor[report.Saves]():        "`golaunch status --json`",
 	reflect.TypeFor[report.Cost]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Job]():         "`golaunch status --json`",
 	reflect.TypeFor[listing.Node]():        "`golaunch status --json`",
@@ -218,8 +219,10 @@ func (c checker) walk(section string, typ reflect.Type) {
 		switch kind := f.Type.Kind(); {
 		case !snakeCase.MatchString(name):
 			c.t.Errorf("%s has no name in snake_case", where)
-		case (f.Type == reflect.TypeFor[time.Duration]() || f.Type == reflect.TypeFor[*time.Duration]()) != strings.HasSuffix(name, "_seconds"):
-			c.t.Errorf("%s: durations, and nothing else, end in _seconds", where)
+		case isDuration(f.Type) && !strings.HasSuffix(name, "_seconds"):
+			c.t.Errorf("%s: a duration ends in _seconds", where)
+		case strings.HasSuffix(name, "_seconds") && !isDuration(f.Type) && kind != reflect.Float64:
+			c.t.Errorf("%s: only a duration or a number of seconds ends in _seconds", where)
 		case options != "" && !opaque[f.Type] && (kind == reflect.Slice || kind == reflect.Map || kind == reflect.Bool):
 			c.t.Errorf("%s may be left out", where)
 		case kind == reflect.Interface && typ.PkgPath() != reflect.TypeFor[jsonout.Words]().PkgPath():
@@ -230,6 +233,10 @@ func (c checker) walk(section string, typ reflect.Type) {
 		}
 		c.walk(section, f.Type)
 	}
+}
+
+func isDuration(typ reflect.Type) bool {
+	return typ == reflect.TypeFor[time.Duration]() || typ == reflect.TypeFor[*time.Duration]()
 }
 
 // docs compares the fields with docs/json.md: each is named in its section, and the first cell of a
