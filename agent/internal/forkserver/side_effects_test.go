@@ -86,8 +86,9 @@ null, path = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_PATH)
 class C:
     keeps = mkdir
     opens = open
+import triton
 gc.disable()
-`})
+`, "triton": "import os\nos.makedirs('cache/of/the/user', exist_ok=True)\n"})
 	argv := []string{pythons(t)[0], "-c", `import atexit, builtins, fair, gc, io, os, sys
 plain = [os.getpid, os.open, os.mkdir, builtins.open, io.open, atexit.register, fair.getpid, fair.mkdir, fair.register, os.sched_getaffinity]
 print([type(f).__name__ for f in plain], gc.isenabled(), fair.getpid() == os.getpid(), type(fair.C().opens(os.devnull)).__name__)

@@ -154,7 +154,12 @@ func TestTransformers(t *testing.T) {
 	case python == "" || python == "none":
 		t.Skip("GOLAUNCH_TEST_VERL names no Python with transformers")
 	}
+	lib, err := filepath.Abs("../../../python") // where verl finds a module ray
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := newWorld(t)
+	w.env = append(w.env, "PYTHONPATH="+lib)
 	argv := []string{python, "-c", "import sys; print('transformers.trainer' in sys.modules)"}
 	s, _ := w.server(argv, "transformers", "transformers.trainer", "transformers.models.llama.modeling_llama", "tensordict", "ray", "verl.single_controller.base")
 	if e := w.run(argv, "", s); e.Out != "True\n" {

@@ -74,10 +74,10 @@ class SideEffects:
         self.finalizers()
         return self.why
 
-    def maker(self):
+    def maker(self, depth):
         """Returns the module whose import has made the call, or "" if its side effects are
-        harmless."""
-        frame = sys._getframe(3)
+        harmless. The call is depth frames above."""
+        frame = sys._getframe(depth)
         while not of_module(frame.f_code) and frame.f_back:
             frame = frame.f_back
         own = frame.f_code.co_filename == __file__  # a module in C has no frame
@@ -88,7 +88,7 @@ class SideEffects:
     # names.
 
     def created(self, path, dir_fd=None):
-        path, module = os.fsdecode(path), self.maker()
+        path, module = os.fsdecode(path), self.maker(4)
         if dir_fd is not None:
             path = os.path.join(os.readlink("/proc/self/fd/%d" % dir_fd), path)
         path = os.path.abspath(path)
@@ -116,15 +116,15 @@ class SideEffects:
         caller = sys._getframe(2)
         name = caller.f_globals.get("__name__", "")
         if name in FOR_CALLERS or not (standard(caller) or harmless(name)):
-            module = self.maker()
+            module = self.maker(3)
             if module and not self.why:
                 self.why = "%s asks for its process id when it is imported" % module
 
     def asks_cpus(self, *_):
-        self.cpus = self.cpus or self.maker()
+        self.cpus = self.cpus or self.maker(3)
 
     def registers(self, function, *_, **__):
-        module = self.maker()
+        module = self.maker(3)
         if not module or self.why or harmless(module_of(function)) or function == getattr(finalize(), "_exitfunc", None):
             return
         self.why = "%s registers a function with atexit when it is imported" % module
