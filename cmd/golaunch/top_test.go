@@ -128,12 +128,16 @@ func TestTopInATerminal(t *testing.T) {
 	coordinator := h.coordinate()
 	h.join(1, "n10", 0)
 	h.do("run", "--detach", "--job-id", "llama", "--procs-per-node", "3", "--", "sh", "-c", watchedJob)
-	h.do("run", "--detach", "--job-id", "short", "--procs-per-node", "1", "--", "sh", "-c", "exit 3")
+	seen := filepath.Join(h.dir, "seen") // of two jobs, top opens none
+	h.do("run", "--detach", "--job-id", "short", "--procs-per-node", "1", "--", "sh", "-c", "until [ -e "+seen+" ]; do sleep 0.1; done; exit 3")
 	x := newTerminal(t, h)
 
 	x.run("golaunch top; stty -a | grep -o -- '-*icanon'; echo code $?")
 	x.sees(`^golaunch top +.*\d\d:\d\d:\d\d$`)
 	x.sees(`^>. llama +training`)
+	if err := os.WriteFile(seen, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	x.press("Enter")
 	x.sees(`golaunch top > llama > attempt 0`)
 	x.sees(`^>▲ +2 +20 .*\d+ steps behind, `) // the worst is first, and why
@@ -202,7 +206,7 @@ func TestTopInATerminal(t *testing.T) {
 	}
 	x.press("C-c")
 	x.sees(`^ready> *$`)
-	x.run("clear; TERM=dumb golaunch top short; echo code $?")
+	x.run("clear; until golaunch jobs --all | grep -q 'short.*failed'; do sleep 0.1; done; clear; TERM=dumb golaunch top short; echo code $?")
 	x.sees(`^failed `)
 	x.sees(`^code 1$`)
 	x.run("clear; golaunch top llama </dev/null; echo code $?") // there is no keyboard
