@@ -79,7 +79,16 @@ func (s *saves) prove(save report.Save, node string, shared bool) (whole report.
 		}
 		s.inFlight = slices.Delete(s.inFlight, i, i+1)
 	}
-	return save, s.last == nil || s.last.Began.Before(save.Began)
+	return save, s.last == nil || s.last.Began.Before(save.Began) && !s.repeats(save)
+}
+
+// sameFor is how far apart the clocks of two nodes may be that prove one save.
+const sameFor = time.Second
+
+// repeats reports whether a save is the newest one, as another node has seen it. The next save to
+// the same path begins after this one has ended.
+func (s *saves) repeats(save report.Save) bool {
+	return save.Path == s.last.Path && save.Began.Before(s.last.Ended.Add(sameFor))
 }
 
 // keep takes note of the newest complete checkpoint.

@@ -17,6 +17,7 @@ func TestSaves(t *testing.T) {
 		shared bool
 		want   string
 	}
+	every := map[string]time.Duration{"one node": 20 * time.Second, "all nodes share it": 30 * time.Second, "one path for all": 9 * time.Second}
 	for name, all := range map[string][]told{
 		"one node": {
 			{"n1", 10, SaveBegan, "/c/1", false, ""},
@@ -35,6 +36,13 @@ func TestSaves(t *testing.T) {
 			{"n2", 11, SaveBegan, "/c/1", true, ""},
 			{"n2", 20, SaveComplete, "/c/1", true, "/c/1"},
 			{"n1", 21, SaveComplete, "/c/1", true, "/c/1"},
+			{"n1", 40, SaveBegan, "/c/2", true, "/c/1"},
+			{"n1", 50, SaveComplete, "/c/2", true, "/c/2"},
+			{"n2", 50, SaveComplete, "/c/2", true, "/c/2"},
+		},
+		"one path for all": {
+			{"n1", 20, SaveComplete, "/c/last", false, "/c/last"},
+			{"n1", 29, SaveComplete, "/c/last", false, "/c/last"},
 		},
 		"it was too fast to be seen": {{"n1", 20, SaveComplete, "/c/1", false, "/c/1"}},
 		"it fails": {
@@ -63,6 +71,9 @@ func TestSaves(t *testing.T) {
 			if got := pathOf(s.last); got != told.want {
 				t.Errorf("%s: after %v the last is %q, want %q", name, ev, got, told.want)
 			}
+		}
+		if want, known := every[name]; known && s.every != want {
+			t.Errorf("%s: a save every %v, want %v", name, s.every, want)
 		}
 		if len(s.inFlight) > 1 {
 			t.Errorf("%s: %v are in flight", name, s.inFlight)
