@@ -29,8 +29,8 @@ import (
 const (
 	// beatEvery is how often the coordinator hears of a replica that is alive.
 	beatEvery = 500 * time.Millisecond
-	// maxReplicas bounds the names that a group uses at a time. One start of it uses one.
-	maxReplicas = 64
+	// maxWaiting bounds the requests of a replica that wait. A manager has one.
+	maxWaiting = 64
 	// pingEvery is the least time between two pings of a client. torchft's come every minute.
 	pingEvery = 10 * time.Second
 )
@@ -151,6 +151,9 @@ func (s *Server) ask(m *pb.QuorumMember) (call int64, answer chan *pb.Quorum, er
 	if err != nil {
 		return 0, nil, err
 	}
+	if len(of.waiting) >= maxWaiting {
+		return 0, nil, status.Errorf(codes.ResourceExhausted, "%d requests of %s wait, which is the most", maxWaiting, m.GetReplicaId())
+	}
 	s.call = max(s.call+1, time.Now().UnixMicro())
 	answer = make(chan *pb.Quorum, 1)
 	of.waiting[s.call] = answer
@@ -233,8 +236,8 @@ func (s *Server) replica(id string) (*replica, error) {
 	switch {
 	case len(id) > wire.MaxReplica:
 		return nil, status.Errorf(codes.InvalidArgument, "a replica_id of %d bytes, %d at most", len(id), wire.MaxReplica)
-	case len(s.replicas) >= maxReplicas:
-		return nil, status.Errorf(codes.ResourceExhausted, "the group uses %d replica_ids at a time, which is the most", maxReplicas)
+	case len(s.replicas) >= lighthouse.MaxReplicas:
+		return nil, status.Errorf(codes.ResourceExhausted, "the group uses %d replica_ids at a time, which is the most", lighthouse.MaxReplicas)
 	}
 	of := &replica{waiting: map[int64]chan *pb.Quorum{}}
 	s.replicas[id] = of

@@ -161,10 +161,33 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	for i := range maxReplicas + 1 {
+	for i := range lighthouse.MaxReplicas + 1 {
 		_, err := call.Heartbeat(t.Context(), &pb.LighthouseHeartbeatRequest{ReplicaId: fmt.Sprint("r", i)})
-		if full := status.Code(err) == codes.ResourceExhausted; full != (i == maxReplicas) && err != nil {
+		if full := status.Code(err) == codes.ResourceExhausted; full != (i == lighthouse.MaxReplicas) && err != nil {
 			t.Fatalf("replica %d: %v", i, err)
+		}
+	}
+}
+
+// TestManyRequests of one replica are refused.
+func TestManyRequests(t *testing.T) {
+	c := newCoordinator(t, 1, 2)
+	call := client(t, c.servers[0])
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := make(chan error, maxWaiting+1)
+	for range maxWaiting + 1 {
+		go func() {
+			_, err := call.Quorum(ctx, &pb.LighthouseQuorumRequest{Requester: &pb.QuorumMember{ReplicaId: "a"}})
+			refused <- err
+		}()
+	}
+	if err := <-refused; status.Code(err) != codes.ResourceExhausted {
+		t.Error(err)
+	}
+	cancel()
+	for range maxWaiting {
+		if err := <-refused; status.Code(err) != codes.Canceled {
+			t.Error(err)
 		}
 	}
 }

@@ -31,6 +31,9 @@ type Options struct {
 // MaxMembers bounds what the members of a quorum tell each other, in bytes.
 const MaxMembers = 960 << 10
 
+// MaxReplicas bounds the replicas of a group that are known at a time. One start of it is one.
+const MaxReplicas = 64
+
 // Replica is one start of a replica group.
 type Replica struct {
 	// ID is its name, which no other start of the group has.
@@ -174,11 +177,28 @@ func (s *State) Step(now time.Time, ev Event) Outcome {
 func (s *State) hear(of Replica) *replica {
 	r := s.alive[of.ID]
 	if r == nil {
+		s.makeRoom(of.Group)
 		r = &replica{}
 		s.alive[of.ID] = r
 	}
 	r.Replica = of
 	return r
+}
+
+// makeRoom forgets the replica of a group that was silent longest, if there are too many.
+func (s *State) makeRoom(group int) {
+	known, silent := 0, ""
+	for id, r := range s.alive {
+		if r.Group != group {
+			continue
+		}
+		if known++; silent == "" || r.heard.Before(s.alive[silent].heard) {
+			silent = id
+		}
+	}
+	if known >= MaxReplicas {
+		delete(s.alive, silent)
+	}
 }
 
 // ask notes a request. If it was answered, it returns the answer.

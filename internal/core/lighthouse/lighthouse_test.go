@@ -114,6 +114,18 @@ func TestARepeatedRequest(t *testing.T) {
 	}
 }
 
+// TestManyNames has a program that takes a new name for each request.
+func TestManyNames(t *testing.T) {
+	tb := newTable(2)
+	for i := range 3 * MaxReplicas {
+		tb.now = tb.now.Add(time.Millisecond)
+		tb.Step(tb.now, Asked{Request{Replica: Replica{ID: fmt.Sprint("a", i)}, Call: 1}})
+	}
+	if len(tb.alive) != MaxReplicas || tb.alive["a191"] == nil {
+		t.Errorf("%d replicas are known", len(tb.alive))
+	}
+}
+
 // TestTheNextCoordinator continues with the last quorum, and waits for its members.
 func TestTheNextCoordinator(t *testing.T) {
 	o := Options{MinReplicas: 1, JoinTimeout: 10 * time.Second, HeartbeatTimeout: 5 * time.Second}
