@@ -15,10 +15,14 @@ type extents map[string]int64
 func pickled(text []byte) (found extents, err error) {
 	m := machine{text: text, found: extents{}}
 	defer func() {
-		if r := recover(); r != nil {
-			if err, _ = r.(errPickle); err == nil {
-				panic(r)
-			}
+		switch r := recover().(type) {
+		case nil:
+		case errPickle:
+			err = r
+		case errLarge:
+			err = errPartly
+		default:
+			panic(r)
 		}
 	}()
 	m.run()
@@ -32,6 +36,12 @@ type errPickle string
 
 func (e errPickle) Error() string { return string(e) }
 
+// errLarge says that a pickle has more values than this package keeps.
+type errLarge struct{}
+
+// maxValues bounds the values of a pickle that are kept at a time. A byte can be one.
+const maxValues = 1 << 22
+
 var errCut = errPickle("it is cut short")
 
 // machine is a pickle machine. A value is nil, a string, an int64, a class or a *fields.
@@ -40,7 +50,7 @@ type machine struct {
 	at    int
 	stack []any
 	marks []int
-	memo  map[int]any
+	memo  []any
 	found extents
 }
 
@@ -54,7 +64,6 @@ type fields struct {
 }
 
 func (m *machine) run() {
-	m.memo = map[int]any{}
 	if len(m.text) < 3 || m.text[0] != 0x80 || m.text[len(m.text)-1] != '.' {
 		panic(errCut)
 	}
@@ -67,6 +76,9 @@ func (m *machine) run() {
 
 // step runs one instruction, and reports whether more may follow.
 func (m *machine) step() bool {
+	if len(m.stack)+len(m.marks)+len(m.memo) > maxValues {
+		panic(errLarge{})
+	}
 	switch op := m.take(1)[0]; op {
 	case '.':
 		m.pop()
@@ -116,11 +128,11 @@ func (m *machine) step() bool {
 		m.pop()
 		m.push(class(name))
 	case 0x94: // MEMOIZE
-		m.memo[len(m.memo)] = m.top()
+		m.store(len(m.memo))
 	case 'q':
-		m.memo[int(m.take(1)[0])] = m.top()
+		m.store(int(m.take(1)[0]))
 	case 'r':
-		m.memo[m.size(4)] = m.top()
+		m.store(m.size(4))
 	case 'h':
 		m.push(m.remember(int(m.take(1)[0])))
 	case 'j':
@@ -223,12 +235,22 @@ func (m *machine) cut() []any {
 	return above
 }
 
+// store notes the value on the top of the stack under a number. Pickles count these from 0.
+func (m *machine) store(i int) {
+	if i > maxValues {
+		panic(errLarge{})
+	}
+	for len(m.memo) <= i {
+		m.memo = append(m.memo, nil)
+	}
+	m.memo[i] = m.top()
+}
+
 func (m *machine) remember(i int) any {
-	v, ok := m.memo[i]
-	if !ok {
+	if i >= len(m.memo) {
 		panic(errPickle("it uses a value that it has not stored"))
 	}
-	return v
+	return m.memo[i]
 }
 
 func (m *machine) take(n int) []byte {

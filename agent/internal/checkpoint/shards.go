@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -73,7 +74,11 @@ func (t *tree) missingShard(dir string) string {
 // shorter names a file that is shorter than a metadata file says, or newer than that.
 func (t *tree) shorter(list file) string {
 	found, err := pickled(t.readAt(list, 0, list.size))
-	if err != nil && t.err == nil {
+	switch {
+	case err == nil, t.err != nil:
+	case errors.Is(err, errPartly):
+		t.err = err
+	default:
 		return fmt.Sprintf("%s cannot be read: %v", list.path, err)
 	}
 	names := make([]string, 0, len(found))

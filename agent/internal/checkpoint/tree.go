@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -54,18 +55,8 @@ func scan(dir fs.FS, name string) (*tree, error) {
 	} else {
 		t.add(".", info)
 	}
-	slices.SortFunc(t.files, func(a, b file) int { return comparePaths(a.path, b.path) })
+	slices.SortFunc(t.files, func(a, b file) int { return strings.Compare(a.path, b.path) })
 	return t, nil
-}
-
-func comparePaths(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (t *tree) descend(at string, depth int) {
@@ -126,7 +117,7 @@ func readDir(dir fs.FS, name string) ([]fs.DirEntry, error) {
 
 // find returns the file of a path.
 func (t *tree) find(at string) (file, bool) {
-	i, ok := slices.BinarySearchFunc(t.files, at, func(f file, at string) int { return comparePaths(f.path, at) })
+	i, ok := slices.BinarySearchFunc(t.files, at, func(f file, at string) int { return strings.Compare(f.path, at) })
 	if !ok {
 		return file{}, false
 	}
