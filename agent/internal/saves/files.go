@@ -87,16 +87,21 @@ type answer struct {
 	// the newest checkpoint.
 	looked bool
 	at     time.Time
-	// shared says that all nodes see the files; asked that nothing else was asked. Then other nodes
-	// prove the checkpoint if this one is distant.
+	// shared says that all nodes see the files; asked that nothing else was asked. Then the first
+	// nodes prove the checkpoint.
 	shared, asked bool
 	finding       checkpoint.Finding
 }
 
-// newest looks for the newest checkpoint in a directory that has changed.
-func newest(p place) func() answer {
+// newest looks for the newest checkpoint in a directory that has changed, unless the first nodes
+// of the job do.
+func (w *Watch) newest(p place) func() answer {
+	distant := w.NodeRank >= provers
 	return func() answer {
 		a := answer{dir: p.dir, name: p.last, looked: true, at: p.changed}
+		if distant && isShared(p.dir) {
+			return a
+		}
 		info, err := os.Stat(p.dir)
 		if err != nil || info.ModTime().Equal(p.changed) {
 			return a

@@ -189,7 +189,7 @@ func (w *Watch) rest(now time.Time) {
 	w.rested = now
 	if dirs := w.Places.list(); len(dirs) > 0 {
 		w.turn++
-		w.disk.ask(newest(dirs[w.turn%len(dirs)]))
+		w.disk.ask(w.newest(dirs[w.turn%len(dirs)]))
 	}
 }
 
@@ -217,7 +217,7 @@ func (w *Watch) heard(a answer, now time.Time) {
 		delete(w.flights, at)
 	case f.hear(a.finding, now) > patience:
 		w.Places.note(a)
-		w.partial(f)
+		w.giveUp(f)
 		delete(w.flights, at)
 	}
 }
@@ -238,12 +238,16 @@ func (w *Watch) complete(f *flight, a answer, now time.Time) {
 	w.Report(ev)
 }
 
-// partial reports a checkpoint that is given up.
-func (w *Watch) partial(f *flight) {
+// giveUp reports a checkpoint that is not proved.
+func (w *Watch) giveUp(f *flight) {
 	if f.missed || f.distant {
 		return // no rank was seen to write it
 	}
-	ev := w.event(f, job.SavePartial)
+	state := job.SavePartial
+	if f.last.State == checkpoint.Unknown {
+		state = job.SaveUnknown
+	}
+	ev := w.event(f, state)
 	ev.Why = f.last.Why
 	w.Report(ev)
 }
@@ -266,7 +270,7 @@ func (w *Watch) lookLast() {
 		return
 	}
 	for _, p := range w.Places.list() {
-		if w.disk.ask(newest(p)); !wait() {
+		if w.disk.ask(w.newest(p)); !wait() {
 			return
 		}
 	}
@@ -281,6 +285,6 @@ func (w *Watch) lookLast() {
 		}
 	}
 	for _, f := range w.flights {
-		w.partial(f)
+		w.giveUp(f)
 	}
 }

@@ -129,6 +129,23 @@ func TestAnAbandonedSave(t *testing.T) {
 	}
 }
 
+// TestARemovedSave is not called incomplete: the program may have had enough of it.
+func TestARemovedSave(t *testing.T) {
+	b := watch(t, "", NewPlaces())
+	path := filepath.Join(t.TempDir(), "ckpt_7.pt")
+	finish := create(t, path)
+	b.look()
+	b.next(job.SaveBegan, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	finish()
+	b.Stop()
+	if ev := b.next(job.SaveUnknown, path); !strings.Contains(ev.Why, "no such file") {
+		t.Error(ev.Why)
+	}
+}
+
 // TestUnmarked has a format that golaunch does not know, in a directory that the user names.
 func TestUnmarked(t *testing.T) {
 	dir := t.TempDir()

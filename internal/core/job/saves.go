@@ -20,6 +20,9 @@ const (
 	// SavePartial means that the ranks of the node have stopped writing it, and that something is
 	// missing.
 	SavePartial SaveState = "partial"
+	// SaveUnknown means that the ranks of the node have stopped writing it, and that its files do not
+	// tell whether something is missing.
+	SaveUnknown SaveState = "unknown"
 )
 
 // maxInFlight bounds the checkpoints that ranks write at the same time.
@@ -99,7 +102,7 @@ func (s *saves) keep(save report.Save) {
 	s.last = &save
 }
 
-// fail forgets a checkpoint that will not be complete.
+// fail forgets a checkpoint that is given up.
 func (s *saves) fail(path string) {
 	if i := s.find(path); i >= 0 {
 		s.inFlight = slices.Delete(s.inFlight, i, i+1)
@@ -129,6 +132,9 @@ func (s *State) saved(ev Saved) string {
 	case SavePartial:
 		s.saves.fail(ev.Path)
 		return fmt.Sprintf("the checkpoint %s is not complete: %s", ev.Path, ev.Why)
+	case SaveUnknown:
+		s.saves.fail(ev.Path)
+		return fmt.Sprintf("whether the checkpoint %s is complete is not known: %s", ev.Path, ev.Why)
 	default:
 		return s.step.ignore()
 	}
