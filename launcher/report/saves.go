@@ -30,7 +30,7 @@ type Saves struct {
 	// Every is the time between the last two, in seconds; 0 if that is not known.
 	Every float64 `json:"every_seconds,omitempty"`
 	// AtRisk is how long the job has trained since the last one began, in seconds. A stop loses
-	// that.
+	// that. If the ranks restart on their own, it is the time since then; 0 if there is no last one.
 	AtRisk float64 `json:"at_risk_seconds"`
 }
 
@@ -68,7 +68,10 @@ func (s Saves) ending() string {
 	if s.Last != nil {
 		text = s.Last.String()
 	}
-	return text + "; " + s.Lost() + " lost"
+	if s.AtRisk > 0 {
+		text += "; " + s.Lost() + " lost"
+	}
+	return text
 }
 
 // Lost is how much work a stop loses, in words.

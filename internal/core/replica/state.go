@@ -168,8 +168,12 @@ func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 		return j.Result.Saves
 	}
 	all := s.Cluster.Saves(j.Job.ID)
-	if all != nil {
+	switch {
+	case all == nil:
+	case j.Job.Gang():
 		all.AtRisk = j.Ledger.AtRisk(now).Seconds()
+	case all.Last != nil: // the ledger has no common time of ranks that restart on their own
+		all.AtRisk = max(0, now.Sub(all.Last.Began)).Seconds()
 	}
 	return all
 }
