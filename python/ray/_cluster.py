@@ -117,7 +117,7 @@ def ask(address, op, *args):
 
 def _session_of(address):
     """The name of the session of a cluster, which another program may have begun by another address of its coordinator."""
-    job = next((j for j in _status(address)["jobs"] if _NAME.fullmatch(j["id"]) and "result" not in j), None)
+    job = next((j for j in status(address)["jobs"] if _NAME.fullmatch(j["id"]) and "result" not in j), None)
     return job and job["command"].split()[-1]
 
 
@@ -127,10 +127,19 @@ def _golaunch(*args, env=None):
     return subprocess.run([find_binary(), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, **(env or {})})
 
 
-def _status(address):
+def complaint(said):
+    """What a verb of golaunch that has failed complains about."""
+    try:
+        return json.loads(said.stderr.strip().splitlines()[-1])["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return said.stderr.strip().replace(f"golaunch {said.args[1]}: ", "", 1) or f"golaunch {said.args[1]} exited with {said.returncode}"
+
+
+def status(address):
+    """What `golaunch status` says of a cluster."""
     said = _golaunch("status", "--coordinator", address, "--json", "--all")
     if said.returncode != 0:
-        raise ConnectionError(f"address={address!r}: {said.stderr.strip() or said.stdout.strip()}")
+        raise ConnectionError(f"address={address!r}: {complaint(said)}")
     return json.loads(said.stdout)
 
 
@@ -145,18 +154,17 @@ def session(address, object_store_memory, spill):
     """The session of the cluster with a coordinator, which is begun if there is none."""
     until, submitted = time.monotonic() + _LIMIT, None
     while True:
-        status = _status(address)
-        sessions = [j for j in status["jobs"] if _NAME.fullmatch(j["id"])]
+        known = status(address)
+        sessions = [j for j in known["jobs"] if _NAME.fullmatch(j["id"])]
         job = next((j for j in sessions if "result" not in j), None)
         mine = next((j for j in sessions if j["id"] == submitted), None)
         if job is None and mine is not None:
             raise ConnectionError(f"ray.init(address={address!r}): the job {submitted}, which is the session of the cluster, has ended: {mine['result']['reason']}")
         if job is None:
             submitted = f"ray-{os.getuid()}-{max([int(_NAME.fullmatch(j['id'])[1]) for j in sessions], default=0) + 1}"
-            said = _submit(address, submitted, status["nodes"], object_store_memory, spill)
+            said = _submit(address, submitted, known["nodes"], object_store_memory, spill)
             if said is not None:
-                again = _status(address)
-                if not any(j["id"] == submitted for j in again["jobs"]):
+                if not any(j["id"] == submitted for j in status(address)["jobs"]):
                     raise ConnectionError(f"ray.init(address={address!r}): {said}")
                 submitted = None  # another program was faster
             continue
@@ -196,7 +204,7 @@ def _submit(address, job, nodes, object_store_memory, spill):
         "run", "--coordinator", address, "--detach", "--job-id", job, *ranks, "--restart", "rank", "--max-restarts", "1000", "--backoff", "1s:10s", "--grace", "5s",
         "--bind", "none", "--env-preset", "none", "--bundle", "off", "--dir", "/", "--env", VARIABLE, "--", sys.executable, "-c", _PROGRAM, name,
         env={VARIABLE: json.dumps(config)})
-    return None if said.returncode == 0 else said.stderr.strip() or said.stdout.strip()
+    return None if said.returncode == 0 else complaint(said)
 
 
 def _paths():
@@ -265,7 +273,7 @@ class Store:
     def __init__(self):
         self._sock = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), _wire.CONNECT)
         self._sock.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
-        
+
     def set(self, key, value):
         self._sock.sendall(b"\1" + self._text(key) + self._text(value))
         self.get(key)  # which it answers once it has done that

@@ -110,12 +110,7 @@ def run(verb, *args, env=None):
     said = _cluster._golaunch(verb, *args, env=env)
     if said.returncode == 0:
         return said.stdout
-    why = said.stderr.strip()
-    try:
-        why = json.loads(why.splitlines()[-1])["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        why = why.replace(f"golaunch {verb}: ", "", 1)
-    raise RuntimeError(why or f"golaunch {verb} exited with {said.returncode}")
+    raise RuntimeError(_cluster.complaint(said))
 
 
 def _details(job):
@@ -240,6 +235,8 @@ class JobSubmissionClient:
     def get_job_logs(self, job_id):
         self.get_job_info(job_id)
         said = _cluster._golaunch("logs", *self._on(), "--prefix=false", job_id)
+        if said.returncode != 0:
+            raise RuntimeError(_cluster.complaint(said))
         return said.stdout + said.stderr
 
     def stop_job(self, job_id):

@@ -13,6 +13,7 @@ import urllib.request
 
 from base import Case
 
+import ray
 from ray import _cluster
 from ray.job_submission import JobStatus, JobSubmissionClient
 
@@ -142,6 +143,7 @@ class Test(Case):
         self.assertRaises(NotImplementedError, client.submit_job, entrypoint="true", entrypoint_num_gpus=1)
         self.assertRaises(NotImplementedError, client.delete_job, job)
         self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
+        self.assertRaisesRegex(ConnectionError, "^address='127.0.0.1:1': cannot reach the coordinator at 127.0.0.1:1", ray.init, "127.0.0.1:1")
 
     def test_block(self):
         """A signal ends it in order once it waits, and as soon as it has started something."""

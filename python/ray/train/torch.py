@@ -1,7 +1,6 @@
 """Training with torch."""
 
 import datetime
-import json
 import math
 import os
 import pickle
@@ -58,7 +57,7 @@ class TorchTrainer:
         }))
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         failures = self._run.failure_config.max_failures
-        command = [find_binary(), *_where(find_binary(), self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
+        command = [find_binary(), *_where(self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
         if os.environ.get("RAY_preload_python_modules"):
             command += ["--preload", os.environ["RAY_preload_python_modules"]]
         env = dict(os.environ)
@@ -94,7 +93,7 @@ def _wants_argument(function):
     return len(inspect.signature(function).parameters) > 0
 
 
-def _where(golaunch, scaling):
+def _where(scaling):
     """The flags that say on which nodes."""
     address = os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
@@ -103,10 +102,7 @@ def _where(golaunch, scaling):
     if not address or address == "local":
         return ["--nodes", "1", each, str(scaling.num_workers)]
     address = address[6:] if address.startswith("ray://") else address
-    said = subprocess.run([golaunch, "status", "--coordinator", address, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if said.returncode != 0:
-        raise ConnectionError(f"TorchTrainer: {said.stderr.strip() or said.stdout.strip()}")
-    most = max([n["gpus" if scaling.use_gpu else "cpus"] for n in json.loads(said.stdout)["nodes"] if n["state"] == "ready"], default=1)
+    most = max([n["gpus" if scaling.use_gpu else "cpus"] for n in _cluster.status(address)["nodes"] if n["state"] == "ready"], default=1)
     nodes = math.ceil(scaling.num_workers / max(1, most))
     if scaling.num_workers % nodes:
         raise ValueError(f"num_workers={scaling.num_workers}: a multiple of {nodes}, the number of nodes that it takes")
