@@ -90,17 +90,25 @@ func TestPythonOfTorch(t *testing.T) {
 	}
 }
 
-// TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, and for arrays NumPy.
+// TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, for arrays NumPy, and for
+// trainers torch.
 func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
 	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "/usr/bin/python3", "python3"} {
 		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
-			if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray.py"), "PYTHONPATH="+abs(t, tree)); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
-				t.Errorf("%s has no NumPy:\n%s", python, out)
+			for _, what := range [][]string{{"test_ray.py", "Programs"}, {"test_ray.py", "Failures"}, {"test_ray_command.py"}} {
+				t.Run(strings.Join(what, " "), func(t *testing.T) {
+					t.Parallel()
+					if out := runRay(t, python, what...); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
+						t.Errorf("a test was skipped: %s needs NumPy and torch, and to be root's:\n%s", python, out)
+					}
+				})
 			}
-			runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_ray_command.py"), "PYTHONPATH="+abs(t, tree))
-			cluster := clustertest.Start(t, 0, 0)
-			runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
+			t.Run("test_ray_far.py", func(t *testing.T) {
+				t.Parallel()
+				cluster := clustertest.Start(t, 0, 0)
+				runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
+			})
 			return
 		}
 	}
@@ -129,7 +137,7 @@ func TestPythonOfVerl(t *testing.T) {
 	case python == "" || python == "none":
 		t.Skip("GOLAUNCH_TEST_VERL names no Python with verl")
 	}
-	if out := runPython(t, python, "RAY_ADDRESS=", filepath.Join(tree, "tests", "test_verl.py"), "PYTHONPATH="+abs(t, tree)); strings.Contains(out, "skipped") {
+	if out := runRay(t, python, "test_verl.py"); strings.Contains(out, "skipped") {
 		t.Errorf("a test of verl was skipped:\n%s", out)
 	}
 }
@@ -161,8 +169,24 @@ func TestPythonOfGPUs(t *testing.T) {
 	}
 }
 
+// runRay runs tests of Ray's names: those of a file, or some of them. As root it has a network of
+// its own, since "auto" means any session of the machine.
+func runRay(t *testing.T, python string, what ...string) string {
+	t.Helper()
+	command := append([]string{python, "-X", "faulthandler", filepath.Join(tree, "tests", what[0])}, what[1:]...)
+	if os.Geteuid() == 0 {
+		command = append([]string{"unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "-"}, command...)
+	}
+	return runTests(t, command, "RAY_ADDRESS=", "PYTHONPATH="+abs(t, tree))
+}
+
 // runPython runs a file of tests, with variables before and after it.
 func runPython(t *testing.T, python, variable, file string, more ...string) string {
+	t.Helper()
+	return runTests(t, []string{python, "-X", "faulthandler", file}, append([]string{variable}, more...)...)
+}
+
+func runTests(t *testing.T, command []string, env ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
@@ -175,13 +199,13 @@ func runPython(t *testing.T, python, variable, file string, more ...string) stri
 	if err := errors.Join(os.Mkdir(modules, 0o700), os.Symlink(filepath.Join(abs(t, tree), "golaunch"), filepath.Join(modules, "golaunch"))); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, python, "-X", "faulthandler", file)
-	cmd.Env = append(append(os.Environ(), variable, "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+modules, "PYTHONDONTWRITEBYTECODE=1",
-		"TMPDIR="+dir, "GOLAUNCH_COORDINATOR="), more...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = append(append(os.Environ(), "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+modules, "PYTHONDONTWRITEBYTECODE=1",
+		"TMPDIR="+dir, "GOLAUNCH_COORDINATOR="), env...)
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%s %s: %v\n%s", python, file, err, out)
+		t.Errorf("%s: %v\n%s", strings.Join(command, " "), err, out)
 	}
 	return string(out)
 }
