@@ -27,7 +27,10 @@ func TestSuccess(t *testing.T) {
 	if g := result.Goodput; g == nil || g.Unit != "rank" || g.Hours <= 0 || g.Interruptions != 0 || g.Costs != nil {
 		t.Errorf("goodput %+v", g)
 	}
-	want := report.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1, Goodput: result.Goodput}
+	if s := result.Start; s == nil || s.Attempt != 0 || len(s.Phases) == 0 {
+		t.Errorf("start %+v", s)
+	}
+	want := report.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1, Goodput: result.Goodput, Start: result.Start}
 	if result != want {
 		t.Errorf("%+v, want %+v", result, want)
 	}
