@@ -198,6 +198,8 @@ func (w *Watch) heard(a answer, now time.Time) {
 	at := path.Join(a.dir, a.name)
 	f := w.flights[at]
 	switch {
+	case a == answer{}: // the rights of the user cannot be had
+		clear(w.flights)
 	case a.looked && w.Places.changed(a) && f == nil && len(w.flights) < maxFlights:
 		w.flights[at] = &flight{dir: a.dir, name: a.name, began: now, changed: now, missed: true}
 	case a.looked, f == nil:
