@@ -32,10 +32,10 @@ type quorums struct {
 	from map[int]replicaOf
 	// look fires when time may have made a quorum; nil while no replica asks.
 	look *time.Timer
-	// why is why there is none, since when; told says that people know.
+	// why is why there is none, since when. told is what people know of that.
 	why   string
 	since time.Time
-	told  bool
+	told  string
 }
 
 // replicaOf is the start of a replica group whose replicas a node reports.
@@ -118,8 +118,8 @@ func (q *quorums) looks() {
 // form tells the members of a quorum, once a new ID is kept.
 func (q *quorums) form(o lighthouse.Outcome) {
 	formed := o.Quorum
-	if o.Changed || q.told {
-		q.why, q.told = "", false
+	if o.Changed || q.told != "" {
+		q.told = ""
 		q.c.applyJobEvent(q.j, job.Quorum{ID: formed.ID, Members: formed.Replicas()})
 	}
 	q.why = ""
@@ -151,8 +151,8 @@ func (q *quorums) lack(now time.Time, why string) {
 	switch {
 	case why != q.why:
 		q.why, q.since = why, now
-	case why != "" && now.Sub(q.since) >= reasonPersist && !q.told:
-		q.told = true
+	case why != "" && why != q.told && now.Sub(q.since) >= reasonPersist:
+		q.told = why
 		id, members := q.c.state.Cluster.Quorum(q.j.Job.ID)
 		q.c.applyJobEvent(q.j, job.Quorum{ID: id, Members: members, Why: why})
 	}
