@@ -530,7 +530,7 @@ class Core:
             return "v", body, [bytes(b) for b in buffers] if buffers else ()
         from golaunch.memory import POOL
 
-        made, size = _objects.parts(body, buffers)
+        (made, size), fds = _objects.parts(body, buffers), ()
         try:
             in_memory, fds = self.ask(self.host, "room", size)
             if in_memory:
@@ -542,6 +542,7 @@ class Core:
         except _HostError as error:
             raise errors.ObjectStoreFullError(error.what[1]) from None
         except OSError as error:
+            _objects.close_all(fds)
             raise errors.ObjectStoreFullError(f"an object of {size} bytes cannot be written on node {self.node_id}: {error.strerror}") from None
         self.host.send("sealed", oid, size, in_memory, fds=fds)
         _objects.close_all(fds)
