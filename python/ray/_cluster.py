@@ -21,6 +21,7 @@ VARIABLE = "GOLAUNCH_SESSION"  # what the hosts need to know
 _LIMIT = 60.0  # seconds in which a session must begin, and those that end must have ended
 _LOOK = 1.0  # seconds between two questions to the coordinator
 _STEP = 0.02  # seconds between two looks for a socket on this machine
+_READ = re.compile("HOME|PATH|TMPDIR|CUDA_VISIBLE_DEVICES|(GOLAUNCH|SLURM|LD)_.*")  # variables that change what golaunch itself does
 _NAME = re.compile(rf"ray-{os.getuid()}-(\d+)")
 _PROGRAM = "import json,os,sys; sys.path += json.loads(os.environ['" + VARIABLE + "'])['path']; from ray._host import main; main()"
 
@@ -125,6 +126,12 @@ def _golaunch(*args, env=None):
     from golaunch.binary import find_binary
 
     return subprocess.run([find_binary(), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+def variables(values):
+    """The flags of golaunch that give a job variables, and golaunch's own variables for that: a command line is for all to see."""
+    own = {name: value for name, value in values.items() if not _READ.fullmatch(name)}
+    return [word for name, value in values.items() for word in ("--env", name if name in own else f"{name}={value}")], own
 
 
 def complaint(said):

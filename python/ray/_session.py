@@ -241,7 +241,10 @@ def _join(found, namespace, log_to_driver, env):
     path = [os.path.abspath(p) for p in sys.path]
     try:
         facts = {"path": path, "main": getattr(main, "__file__", None), "log": log_to_driver, "dir": os.getcwd(), "python": sys.executable}
-        job, _ = made.ask(made.head, "driver", address, _namespace, facts, timeout=_JOIN)
+        try:
+            job, _ = made.ask(made.head, "driver", address, _namespace, facts, timeout=_JOIN)
+        except errors.GetTimeoutError:
+            raise ConnectionError(f"not all nodes of the session {found['session']} have joined it within {_JOIN:.0f} s: golaunch status shows its job, and golaunch logs why") from None
         if job is None:
             raise _Over("the session of the cluster ends")
         if "archive" in env:

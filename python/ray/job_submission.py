@@ -199,8 +199,8 @@ class JobSubmissionClient:
         if of_tasks:
             variables["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps({"runtime_env": of_tasks, "metadata": known["metadata"]})
         variables.update(runtime_env.get("env_vars") or {})
-        for name, value in variables.items():
-            args += ["--env", f"{name}={value}" if name == "HOME" or name.startswith("GOLAUNCH_") else name]
+        flags, own = _cluster.variables(variables)
+        args += flags
         head = next((n for n in self._nodes() if _cluster.described(n).get("head")), None)
         if not directory:
             args += ["--dir", _cluster.described(head).get("dir", "/") if head else "/"]
@@ -210,8 +210,7 @@ class JobSubmissionClient:
                 order.flush()
                 args += ["--order", f"file:{order.name}"]
             try:
-                run("run", *args, "--", "sh", "-c", f"unset {_OF_RANKS}; eval \"$2\"", "ray-job", json.dumps(known), entrypoint,
-                    env={k: v for k, v in variables.items() if k != "HOME" and not k.startswith("GOLAUNCH_")})
+                run("run", *args, "--", "sh", "-c", f"unset {_OF_RANKS}; eval \"$2\"", "ray-job", json.dumps(known), entrypoint, env=own)
             except RuntimeError as error:
                 if "there is a job" in str(error):
                     raise RuntimeError(f"Job with submission_id {job} already exists. Please use a different submission_id.") from None

@@ -164,8 +164,8 @@ class Test(Case):
             e = self.executor(self.cluster([1, 1], address=address))
         os.mkdir(self.path("here"))
         futures = [e.submit(_meet_until, self.path("here"), self.path("go")) for _ in range(2)]
-        while len(os.listdir(self.path("here"))) < 2:
-            time.sleep(0.001)
+        for name in ("x0", "x1"):
+            self.made(os.path.join(self.path("here"), name))
         agents[1].kill()
         agents[1].wait()
         self.assertEqual(e.submit(_until, self.path("go"), 1).cancel(), True)

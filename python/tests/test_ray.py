@@ -139,6 +139,10 @@ class Failures(unittest.TestCase):
         self.assertIn("up", process.stdout.readline())
         self.killed(process, word)
 
+    def test_variables_are_in_no_command_line(self):
+        """Except those that golaunch itself would read."""
+        self.assertEqual(_cluster.variables({"KEY": "secret", "HOME": "/x"}), (["--env", "KEY", "--env", "HOME=/x"], {"KEY": "secret"}))
+
     def test_two_drivers(self):
         """The second uses the first one's cluster: its own actors end with it, and detached ones do not."""
         second = (

@@ -60,15 +60,10 @@ class TorchTrainer:
         command = [find_binary(), *_where(self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
         if os.environ.get("RAY_preload_python_modules"):
             command += ["--preload", os.environ["RAY_preload_python_modules"]]
-        env = dict(os.environ)
-        for variable, value in ((self._run.worker_runtime_env or {}).get("env_vars") or {}).items():
-            if variable == "HOME" or variable.startswith("GOLAUNCH_"):  # which golaunch itself would read
-                command += ["--env", f"{variable}={value}"]
-            else:  # a command line is for all to see
-                command += ["--env", variable]
-                env[variable] = value
+        flags, own = _cluster.variables((self._run.worker_runtime_env or {}).get("env_vars") or {})
+        command += flags
         command += ["--", sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r}); from ray.train._rank import main; main({path!r})"]
-        code = _run(command, env)
+        code = _run(command, {**os.environ, **own})
         if code != 0:
             raise _failure(path, code)
         with open(os.path.join(path, "value"), "rb") as f:
