@@ -24,9 +24,9 @@ import (
 // Task is what every rank of a job runs on this node.
 type Task struct {
 	// Command is the program and its arguments; "${local_rank}" in an argument stands for the
-	// rank's own, and in a job with replica groups "${replica_group}" for its group, and
-	// "${replica_groups}" for their number. With Templates, which are torchrun's, "$local_rank" does too, and "$$" stands for
-	// a dollar.
+	// rank's own. With Templates, which are torchrun's, "$local_rank" does too, and "$$" stands for
+	// a dollar. In a job with replica groups, "${replica_group}" stands for the rank's group and
+	// "${replica_groups}" for their number.
 	Command   []string
 	Templates bool
 	// Dir is the working directory; the agent's own when empty. In a workspace it is relative to the

@@ -15,8 +15,8 @@ const maxSteps = 256
 
 // step records that the job has reached a step. The first step after an interruption shows what the
 // interruption lost, beyond what was trained since the last checkpoint: all that was trained since
-// the job was at this step before. A job that ends
-// before another step has lost nothing that is known.
+// the job was at this step before. A job that ends before another step has lost nothing more that is
+// known.
 func (l *Ledger) step(at, step int64) {
 	trained := l.trained(at)
 	i, _ := slices.BinarySearchFunc(l.steps, step, func(s sample, step int64) int { return cmp.Compare(s.step, step) })

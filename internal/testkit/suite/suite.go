@@ -63,8 +63,8 @@ const (
 
 // Apart has the tests find nothing that they did not start: it gives this process an environment, a
 // HOME and a TMPDIR of its own, and as root a network of its own too, with its ports and abstract
-// sockets, a /run/netns, and golaunch's records of supervisors. TestMain calls it first, and what it returns last. In a process that
-// such tests have started it does nothing.
+// sockets, a /run/netns, and golaunch's records of supervisors. TestMain calls it first, and what it
+// returns last. In a process that such tests have started it does nothing.
 //
 // The program starts again for that, in the same process: only so do all of its threads get there.
 func Apart() (done func()) {
