@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -95,12 +96,19 @@ func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
 	if c.peer != v {
 		c.peer, c.given = v, map[string]bool{}
 	}
-	uses := s.c.depot.Archives()
+	uses, used := s.c.depot.Archives(), map[string]bool{}
 	defer func() {
 		for _, use := range uses {
 			use.Close()
 		}
 	}()
+	for _, use := range uses {
+		if a, err := use.Load(); err == nil {
+			used[a.ID] = true
+		}
+	}
+	// The peer may remove what no job uses, and another job may use it again.
+	maps.DeleteFunc(c.given, func(id string, _ bool) bool { return !used[id] })
 	for _, use := range uses {
 		a, err := use.Load()
 		if err != nil || c.given[a.ID] {
