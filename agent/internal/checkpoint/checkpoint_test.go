@@ -349,14 +349,19 @@ func TestBounds(t *testing.T) {
 	for i := range maxOpens + 1 {
 		many[fmt.Sprintf("a/%d.pt", i)] = &fstest.MapFile{Data: []byte("PK\x03\x04"), ModTime: began}
 	}
+	long := "{" + strings.Repeat(" ", maxList) + "}"
+	lists := fstest.MapFS{
+		"a/m.safetensors":                {Data: append(binary.LittleEndian.AppendUint64(nil, uint64(len(long))), long...)},
+		"a/model.safetensors.index.json": {Data: []byte(long)},
+	}
 	values := fstest.MapFS{
 		"a/__0_0.distcp": {}, "a/.metadata": {Data: []byte("\x80\x04" + strings.Repeat("N\x94", maxValues) + ".")},
 	}
 	deep := "a" + strings.Repeat("/d", maxDepth+1) + "/f.pt"
 	for name, dir := range map[string]fstest.MapFS{
-		"many": many, "deep": {deep: {Data: sample(t, "model_7.pt")}}, "header": {"a/m.safetensors": {Data: header}}, "values": values,
+		"many": many, "deep": {deep: {Data: sample(t, "model_7.pt")}}, "header": {"a/m.safetensors": {Data: header}}, "values": values, "lists": lists,
 	} {
-		if got := Inspect(dir, "a", Known{Settled: true}); got.State == Complete || name == "values" && got.State != Unknown {
+		if got := Inspect(dir, "a", Known{Settled: true}); got.State == Complete || (name == "values" || name == "lists") && got.State != Unknown {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

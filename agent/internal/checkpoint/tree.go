@@ -17,6 +17,7 @@ const (
 	maxDepth   = 6
 	maxOpens   = 1 << 12
 	maxRead    = 64 << 20
+	maxList    = 16 << 20
 )
 
 // tree is a checkpoint with the sizes and times of its files.

@@ -86,9 +86,8 @@ func (t *tree) wholeTensors(f file) bool {
 	if length > uint64(f.size-8) {
 		return false
 	}
-	text := t.readAt(f, 8, int64(length))
 	var raw map[string]json.RawMessage
-	if json.Unmarshal(text, &raw) != nil {
+	if json.Unmarshal(t.list(f, 8, int64(length)), &raw) != nil {
 		return false
 	}
 	delete(raw, "__metadata__")
@@ -105,6 +104,16 @@ func (t *tree) wholeTensors(f file) bool {
 	return f.size == 8+int64(length)+end
 }
 
+// list reads a part of a file that lists things in JSON. Such lists take ten times their length in
+// memory.
+func (t *tree) list(f file, from, length int64) []byte {
+	if length > maxList {
+		t.err = errPartly
+		return nil
+	}
+	return t.readAt(f, from, length)
+}
+
 // index is the list of files of a model in parts.
 const index = ".safetensors.index.json"
 
@@ -118,7 +127,7 @@ func missingListed(t *tree) string {
 		var list struct {
 			Weights map[string]string `json:"weight_map"`
 		}
-		if err := json.Unmarshal(t.readAt(f, 0, f.size), &list); err != nil {
+		if err := json.Unmarshal(t.list(f, 0, f.size), &list); err != nil && t.err == nil {
 			return fmt.Sprintf("%s cannot be read: %v", f.path, err)
 		}
 		for _, name := range list.Weights {
