@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 import urllib.parse
@@ -144,6 +145,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
 
 def main(coordinator, host, port):
-    server = _Server((host, int(port)), coordinator)
+    try:
+        server = _Server((host, int(port)), coordinator)
+    except OSError as error:
+        sys.exit(f"cannot listen at {host}:{port}: {error.strerror}; name another --dashboard-port, or --include-dashboard=false")
     print(f"the dashboard listens at {server.server_address[0]}:{server.server_address[1]}", flush=True)
     server.serve_forever()

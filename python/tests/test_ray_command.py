@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import unittest
@@ -144,6 +145,15 @@ class Test(Case):
         self.assertRaises(NotImplementedError, client.delete_job, job)
         self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
         self.assertRaisesRegex(ConnectionError, "^address='127.0.0.1:1': cannot reach the coordinator at 127.0.0.1:1", ray.init, "127.0.0.1:1")
+
+    def test_a_start_that_fails(self):
+        """It leaves nothing."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            said = self.ray("start", "--head", "--node-ip-address", "127.0.0.1", "--port", "0", "--dashboard-port", str(port), code=1)
+        self.assertEqual(said, f"Error: the dashboard has ended with 1: cannot listen at 127.0.0.1:{port}: Address already in use; name another --dashboard-port, or "
+                               "--include-dashboard=false\n")
+        self.assertIn("Did not find any active Ray processes.", self.ray("stop"))
 
     def test_block(self):
         """A signal ends it in order once it waits, and as soon as it has started something."""
