@@ -116,7 +116,15 @@ with golaunch.VirtualCluster([2]) as cluster:
 	if err := os.Remove(bin("torchrun")); err != nil {
 		t.Fatal(err)
 	}
-	pip("uninstall", "-y", "golaunch")
+	pickle := do(t, "/usr/bin/python3", "-c", "import cloudpickle; print(cloudpickle.__path__[0], end='')")
+	if err := os.Symlink(pickle, filepath.Join(filepath.Dir(script), "cloudpickle")); err != nil {
+		t.Fatal(err)
+	}
+	pip("install", "--no-index", "--no-deps", one(t, "golaunch_ray-*.whl"))
+	if out := do(t, "env", "PYTHONPATH="+filepath.Dir(script), bin("ray"), "--version"); !strings.HasSuffix(out, " (golaunch-ray)\n") {
+		t.Errorf("the command ray: %s", out)
+	}
+	pip("uninstall", "-y", "golaunch", "golaunch-ray")
 	if after := do(t, "find", venv, "-not", "-name", "*.pyc", "-not", "-name", "__pycache__"); after != before {
 		t.Errorf("something is left in the venv:\n%s\nbefore it was\n%s", after, before)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,18 +74,17 @@ func (r *release) wheels() error {
 // rayWheel is the module ray, in Python alone.
 func (r *release) rayWheel(version string) error {
 	var modules []file
-	for _, dir := range []string{"", "_private/", "_private/runtime_env/", "experimental/", "experimental/state/", "scripts/", "train/", "util/"} {
-		sources, err := filepath.Glob(filepath.Join(r.root, "python/ray", dir, "*.py"))
-		if err != nil {
+	tree := os.DirFS(filepath.Join(r.root, "python"))
+	err := fs.WalkDir(tree, "ray", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".py" {
 			return err
 		}
-		for _, source := range sources {
-			body, err := os.ReadFile(source)
-			if err != nil {
-				return err
-			}
-			modules = append(modules, file{"ray/" + dir + filepath.Base(source), 0o644, body})
-		}
+		body, err := fs.ReadFile(tree, path)
+		modules = append(modules, file{path, 0o644, body})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	modules = append(modules, file{"golaunch_ray-" + version + ".dist-info/entry_points.txt", 0o644, []byte("[console_scripts]\nray = ray._command:main\n")})
 	return r.wheel(wheel{
