@@ -201,6 +201,8 @@ def _submit(address, job, nodes, object_store_memory, spill):
         ranks = ["--nodes", str(len(with_gpus)), "--gpus-per-node", ",".join(str(n["gpus"] - n["gpus_used"]) for n in with_gpus)]
     else:
         ranks = ["--nodes", str(len(nodes)), "--procs-per-node", "1"]
+    if os.environ.get("RAY_preload_python_modules"):
+        ranks += ["--preload", os.environ["RAY_preload_python_modules"]]
     name = PREFIX + secrets.token_hex(6)
     config = {
         "session": name, "job": job, "cluster": address, "certificate": _certificate(), "path": _paths(), "hosts": len(with_gpus or nodes), "gpus": bool(with_gpus),

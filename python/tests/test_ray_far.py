@@ -10,6 +10,7 @@ import time
 import unittest
 
 import ray
+from base import patched_environment
 from ray import _cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -48,11 +49,13 @@ class Cluster(unittest.TestCase):
 
     def test_a_cluster(self):
         self.addCleanup(ray.shutdown)
-        ray.init(log_to_driver=False)
+        with patched_environment(RAY_preload_python_modules="colorsys"):
+            ray.init(log_to_driver=False)
         self.assertEqual(len(ray.nodes()), 2)
 
         @ray.remote
         def node():
+            assert "colorsys" in sys.modules
             return ray.get_runtime_context().get_node_id()
 
         @ray.remote(scheduling_strategy="SPREAD")
