@@ -97,7 +97,7 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
 		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Saves: c.state.Saves(j.Record, time.Now()), Submitter: j.Submitter,
-		History: wire.Convert(j.History, momentOf),
+		Start: j.Start(), History: wire.Convert(j.History, momentOf),
 	}
 	if w := j.Workspace; w.ID != "" {
 		w.ID = w.ID[:min(shownID, len(w.ID))]

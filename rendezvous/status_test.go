@@ -234,7 +234,7 @@ func testLongestStatus(t *testing.T) {
 		s.Nodes = append(s.Nodes, n, statusOf(node(1)))
 		s.Jobs = append(s.Jobs, report.JobStatus{
 			ID: name, Title: text(wire.MaxTitle), Phase: string(job.Gathering), Waits: text(wire.MaxText), Submitted: someDay, Finished: someDay, Result: &result, Workspace: &largestWorkspace,
-			Goodput: result.Goodput, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
+			Goodput: result.Goodput, Start: result.Start, Saves: result.Saves, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
 		})
 	}
 	l, dial := wiretest.Pipe()

@@ -26,7 +26,7 @@ import (
 const exitUnknown = 1
 
 type explainOptions struct {
-	json  bool
+	cli.ClusterFlags
 	start bool
 	rules string
 	code  int
@@ -34,12 +34,12 @@ type explainOptions struct {
 
 func newExplain(s *cli.Console) *cobra.Command {
 	var o explainOptions
-	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, or where a start's time went, from the logs", cli.Args(1, maxFiles))
+	c := cli.NewVerb("explain FILE|DIR... | --start DIR|JOB", "say what a failure means, from the logs, or where a start's time went", cli.Args(1, maxFiles))
 	f := c.Flags()
+	o.Declare(f)
 	f.StringVar(&o.rules, "failure-rules", "", jobflags.RulesUsage)
 	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, if the logs do not have it; -1 is unknown")
-	f.BoolVar(&o.start, "start", false, "say where the time of each start went, from a job's log directory")
-	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.BoolVar(&o.start, "start", false, "say where the time of each start went, from a job's log directory, or of a job's newest start")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c
 }
@@ -92,7 +92,7 @@ func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
 		return 0, err
 	}
 	e := newExplanation(judged)
-	if o.json {
+	if o.JSON {
 		err = jsonout.Print(io.Stdout, &e)
 	} else {
 		e.print(io.Stdout)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
@@ -22,23 +25,47 @@ type startsExplained struct {
 	Starts []report.Start `json:"starts"`
 }
 
-// explainStart prints where the time of the starts in a log directory went.
-func (o *explainOptions) explainStart(io *cli.Console, paths []string) (err error) {
-	if len(paths) != 1 {
-		return fmt.Errorf("%w: --start takes one directory", launcher.ErrUsage)
+// explainStart prints where the time of the starts in a log directory went, or of the newest start
+// of a job.
+func (o *explainOptions) explainStart(io *cli.Console, of []string) error {
+	if len(of) != 1 {
+		return fmt.Errorf("%w: --start takes one directory or job", launcher.ErrUsage)
 	}
-	var e startsExplained
-	e.Starts, e.Run, err = postmortem.Starts(paths[0])
+	e, err := o.starts(of[0])
 	switch _, input := errors.AsType[*postmortem.InputError](err); {
 	case input:
 		return fmt.Errorf("%w: %w", launcher.ErrUsage, err)
 	case err != nil:
 		return err
-	case o.json:
+	case o.JSON:
 		return jsonout.Print(io.Stdout, &e)
 	}
 	e.print(io.Stdout)
 	return nil
+}
+
+// starts reads a log directory. If there is nothing of that name, it asks for a job.
+func (o *explainOptions) starts(of string) (e startsExplained, err error) {
+	_, err = os.Lstat(of)
+	if !errors.Is(err, fs.ErrNotExist) {
+		e.Starts, e.Run, err = postmortem.Starts(of)
+		return e, err
+	}
+	ctx := context.Background()
+	c, err := launcher.ConnectJob(ctx, o.Coordinator, o.TokenFile, of)
+	if err != nil {
+		return e, fmt.Errorf("there is no directory %s; as a job: %w", of, err)
+	}
+	defer func() { _ = c.Close() }() // it has answered
+	s, err := c.Query(ctx, report.Query{Job: of})
+	if err != nil {
+		return e, err
+	}
+	if s.Jobs[0].Start == nil {
+		return e, fmt.Errorf("nothing is known of a start of job %s: it has had no nodes yet, or its ranks restart on their own", of)
+	}
+	e.Starts = []report.Start{*s.Jobs[0].Start}
+	return e, nil
 }
 
 func (e startsExplained) print(w io.Writer) {

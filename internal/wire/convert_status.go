@@ -120,7 +120,7 @@ func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
 			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), Saves: optional(j.Saves, fromSaves), SubmitterUid: j.Submitter,
-			Workspace: optional(j.Workspace, FromWorkspace),
+			Workspace: optional(j.Workspace, FromWorkspace), Start: optional(j.Start, fromStart),
 		}
 		for nodes := range pieces(slices.Values(j.Nodes), length) {
 			if part.Nodes != nil {
@@ -156,6 +156,9 @@ func toJobStatus(j *pb.JobStatus) report.JobStatus {
 	}
 	if j.GetGoodput() != nil {
 		s.Goodput = new(toGoodput(j.GetGoodput()))
+	}
+	if j.GetStart() != nil {
+		s.Start = new(toStart(j.GetStart()))
 	}
 	if j.GetWorkspace() != nil {
 		s.Workspace = new(ToWorkspace(j.GetWorkspace()))

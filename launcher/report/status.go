@@ -134,6 +134,9 @@ type JobStatus struct {
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and
 	// before the job has ranks.
 	Goodput *Goodput `json:"goodput,omitempty"`
+	// Start is where the time of the newest start went until now; nil before the job has nodes and
+	// where ranks restart on their own.
+	Start *Start `json:"start,omitempty"`
 	// Saves are its checkpoints; nil if none was seen.
 	Saves *Saves `json:"saves,omitempty"`
 	// History is what was decided, in the order of time: the newest 64 moments.

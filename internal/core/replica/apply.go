@@ -160,9 +160,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 			s.avoid(at, j, a, o)
 		case job.Finish:
 			a.Result.Goodput, a.Result.Saves = j.Goodput(at), s.Saves(j, at)
-			if j.Job.Gang() && !j.Reserve {
-				a.Result.Start = j.Clock.report()
-			}
+			a.Result.Start = j.Start()
 			j.Result, st.Actions[i] = &a.Result, a
 		default: // it is an order to a node
 		}

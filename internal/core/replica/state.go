@@ -178,6 +178,15 @@ func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 	return all
 }
 
+// Start returns where the time of the newest start went; nil if nothing is known of it, where ranks
+// restart on their own, and for a reservation.
+func (j *Record) Start() *report.Start {
+	if !j.Job.Gang() || j.Reserve {
+		return nil
+	}
+	return j.Clock.report()
+}
+
 // Goodput returns what the time of a job's ranks went into until a time, or until its end. It is
 // nil while there were no ranks, and for a reservation, whose ranks are those of other jobs.
 func (j *Record) Goodput(now time.Time) *report.Goodput {

@@ -8103,6 +8103,7 @@ type JobStatus struct {
 	History       []*Moment  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
 	Workspace     *Workspace `protobuf:"bytes,20,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	Saves         *Saves     `protobuf:"bytes,21,opt,name=saves,proto3" json:"saves,omitempty"`
+	Start         *Startup   `protobuf:"bytes,22,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8282,6 +8283,13 @@ func (x *JobStatus) GetWorkspace() *Workspace {
 func (x *JobStatus) GetSaves() *Saves {
 	if x != nil {
 		return x.Saves
+	}
+	return nil
+}
+
+func (x *JobStatus) GetStart() *Startup {
+	if x != nil {
+		return x.Start
 	}
 	return nil
 }
@@ -9109,7 +9117,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x95\x06\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xcc\x06\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -9132,7 +9140,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01\x128\n" +
 	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistory\x12?\n" +
 	"\tworkspace\x18\x14 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\x123\n" +
-	"\x05saves\x18\x15 \x01(\v2\x1d.golaunch.rendezvous.v1.SavesR\x05savesB\x10\n" +
+	"\x05saves\x18\x15 \x01(\v2\x1d.golaunch.rendezvous.v1.SavesR\x05saves\x125\n" +
+	"\x05start\x18\x16 \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05startB\x10\n" +
 	"\x0e_submitter_uid\"\xa0\x01\n" +
 	"\x06Moment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
@@ -9464,42 +9473,43 @@ var file_rendezvous_proto_depIdxs = []int32{
 	102, // 159: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
 	0,   // 160: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	75,  // 161: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
-	110, // 162: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 163: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	68,  // 164: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 165: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	79,  // 166: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 167: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	82,  // 168: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	88,  // 169: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	90,  // 170: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	92,  // 171: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	94,  // 172: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	96,  // 173: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 174: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 175: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 176: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 177: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 178: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	69,  // 179: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 180: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	83,  // 181: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 182: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	83,  // 183: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	67,  // 184: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	91,  // 185: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	93,  // 186: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	95,  // 187: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	97,  // 188: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 189: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 190: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 191: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 192: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	178, // [178:193] is the sub-list for method output_type
-	163, // [163:178] is the sub-list for method input_type
-	163, // [163:163] is the sub-list for extension type_name
-	163, // [163:163] is the sub-list for extension extendee
-	0,   // [0:163] is the sub-list for field type_name
+	72,  // 162: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
+	110, // 163: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 164: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	68,  // 165: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 166: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	79,  // 167: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 168: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	82,  // 169: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	88,  // 170: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	90,  // 171: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	92,  // 172: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	94,  // 173: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	96,  // 174: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 175: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 176: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 177: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 178: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 179: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	69,  // 180: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 181: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	83,  // 182: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 183: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	83,  // 184: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	67,  // 185: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	91,  // 186: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	93,  // 187: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	95,  // 188: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	97,  // 189: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 190: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 191: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 192: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 193: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	179, // [179:194] is the sub-list for method output_type
+	164, // [164:179] is the sub-list for method input_type
+	164, // [164:164] is the sub-list for extension type_name
+	164, // [164:164] is the sub-list for extension extendee
+	0,   // [0:164] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
