@@ -39,6 +39,10 @@ def _here(host):
         return False
 
 
+class _Unknown(Exception):
+    """There is nothing of that path."""
+
+
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
@@ -77,8 +81,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         try:
             answer = self._answer(path.strip("/").split("/"), urllib.parse.parse_qs(query))
-        except LookupError as error:
-            return self._send(404, error.args[0].encode(), "text/plain")
+        except _Unknown as error:
+            return self._send(404, str(error).encode(), "text/plain")
         except Exception as error:  # the cluster does not answer
             return self._send(503, json.dumps({"result": False, "msg": str(error), "data": {}}).encode(), "application/json")
         self._send(200, json.dumps(answer).encode(), "application/json")
@@ -119,9 +123,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
                     return {"logs": client.get_job_logs(path[2])}
             except RuntimeError as error:
                 if "does not exist" in str(error):
-                    raise LookupError(f"Job {path[2]} does not exist") from None
+                    raise _Unknown(f"Job {path[2]} does not exist") from None
                 raise
-        raise LookupError("golaunch does not serve this path; docs/from-ray.md of golaunch lists those that it serves")
+        raise _Unknown("golaunch does not serve this path; docs/from-ray.md of golaunch lists those that it serves")
 
     @staticmethod
     def _status(coordinator, formatted):

@@ -130,7 +130,9 @@ func TestHeldRequests(t *testing.T) {
 	m := &pb.QuorumMember{ReplicaId: "a", Step: 3}
 	m.ProtoReflect().SetUnknown(unknown)
 	go func() {
-		r, err := client(t, c.servers[0]).Quorum(t.Context(), &pb.LighthouseQuorumRequest{Requester: m})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := client(t, c.servers[0]).Quorum(ctx, &pb.LighthouseQuorumRequest{Requester: m})
 		if err != nil {
 			t.Error(err)
 		}
