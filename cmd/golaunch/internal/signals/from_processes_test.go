@@ -69,13 +69,14 @@ func TestFromProcesses(t *testing.T) {
 	wait := func(want string) string {
 		t.Helper()
 		for lines.Scan() {
-			if text, found := strings.CutPrefix(strings.Trim(lines.Text(), "^C\\\r"), want); found {
+			line := strings.Trim(lines.Text(), "^C\\\r") // the terminal shows the keys before what is printed next
+			if text, found := strings.CutPrefix(line, want); found {
 				return text
 			}
-			if strings.HasPrefix(lines.Text(), "heard") {
-				t.Fatalf("%q, not %q", lines.Text(), want)
+			if strings.HasPrefix(line, "heard") {
+				t.Fatalf("%q, not %q", line, want)
 			}
-			if text, found := strings.CutPrefix(lines.Text(), "pid "); found {
+			if text, found := strings.CutPrefix(line, "pid "); found {
 				pid, _ = strconv.Atoi(strings.TrimSpace(text))
 			}
 		}
@@ -88,6 +89,9 @@ func TestFromProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait("pressed")
+	}
+	if pid == 0 { // which would be this process's group
+		t.Fatal("the shell printed no pid")
 	}
 	if err := unix.Kill(pid, unix.SIGINT); err != nil {
 		t.Fatal(err)
