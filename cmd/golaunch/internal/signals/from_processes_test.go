@@ -93,6 +93,14 @@ func TestFromProcesses(t *testing.T) {
 	if pid == 0 { // which would be this process's group
 		t.Fatal("the shell printed no pid")
 	}
+	// While the terminal's SIGINT is pending, the kernel drops another one.
+	for limit := time.After(patience); pending(t, pid, unix.SIGINT); {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-limit:
+			t.Fatal("the terminal's SIGINT stays pending")
+		}
+	}
 	if err := unix.Kill(pid, unix.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +111,22 @@ func TestFromProcesses(t *testing.T) {
 		t.Errorf("a child ignores %x (%v)", ignored, err)
 	}
 	wait("over")
+}
+
+// pending reports whether a signal has been sent to a process and waits to be delivered.
+func pending(t *testing.T, pid int, s unix.Signal) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "\nShdPnd:\t")
+	line, _, _ := strings.Cut(after, "\n")
+	set, err := strconv.ParseUint(line, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set&(1<<(s-1)) != 0
 }
 
 // terminal opens a pseudo terminal.
