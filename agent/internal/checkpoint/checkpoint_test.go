@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/pickle"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -355,7 +356,7 @@ func TestBounds(t *testing.T) {
 		"a/model.safetensors.index.json": {Data: []byte(long)},
 	}
 	values := fstest.MapFS{
-		"a/__0_0.distcp": {}, "a/.metadata": {Data: []byte("\x80\x04" + strings.Repeat("N\x94", maxValues) + ".")},
+		"a/__0_0.distcp": {}, "a/.metadata": {Data: []byte("\x80\x04" + strings.Repeat("N\x94", pickle.MaxValues) + ".")},
 	}
 	deep := "a" + strings.Repeat("/d", maxDepth+1) + "/f.pt"
 	for name, dir := range map[string]fstest.MapFS{
