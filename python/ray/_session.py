@@ -183,7 +183,7 @@ def _start(nodes, spill):
         certificate = cluster._helper.ask("certificate") if len(nodes) > 1 else None
         described = []
         for i, node in enumerate(nodes):
-            gpus = _gpus_here() if node.get("num_gpus") is None else None
+            gpus = cluster._helper.ask("gpus") if node.get("num_gpus") is None else None
             node = {**node, "address": cluster.nodes[i]["address"]}
             if gpus is not None:
                 node.update(num_gpus=len(gpus), gpus=gpus)
@@ -200,18 +200,6 @@ def _start(nodes, spill):
         raise
     _cluster = cluster
     return {"session": session, "head": hosts[0], "certificate": certificate, "hosts": hosts}
-
-
-def _gpus_here():
-    """The indexes of this machine's GPUs, or those that CUDA_VISIBLE_DEVICES names."""
-    try:
-        found = len(os.listdir("/proc/driver/nvidia/gpus"))
-    except OSError:
-        found = 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return list(range(found))
-    return [int(v) if v.isdigit() else v for v in visible.split(",") if v][:found]
 
 
 def _join(found, namespace, log_to_driver, env):

@@ -80,6 +80,7 @@ var verbs = map[string]func(*controller, context.Context, json.RawMessage) (any,
 	"open": does((*controller).open), "reserve": does((*controller).reserve), "release": does((*controller).release),
 	"start": does((*controller).start), "stop": does((*controller).stop), "usage": does((*controller).usage),
 	"stacks": does((*controller).stacks), "freed": does((*controller).freed), "certificate": does((*controller).certificate),
+	"gpus": does((*controller).gpus),
 }
 
 // does decodes the arguments of a verb.

@@ -94,28 +94,36 @@ func TestPythonOfTorch(t *testing.T) {
 // trainers torch.
 func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
+	python := pythonOfRay()
+	if python == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal("no Python has cloudpickle")
+		}
+		t.Skip("no Python has cloudpickle")
+	}
+	for _, what := range [][]string{{"test_ray.py", "Programs"}, {"test_ray.py", "Failures"}, {"test_ray_command.py"}} {
+		t.Run(strings.Join(what, " "), func(t *testing.T) {
+			t.Parallel()
+			if out := runRay(t, python, what...); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
+				t.Errorf("a test was skipped: %s needs NumPy and torch, and to be root's:\n%s", python, out)
+			}
+		})
+	}
+	t.Run("test_ray_far.py", func(t *testing.T) {
+		t.Parallel()
+		cluster := clustertest.Start(t, 0, 0)
+		runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
+	})
+}
+
+// pythonOfRay is the first Python with cloudpickle, or empty.
+func pythonOfRay() string {
 	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "/usr/bin/python3", "python3"} {
 		if python != "" && exec.Command(python, "-c", "import cloudpickle").Run() == nil {
-			for _, what := range [][]string{{"test_ray.py", "Programs"}, {"test_ray.py", "Failures"}, {"test_ray_command.py"}} {
-				t.Run(strings.Join(what, " "), func(t *testing.T) {
-					t.Parallel()
-					if out := runRay(t, python, what...); strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
-						t.Errorf("a test was skipped: %s needs NumPy and torch, and to be root's:\n%s", python, out)
-					}
-				})
-			}
-			t.Run("test_ray_far.py", func(t *testing.T) {
-				t.Parallel()
-				cluster := clustertest.Start(t, 0, 0)
-				runPython(t, python, "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_ray_far.py"), "TEST_TOKEN="+cluster.TokenFile, "PYTHONPATH="+abs(t, tree))
-			})
-			return
+			return python
 		}
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatal("no Python has cloudpickle")
-	}
-	t.Skip("no Python has cloudpickle")
+	return ""
 }
 
 // TestCertificate makes a certificate for the workers of a program: it is its own authority.
@@ -166,6 +174,9 @@ func TestPythonOfGPUs(t *testing.T) {
 	said := runPython(t, "python3", "LD_LIBRARY_PATH="+dir, filepath.Join(tree, "tests", "test_gpus.py"), "FAKE_NVML_HELD="+t.TempDir())
 	if strings.Contains(said, "skipped") {
 		t.Errorf("a test was skipped:\n%s", said)
+	}
+	if python := pythonOfRay(); python != "" { // TestPythonOfRay says that there is none
+		runTests(t, []string{python, filepath.Join(tree, "tests", "test_ray_gpus.py")}, "LD_LIBRARY_PATH="+dir, "PYTHONPATH="+abs(t, tree))
 	}
 }
 
