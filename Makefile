@@ -82,6 +82,8 @@ gpu:             ## bin/golaunch-gpu.tar.gz: what a machine with an NVIDIA GPU a
 	cp $(BIN)/golaunch $(BIN)/golaunch-gpu/golaunch-cgo
 	cp $(BIN)/golaunch-nocgo $(BIN)/golaunch-gpu/golaunch
 	cp tools/gpu/prove.py examples/torch-ddp/train.py $(BIN)/golaunch-gpu/
+	mkdir $(BIN)/golaunch-gpu/python && cp -r python/golaunch python/ray $(BIN)/golaunch-gpu/python/
+	find $(BIN)/golaunch-gpu -name __pycache__ -prune -exec rm -r {} +
 	tar -C $(BIN) -czf $(BIN)/golaunch-gpu.tar.gz golaunch-gpu
 
 dist:            ## dist/: archives, deb, rpm, wheels, image, chart, SBOM and checksums of the commit that is checked out (docs/install.md)

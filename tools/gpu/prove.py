@@ -11,6 +11,7 @@ why.
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -278,8 +279,48 @@ while time.time() < end:
         job.wait(60)
 
 
+def ray(m):
+    """Programs written for Ray use the GPU: an actor alone, two that share it, and a trainer."""
+    torch_on_cuda()
+    if importlib.util.find_spec("cloudpickle") is None:
+        raise CannotRun(f"{sys.executable} has no cloudpickle")
+    program = m.write("actors.py", """
+import ray, torch
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, get_device
+
+ray.init()
+print("the session has", ray.cluster_resources().get("GPU"), "GPU")
+
+@ray.remote
+class Adder:
+    def add(self, n):
+        assert ray.get_gpu_ids() == [0], ray.get_gpu_ids()
+        return int((torch.ones(4, device="cuda") * n).sum())
+
+alone = Adder.options(num_gpus=1).remote()
+print("alone", ray.get(alone.add.remote(2)))
+ray.kill(alone)
+pair = [Adder.options(num_gpus=0.5).remote() for _ in range(2)]
+print("pair", ray.get([a.add.remote(n) for n, a in enumerate(pair, 1)]))
+for a in pair:
+    ray.kill(a)
+
+def train():
+    x = torch.ones(4, device=get_device())
+    torch.distributed.all_reduce(x)
+    print("trainer", torch.distributed.get_backend(), get_device(), int(x.sum()), flush=True)
+
+TorchTrainer(train, scaling_config=ScalingConfig(num_workers=1, use_gpu=True)).fit()
+""")
+    golaunch = {"GOLAUNCH_BINARY": m.golaunch, "PYTHONPATH": os.path.join(HERE, "python")}
+    out = m.run(sys.executable, program, env=golaunch, limit=300)
+    for line in ("the session has 1.0 GPU", "alone 8", "pair [4, 8]", "trainer nccl cuda:0 4"):
+        assert line in out, f"the program does not print {line!r}"
+
+
 CHECKS = [gpus, visibility, doctor, nccl, torch_nccl, torch_gloo, restart, memory, preload, stuck,
-          xid, top]
+          xid, top, ray]
 
 
 def main():

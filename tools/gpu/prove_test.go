@@ -26,10 +26,10 @@ func TestProve(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(report)
-	if err != nil || strings.Count(string(text), "\n## ") != 12 || !strings.HasPrefix(string(text), "# golaunch on a GPU\n\ngolaunch ") {
+	if err != nil || strings.Count(string(text), "\n## ") != 13 || !strings.HasPrefix(string(text), "# golaunch on a GPU\n\ngolaunch ") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if _, err := exec.LookPath("nvidia-smi"); err != nil && strings.Count(string(text), "could not run: ") != 11 {
+	if _, err := exec.LookPath("nvidia-smi"); err != nil && strings.Count(string(text), "could not run: ") != 12 {
 		t.Errorf("without a GPU it says:\n%s", out)
 	}
 	if out, err := exec.Command("python3", "prove.py", "nothing").CombinedOutput(); err == nil || !strings.Contains(string(out), "there is no check nothing: gpus, visibility") {
