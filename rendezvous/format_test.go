@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
@@ -56,6 +57,7 @@ var recordFormat = flag.Bool("record-format", false, "write the golden files of 
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
 	s.tellSaves()
+	s.tellCapacity()
 	var golden bytes.Buffer
 	for i, e := range s.entries {
 		fmt.Fprintf(&golden, "entry %d %x\n", i, wire.WriteEntry(e))
@@ -189,6 +191,19 @@ func (s *story) tellSaves() {
 	})
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SavePartial, Path: "/c/step-35", Why: ".metadata is missing"})
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-40", Step: 40})
+}
+
+// tellCapacity goes on with nodes that were asked of a provider: one that came and was lost, one
+// that was given back, one that was refused, and one that is on its way.
+func (s *story) tellCapacity() {
+	tag := func(n int) string { return s.state.Capacity.Sorted()[n].Tag }
+	s.add(replica.Entry{Capacity: capacity.Requested{Kind: "a100-8", Nodes: 3, Why: "for job large"}})
+	s.join("n9", "10.0.0.9", map[string]string{capacity.TagLabel: tag(0)})
+	s.event(cluster.Lost{Node: "n9", Why: "its agent was silent for 15s"})
+	s.add(replica.Entry{Capacity: capacity.Released{Tag: tag(1), Code: capacity.CodeLate, Why: "it did not come within 10m0s"}})
+	s.add(replica.Entry{Capacity: capacity.Gone{Tag: tag(2), Why: "sbatch: invalid partition"}})
+	s.add(replica.Entry{Capacity: capacity.Gone{Tag: tag(2), Why: "Slurm does not have it"}})
+	s.add(replica.Entry{Capacity: capacity.Requested{Kind: "h100-8", Nodes: 1, Why: "for job large"}})
 }
 
 // tellStory has jobs in every state at its end, and entries of every kind.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
@@ -40,6 +41,8 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
 			Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
 		}}}
+	case e.Capacity != nil:
+		return fromCapacity(e.Capacity)
 	}
 	switch ev := e.Event.(type) {
 	case cluster.Joined:
@@ -63,6 +66,22 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	default: // a submission is an entry of its own
 	}
 	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", e.Event))
+}
+
+func fromCapacity(ev capacity.Event) *pb.Entry {
+	switch ev := ev.(type) {
+	case capacity.Requested:
+		return &pb.Entry{Body: &pb.Entry_CapacityRequested{CapacityRequested: &pb.CapacityRequested{
+			Kind: ev.Kind, Nodes: int32(ev.Nodes), Why: Plain(ev.Why),
+		}}}
+	case capacity.Released:
+		return &pb.Entry{Body: &pb.Entry_CapacityReleased{CapacityReleased: &pb.CapacityReleased{
+			Tag: ev.Tag, Code: string(ev.Code), Why: Plain(ev.Why),
+		}}}
+	case capacity.Gone:
+		return &pb.Entry{Body: &pb.Entry_CapacityGone{CapacityGone: &pb.CapacityGone{Tag: ev.Tag, Why: Plain(ev.Why)}}}
+	}
+	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", ev))
 }
 
 func fromHappened(id string, ev job.Event) *pb.Entry {
@@ -164,6 +183,14 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Event = d
 	case *pb.Entry_Avoided:
 		e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
+	case *pb.Entry_CapacityRequested:
+		r := b.CapacityRequested
+		e.Capacity = capacity.Requested{Kind: r.GetKind(), Nodes: int(r.GetNodes()), Why: r.GetWhy()}
+	case *pb.Entry_CapacityReleased:
+		r := b.CapacityReleased
+		e.Capacity = capacity.Released{Tag: r.GetTag(), Code: capacity.Code(r.GetCode()), Why: r.GetWhy()}
+	case *pb.Entry_CapacityGone:
+		e.Capacity = capacity.Gone{Tag: b.CapacityGone.GetTag(), Why: b.CapacityGone.GetWhy()}
 	case *pb.Entry_Elapsed:
 		return happened(job.Elapsed{Unit: int(b.Elapsed.GetUnit()), Attempt: int(b.Elapsed.GetAttempt())})
 	case *pb.Entry_Gathered:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -56,6 +57,9 @@ func (s *State) Apply(e Entry) Outcome {
 		s.Epoch = e.Founded.Epoch
 	case e.Admitted != nil:
 		s.Members[e.Admitted.Node.Name] = *e.Admitted
+		s.Capacity.Joined(e.At, e.Admitted.Node.Name, e.Admitted.Node.Labels[capacity.TagLabel])
+	case e.Capacity != nil:
+		s.Capacity.Apply(e.At, s.Epoch, e.Capacity)
 	case e.Submitted != nil:
 		j := &Record{Submission: *e.Submitted, Since: e.At, Nodes: map[string]bool{}}
 		j.Clock.begin(e.At, report.PhaseNodes)
@@ -74,6 +78,8 @@ func (s *State) happened(e Entry, o *Outcome) {
 	fired := false
 	switch ev := e.Event.(type) {
 	case cluster.Lost:
+		m := s.Members[ev.Node]
+		s.Capacity.Lost(e.At, ev.Node, m.Node.Labels[capacity.TagLabel], m.Drained)
 		delete(s.Members, ev.Node)
 		if s.Cluster.Drained(ev.Node) { // a person has seen to it
 			s.readmit(e.At, ev.Node, o)

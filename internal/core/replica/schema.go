@@ -3,12 +3,12 @@ package replica
 import "github.com/golaunch/golaunch/internal/core/snapshot"
 
 // snapshotFormat begins a snapshot. It changes when the schema does.
-const snapshotFormat = "golaunch-snapshot-5\n"
+const snapshotFormat = "golaunch-snapshot-6\n"
 
 // schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a
 // part of the format, and stay when a Go identifier is renamed.
 var schema = snapshot.NewSchema(`
-replica.State = replica: index epoch cluster members jobs ended avoided timers
+replica.State = replica: index epoch cluster members capacity jobs ended avoided timers
 cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty
 cluster.clusterNode = clusterNode: facts free drained holders freeGPUs counts
 placement.Node = placementNode: name addr others gpus cpus memory labels
@@ -78,6 +78,9 @@ lighthouse.Replica = lighthouseReplica: id group
 job.ending = ending: cancels signal fatal why result finished
 cluster.queue = queue: reservation waiting open growing first shadow dirty better
 cluster.wait = wait: queued repair told behind tried nodes gpus skipped
+capacity.Pool = capacityPool: asked claims backoffs
+capacity.Claim = capacityClaim: tag seq kind node requested joined lost released left why
+capacity.Backoff = capacityBackoff: failures until why
 replica.Member = replicaMember: node instance patience drained
 replica.Record = record: submission since over readmits reason result granted nodes ledger
 	clock history

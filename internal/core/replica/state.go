@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
@@ -59,6 +60,7 @@ type Entry struct {
 	Founded   *Founded
 	Submitted *Submission
 	Admitted  *Member
+	Capacity  capacity.Event
 	// Event is any event of the cluster except [cluster.Submitted].
 	Event cluster.Event
 }
@@ -91,6 +93,8 @@ type State struct {
 	Cluster *cluster.State
 	// Members are the agents that were taken in and not lost since, by node.
 	Members map[string]Member
+	// Capacity are the nodes that were asked of providers.
+	Capacity *capacity.Pool
 	// Jobs are the jobs that are not over, and the last ones that are. Ended has the IDs of the
 	// latter, oldest first.
 	Jobs  map[string]*Record
@@ -124,8 +128,8 @@ type Record struct {
 // New returns the state before the first entry.
 func New() *State {
 	return &State{
-		Cluster: cluster.New(), Members: map[string]Member{}, Jobs: map[string]*Record{}, Avoided: map[string]time.Time{},
-		Timers: map[TimerID]Timer{},
+		Cluster: cluster.New(), Members: map[string]Member{}, Capacity: capacity.NewPool(), Jobs: map[string]*Record{},
+		Avoided: map[string]time.Time{}, Timers: map[TimerID]Timer{},
 	}
 }
 

@@ -50,6 +50,9 @@ type Entry struct {
 	//	*Entry_Cancelled
 	//	*Entry_Gathered
 	//	*Entry_Formed
+	//	*Entry_CapacityRequested
+	//	*Entry_CapacityReleased
+	//	*Entry_CapacityGone
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -241,6 +244,33 @@ func (x *Entry) GetFormed() *Formed {
 	return nil
 }
 
+func (x *Entry) GetCapacityRequested() *CapacityRequested {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_CapacityRequested); ok {
+			return x.CapacityRequested
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCapacityReleased() *CapacityReleased {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_CapacityReleased); ok {
+			return x.CapacityReleased
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCapacityGone() *CapacityGone {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_CapacityGone); ok {
+			return x.CapacityGone
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -302,6 +332,18 @@ type Entry_Formed struct {
 	Formed *Formed `protobuf:"bytes,17,opt,name=formed,proto3,oneof"`
 }
 
+type Entry_CapacityRequested struct {
+	CapacityRequested *CapacityRequested `protobuf:"bytes,18,opt,name=capacity_requested,json=capacityRequested,proto3,oneof"`
+}
+
+type Entry_CapacityReleased struct {
+	CapacityReleased *CapacityReleased `protobuf:"bytes,19,opt,name=capacity_released,json=capacityReleased,proto3,oneof"`
+}
+
+type Entry_CapacityGone struct {
+	CapacityGone *CapacityGone `protobuf:"bytes,20,opt,name=capacity_gone,json=capacityGone,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -329,6 +371,12 @@ func (*Entry_Cancelled) isEntry_Body() {}
 func (*Entry_Gathered) isEntry_Body() {}
 
 func (*Entry_Formed) isEntry_Body() {}
+
+func (*Entry_CapacityRequested) isEntry_Body() {}
+
+func (*Entry_CapacityReleased) isEntry_Body() {}
+
+func (*Entry_CapacityGone) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -924,29 +972,32 @@ func (x *Replicas) GetGroup() int32 {
 	return 0
 }
 
-type Elapsed struct {
+// CapacityRequested says that nodes were asked of a provider. Their tags follow from the epoch and
+// from how many there were before.
+type CapacityRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Elapsed) Reset() {
-	*x = Elapsed{}
+func (x *CapacityRequested) Reset() {
+	*x = CapacityRequested{}
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Elapsed) String() string {
+func (x *CapacityRequested) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Elapsed) ProtoMessage() {}
+func (*CapacityRequested) ProtoMessage() {}
 
-func (x *Elapsed) ProtoReflect() protoreflect.Message {
+func (x *CapacityRequested) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[11]
 	if x != nil {
@@ -959,9 +1010,188 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use CapacityRequested.ProtoReflect.Descriptor instead.
+func (*CapacityRequested) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CapacityRequested) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *CapacityRequested) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *CapacityRequested) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// CapacityReleased says that a requested node was given back, or given up.
+type CapacityReleased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tag           string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityReleased) Reset() {
+	*x = CapacityReleased{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityReleased) ProtoMessage() {}
+
+func (x *CapacityReleased) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityReleased.ProtoReflect.Descriptor instead.
+func (*CapacityReleased) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CapacityReleased) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *CapacityReleased) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *CapacityReleased) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// CapacityGone says that the provider refused a requested node, or does not have it.
+type CapacityGone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tag           string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityGone) Reset() {
+	*x = CapacityGone{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityGone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityGone) ProtoMessage() {}
+
+func (x *CapacityGone) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityGone.ProtoReflect.Descriptor instead.
+func (*CapacityGone) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CapacityGone) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *CapacityGone) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type Elapsed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Elapsed) Reset() {
+	*x = Elapsed{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Elapsed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Elapsed) ProtoMessage() {}
+
+func (x *Elapsed) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -989,7 +1219,7 @@ type TimedOut struct {
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1232,7 @@ func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1245,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -1048,7 +1278,7 @@ type Cancelled struct {
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1291,7 @@ func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1304,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -1130,7 +1360,7 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xd8\a\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xda\t\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12!\n" +
@@ -1149,7 +1379,10 @@ const file_log_proto_rawDesc = "" +
 	"\ttimed_out\x18\r \x01(\v2 .golaunch.rendezvous.v1.TimedOutH\x00R\btimedOut\x12A\n" +
 	"\tcancelled\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.CancelledH\x00R\tcancelled\x12>\n" +
 	"\bgathered\x18\x0f \x01(\v2 .golaunch.rendezvous.v1.GatheredH\x00R\bgathered\x128\n" +
-	"\x06formed\x18\x11 \x01(\v2\x1e.golaunch.rendezvous.v1.FormedH\x00R\x06formedB\x06\n" +
+	"\x06formed\x18\x11 \x01(\v2\x1e.golaunch.rendezvous.v1.FormedH\x00R\x06formed\x12Z\n" +
+	"\x12capacity_requested\x18\x12 \x01(\v2).golaunch.rendezvous.v1.CapacityRequestedH\x00R\x11capacityRequested\x12W\n" +
+	"\x11capacity_released\x18\x13 \x01(\v2(.golaunch.rendezvous.v1.CapacityReleasedH\x00R\x10capacityReleased\x12K\n" +
+	"\rcapacity_gone\x18\x14 \x01(\v2$.golaunch.rendezvous.v1.CapacityGoneH\x00R\fcapacityGoneB\x06\n" +
 	"\x04bodyB\f\n" +
 	"\n" +
 	"_submitter\"7\n" +
@@ -1187,7 +1420,18 @@ const file_log_proto_rawDesc = "" +
 	"\x03why\x18\x03 \x01(\tR\x03why\"0\n" +
 	"\bReplicas\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05group\x18\x02 \x01(\x05R\x05group\"7\n" +
+	"\x05group\x18\x02 \x01(\x05R\x05group\"O\n" +
+	"\x11CapacityRequested\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"J\n" +
+	"\x10CapacityReleased\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"2\n" +
+	"\fCapacityGone\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"7\n" +
 	"\aElapsed\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
@@ -1217,7 +1461,7 @@ func file_log_proto_rawDescGZIP() []byte {
 
 var file_log_proto_msgTypes []protoimpl.MessageInfo
 
-func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 14) }
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 17) }
 
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
@@ -1231,44 +1475,50 @@ var file_log_proto_goTypes = []any{
 	(*Gathered)(nil),              // 8: golaunch.rendezvous.v1.Gathered
 	(*Formed)(nil),                // 9: golaunch.rendezvous.v1.Formed
 	(*Replicas)(nil),              // 10: golaunch.rendezvous.v1.Replicas
-	(*Elapsed)(nil),               // 11: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 12: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 13: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*Submission)(nil),            // 15: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 16: golaunch.rendezvous.v1.Node
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*Draining)(nil),              // 18: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 19: golaunch.rendezvous.v1.FromAgent
+	(*CapacityRequested)(nil),     // 11: golaunch.rendezvous.v1.CapacityRequested
+	(*CapacityReleased)(nil),      // 12: golaunch.rendezvous.v1.CapacityReleased
+	(*CapacityGone)(nil),          // 13: golaunch.rendezvous.v1.CapacityGone
+	(*Elapsed)(nil),               // 14: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 15: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 16: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*Submission)(nil),            // 18: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 19: golaunch.rendezvous.v1.Node
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*Draining)(nil),              // 21: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 22: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
-	14, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	17, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	15, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	18, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	16, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	19, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
 	4,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
 	5,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
 	6,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
 	7,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	11, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	12, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	13, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	14, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	15, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	16, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
 	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
 	9,  // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
-	16, // 15: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	17, // 16: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
-	18, // 17: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	19, // 18: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	17, // 19: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
-	10, // 20: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
-	17, // 21: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
+	12, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
+	13, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
+	19, // 18: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	20, // 19: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	21, // 20: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	22, // 21: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	20, // 22: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	10, // 23: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
+	20, // 24: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once
@@ -1297,6 +1547,9 @@ func file_log_proto_init() {
 		(*Entry_Cancelled)(nil),
 		(*Entry_Gathered)(nil),
 		(*Entry_Formed)(nil),
+		(*Entry_CapacityRequested)(nil),
+		(*Entry_CapacityReleased)(nil),
+		(*Entry_CapacityGone)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1304,7 +1557,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

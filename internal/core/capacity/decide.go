@@ -1,0 +1,393 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// rejoinTime is how long a lost node may take to come back, for example after its agent was
+// restarted.
+const rejoinTime = time.Minute
+
+// leaveLimit is how long an idle drained node may stay before it is deleted nevertheless.
+const leaveLimit = 5 * time.Minute
+
+// decision is a decision in the making.
+type decision struct {
+	Situation
+	out    Decision
+	claims []Claim
+	offers map[string]cluster.Offer
+	supply *supply
+	// counts are the claims of each kind until they are gone, and active those that jobs can have
+	// or will.
+	counts, active map[string]int
+	// needed are the tags of nodes that a waiting job gets.
+	needed map[string]bool
+	// unusable says why no node of a kind is asked for now.
+	unusable map[string]string
+	// asked are the requests by kind, with the jobs that they are for.
+	asked map[string][]string
+	want  map[string]int
+}
+
+// Decide decides what must now be done.
+func Decide(s Situation) Decision {
+	d := &decision{
+		Situation: s, claims: s.Pool.Sorted(), offers: map[string]cluster.Offer{}, supply: newSupply(),
+		counts: map[string]int{}, active: map[string]int{}, needed: map[string]bool{}, unusable: map[string]string{},
+		asked: map[string][]string{}, want: map[string]int{},
+	}
+	d.out.Idle = map[string]time.Time{}
+	d.count()
+	d.judgeKinds()
+	d.serve()
+	d.fill()
+	for _, c := range d.claims {
+		d.review(c)
+	}
+	d.request()
+	return d.out
+}
+
+// kind finds a kind by its name.
+func (d *decision) kind(name string) (Kind, bool) {
+	i := slices.IndexFunc(d.Kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return d.Kinds[i], true
+}
+
+// count notes what is there and what is on its way. Nodes that are there come first.
+func (d *decision) count() {
+	tags := map[string]string{}
+	for _, c := range d.claims {
+		d.counts[c.Kind]++
+		if c.Present() {
+			tags[c.Node] = c.Tag
+		}
+	}
+	for _, o := range d.Offers {
+		d.offers[o.Node.Name] = o
+		if !o.Drained {
+			d.supply.add(o.Free, o.Node.Name, tags[o.Node.Name])
+		}
+	}
+	for _, c := range d.claims {
+		k, known := d.kind(c.Kind)
+		_, here := d.offers[c.Node]
+		switch {
+		case !known || !c.Released.IsZero():
+		case c.Present() && here:
+			if !d.offers[c.Node].Drained {
+				d.active[c.Kind]++
+			}
+		case c.Joined.IsZero() || c.Present(): // it has yet to come, or to say what it runs
+			d.active[c.Kind]++
+			d.supply.add(k.Node, coming(c.Tag), c.Tag)
+		}
+	}
+}
+
+// coming is a name for a node on its way that no node has.
+func coming(tag string) string { return "\x00" + tag }
+
+// judgeKinds finds the kinds that are left alone for a while.
+func (d *decision) judgeKinds() {
+	for _, k := range d.Kinds {
+		if b := d.Pool.Backoffs[k.Name]; d.Now.Before(b.Until) {
+			d.unusable[k.Name] = fmt.Sprintf("not asked for until %s: %s", b.Until.Local().Format("15:04:05"), b.Why)
+			d.due(b.Until)
+		}
+	}
+	for _, c := range d.claims {
+		k, known := d.kind(c.Kind)
+		o, here := d.offers[c.Node]
+		if !known || !here || !c.Present() {
+			continue
+		}
+		if why := lacks(o.Node, k.Node); why != "" {
+			d.unusable[c.Kind] = fmt.Sprintf("node %s has %s; correct the kind", c.Node, why)
+		}
+	}
+}
+
+// lacks says what a node has less of than its kind promises. More nodes like it would not help.
+func lacks(n, promised placement.Node) string {
+	switch {
+	case len(n.GPUs) < len(promised.GPUs):
+		return fmt.Sprintf("%d of the %d GPUs of its kind", len(n.GPUs), len(promised.GPUs))
+	case n.CPUs != 0 && promised.CPUs > n.CPUs:
+		return fmt.Sprintf("%d of the %d CPUs of its kind", n.CPUs, promised.CPUs)
+	case n.Memory != 0 && promised.Memory > n.Memory:
+		return fmt.Sprintf("%d of the %d bytes of memory of its kind", n.Memory, promised.Memory)
+	}
+	return ""
+}
+
+// due has the next decision made at a time, if none is made before.
+func (d *decision) due(at time.Time) {
+	if d.out.Next.IsZero() || at.Before(d.out.Next) {
+		d.out.Next = at
+	}
+}
+
+// serve gives each job in the queue what it needs, and asks for what is missing.
+func (d *decision) serve() {
+	failed := map[alike]bool{}
+	for _, demand := range d.Demands {
+		if d.out.Blocked != "" && !demand.Backfill {
+			continue
+		}
+		key := keyOf(demand)
+		if failed[key] || d.provide(demand) {
+			continue
+		}
+		failed[key] = true
+		if d.out.Blocked == "" {
+			d.out.Blocked, d.out.Why = demand.Job, d.blocked()
+		}
+	}
+}
+
+// provide reports whether a job has all it needs, or gets it.
+func (d *decision) provide(demand cluster.Demand) bool {
+	plan, ok := d.supply.solve(demand)
+	if !ok && !d.ask(demand) {
+		return false
+	}
+	if !ok {
+		if plan, ok = d.supply.solve(demand); !ok {
+			return false
+		}
+	}
+	d.supply.take(demand, plan, func(tag string) { d.needed[tag] = true })
+	return true
+}
+
+// blocked says for each kind why no nodes of it are asked for.
+func (d *decision) blocked() string {
+	why := ""
+	for _, k := range d.Kinds {
+		text := d.unusable[k.Name]
+		switch {
+		case text != "":
+		case d.room(k) == 0:
+			text = fmt.Sprintf("at its max of %d", k.Max)
+		default:
+			text = fmt.Sprintf("%d more would not do", d.room(k))
+		}
+		if why != "" {
+			why += "; "
+		}
+		why += k.Name + ": " + text
+	}
+	return why
+}
+
+// room is how many more nodes of a kind there may be.
+func (d *decision) room(k Kind) int { return max(0, k.Max-d.counts[k.Name]-d.want[k.Name]) }
+
+// offer is some nodes of kinds that complete a job.
+type offer struct {
+	nodes map[string]int
+	cost  float64
+}
+
+// ask asks for the nodes that complete a job, and reports whether there are any.
+func (d *decision) ask(demand cluster.Demand) bool {
+	if demand.Request.Order.By == placement.ByList { // it is for nodes that it names
+		return false
+	}
+	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool { return d.unusable[k.Name] != "" || d.room(k) == 0 })
+	slices.SortStableFunc(kinds, func(a, b Kind) int { return cmp.Compare(b.Priority, a.Priority) })
+	for i := 0; i < len(kinds); {
+		best := offer{}
+		next := i
+		for ; next < len(kinds) && kinds[next].Priority == kinds[i].Priority; next++ {
+			if o := d.least(demand, kinds[next]); o.nodes != nil && (best.nodes == nil || o.cost < best.cost) {
+				best = o
+			}
+		}
+		if best.nodes != nil {
+			d.accept(demand, best)
+			return true
+		}
+		i = next
+	}
+	if len(kinds) < 2 {
+		return false
+	}
+	o := d.least(demand, kinds...)
+	if o.nodes != nil {
+		d.accept(demand, o)
+	}
+	return o.nodes != nil
+}
+
+// least finds the fewest nodes that complete a job: all that there may be of the first kinds, and
+// as few of the last as possible.
+func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
+	limit := most(demand.Request)
+	o := offer{nodes: map[string]int{}}
+	var added []*node
+	defer func() {
+		for _, n := range added {
+			d.supply.drop(n)
+		}
+	}()
+	for _, k := range kinds {
+		room := min(d.room(k), limit)
+		base := len(added)
+		grow := func(n int) bool {
+			for len(added)-base < n {
+				added = append(added, d.supply.add(k.Node, fmt.Sprintf("\x00new-%s-%d", k.Name, len(added)), ""))
+			}
+			for len(added)-base > n {
+				d.supply.drop(added[len(added)-1])
+				added = added[:len(added)-1]
+			}
+			_, ok := d.supply.solve(demand)
+			return ok
+		}
+		n := room
+		if enough := grow(room); enough {
+			n = fewest(room, grow)
+			o.nodes[k.Name], o.cost = n, o.cost+float64(n)*k.Cost
+			return o
+		}
+		o.nodes[k.Name], o.cost = n, o.cost+float64(n)*k.Cost
+	}
+	return offer{}
+}
+
+// fewest is the smallest number from 1 to most that suffices, when most does.
+func fewest(most int, suffices func(int) bool) int {
+	low, high := 1, most
+	for low < high {
+		if mid := (low + high) / 2; suffices(mid) {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return low
+}
+
+// accept adds the nodes to what is on its way.
+func (d *decision) accept(demand cluster.Demand, o offer) {
+	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
+		k, _ := d.kind(name)
+		for range o.nodes[name] {
+			d.want[name]++
+			d.supply.add(k.Node, fmt.Sprintf("\x00want-%s-%d", name, d.want[name]), "")
+		}
+		if len(d.asked[name]) < 4 {
+			d.asked[name] = append(d.asked[name], demand.Job)
+		}
+	}
+}
+
+// fill asks for the nodes that a kind lacks of its Min.
+func (d *decision) fill() {
+	for _, k := range d.Kinds {
+		short := min(k.Min-d.active[k.Name]-d.want[k.Name], d.room(k))
+		if short <= 0 || d.unusable[k.Name] != "" {
+			continue
+		}
+		why := fmt.Sprintf("%s has %d of at least %d nodes", k.Name, d.active[k.Name]+d.want[k.Name], k.Min)
+		d.do(Request{Kind: k.Name, Nodes: short, Code: CodeMin, Why: why})
+	}
+}
+
+// request asks for what jobs need, after everything that makes room.
+func (d *decision) request() {
+	for _, k := range d.Kinds {
+		if n := d.want[k.Name]; n > 0 {
+			d.do(Request{Kind: k.Name, Nodes: n, Code: CodeQueue, Why: "for job " + listed(d.asked[k.Name])})
+		}
+	}
+}
+
+// listed names the first few jobs.
+func listed(jobs []string) string {
+	text := jobs[0]
+	for i, id := range jobs[1:] {
+		if i == 2 {
+			return text + " and others"
+		}
+		text += ", " + id
+	}
+	return text
+}
+
+func (d *decision) do(a Action) { d.out.Actions = append(d.out.Actions, a) }
+
+// review decides whether a claim is given back or up.
+func (d *decision) review(c Claim) {
+	k, known := d.kind(c.Kind)
+	if !known || !c.Released.IsZero() {
+		return
+	}
+	o, here := d.offers[c.Node]
+	switch {
+	case c.Present() && !here: // it has yet to say what it runs
+	case c.Present():
+		d.reviewNode(c, k, o)
+	case !c.Joined.IsZero() && c.Left:
+		d.do(Delete{Tag: c.Tag, Code: CodeLeft, Why: "node " + c.Node + " was drained and has left"})
+	case !c.Joined.IsZero():
+		if d.reached(c.Lost.Add(rejoinTime)) {
+			d.do(Delete{Tag: c.Tag, Code: CodeLost, Why: fmt.Sprintf("node %s was lost and has not come back within %v", c.Node, rejoinTime)})
+		}
+	case d.reached(c.Requested.Add(k.StartTimeout)):
+		d.do(Delete{Tag: c.Tag, Code: CodeLate, Why: fmt.Sprintf("it did not come within %v", k.StartTimeout)})
+	case d.active[c.Kind] > k.Min && d.idle(c.Tag, k.Idle):
+		d.active[c.Kind]--
+		d.do(Delete{Tag: c.Tag, Code: CodeUnneeded, Why: fmt.Sprintf("no job has needed it for %v", k.Idle)})
+	}
+}
+
+// reviewNode drains a node that is idle. One that does not leave although it is drained and no job
+// holds it is deleted in the end.
+func (d *decision) reviewNode(c Claim, k Kind, o cluster.Offer) {
+	switch {
+	case o.Held:
+	case o.Drained:
+		if d.idle(c.Tag, k.Idle+leaveLimit) {
+			d.do(Delete{Tag: c.Tag, Code: CodeIdle, Why: fmt.Sprintf("node %s was drained and has not left within %v", c.Node, leaveLimit)})
+		}
+	case d.active[c.Kind] > k.Min && d.idle(c.Tag, k.Idle):
+		d.active[c.Kind]--
+		d.do(Drain{Node: c.Node, Tag: c.Tag, Code: CodeIdle, Why: fmt.Sprintf("no job has needed it for %v", k.Idle)})
+	}
+}
+
+// idle reports whether no job has needed a node for a time.
+func (d *decision) idle(tag string, limit time.Duration) bool {
+	if d.needed[tag] {
+		return false
+	}
+	since, known := d.Idle[tag]
+	if !known || since.After(d.Now) { // or the clock was set back
+		since = d.Now
+	}
+	d.out.Idle[tag] = since
+	return d.reached(since.Add(limit))
+}
+
+// reached reports whether it is that time; otherwise that is a time to decide again.
+func (d *decision) reached(at time.Time) bool {
+	if d.Now.Before(at) {
+		d.due(at)
+		return false
+	}
+	return true
+}
