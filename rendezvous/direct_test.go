@@ -30,9 +30,6 @@ const overDirect = "^(TestAnotherAgentGoesOn|TestAPausedAgent|TestAQuestionOutli
 
 // TestDirect runs tests again, with agents in the coordinator's process.
 func TestDirect(t *testing.T) {
-	if directly {
-		t.Skip("this is the second run")
-	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+overDirect, "-test.skip=^TestLease$/^late$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), "GOLAUNCH_TEST_DIRECT=1")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // beside is, in the environment of tests that other tests have started beside a coordinator, where
@@ -20,7 +21,7 @@ const beside = "GOLAUNCH_TEST_BESIDE"
 // one in them: they find none.
 func TestBesideACoordinator(t *testing.T) {
 	if os.Geteuid() != 0 {
-		missing(t, "tests have a network of their own as root alone")
+		suite.Missing(t, "tests have a network of their own as root alone")
 	}
 	t.Parallel()
 	if os.Getenv(beside) != "" {

@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // trains is a program whose ranks report their steps and loss until a file exists.
@@ -55,7 +56,7 @@ func newPage(t *testing.T, on nettest.Node) *page {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		missing(t, "there is no browser; apt-get install chromium")
+		suite.Missing(t, "there is no browser; apt-get install chromium")
 	}
 	there := filepath.Join(t.TempDir(), "chromium")
 	if err := os.WriteFile(there, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\"\n", strings.Join(on.Command(path).Args, " ")), 0o700); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // beating is a rank that reports its steps and writes lines until a file exists.
@@ -177,7 +178,7 @@ func exported(t *testing.T, dir string) string {
 	t.Helper()
 	path, err := exec.LookPath("prometheus-node-exporter")
 	if err != nil {
-		missing(t, "there is no node-exporter; apt-get install prometheus-node-exporter")
+		suite.Missing(t, "there is no node-exporter; apt-get install prometheus-node-exporter")
 	}
 	at := fmt.Sprintf("127.0.0.1:%d", nettest.Port(t))
 	p := start(t, exec.Command(path, "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory", dir, "--web.listen-address", at))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // slurmExamples is a cluster and, in the directory that its nodes share, what the scripts of
@@ -272,7 +273,7 @@ func TestSlurmNodes(t *testing.T) {
 func TestModulefile(t *testing.T) {
 	const modules = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl"
 	if _, err := os.Stat(modules); err != nil {
-		missing(t, "there are no Environment Modules (Debian: apt-get install environment-modules): %v", err)
+		suite.Missing(t, "there are no Environment Modules (Debian: apt-get install environment-modules): %v", err)
 	}
 	text, err := os.ReadFile("../../examples/slurm/modulefile")
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestTheStoreIsTheJobs serves the store to the job's nodes alone: a third machine is disconnected,
@@ -77,7 +79,7 @@ func TestATorchWithoutLibuv(t *testing.T) {
 	t.Parallel()
 	root := os.Getenv(testRoot)
 	if root == "" || os.Getuid() != 0 {
-		missing(t, "let %s name a root with Debian's newest torch, and be root", testRoot)
+		suite.Missing(t, "let %s name a root with Debian's newest torch, and be root", testRoot)
 	}
 	dir := t.TempDir()
 	python, script := filepath.Join(dir, "python3"), filepath.Join(dir, "meet.py")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // screenPatience bounds the wait for a text on a screen.
@@ -28,10 +29,7 @@ type terminal struct {
 func newTerminal(t *testing.T, h *heads, env ...string) *terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("install tmux: no terminal is here")
-		}
-		t.Skip("install tmux: no terminal is here")
+		suite.Missing(t, "install tmux: no terminal is here")
 	}
 	x := &terminal{t, h.nodes[0], filepath.Join(t.TempDir(), "tmux"), h.home}
 	t.Cleanup(func() { x.command("kill-server").Run() }) // it may have ended

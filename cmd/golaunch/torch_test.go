@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // python is Debian's, which has python3-torch.
@@ -84,15 +86,6 @@ func needTorch(t *testing.T, python string) {
 	t.Helper()
 	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)" // to import it takes seconds
 	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v\n%s", python, err, out)
+		suite.Missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v\n%s", python, err, out)
 	}
-}
-
-// missing ends a test that this machine cannot run: in CI that is a failure.
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }

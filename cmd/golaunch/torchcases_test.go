@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // A torchCase is what one or more of torch's own tests assert, as far as a command line shows it.
@@ -342,7 +344,7 @@ func TestTorchCases(t *testing.T) {
 					}
 				}
 				if c.lacks != "" && o.debian() {
-					t.Skipf("Debian's torch is built without %s; let %s name the Python of another", c.lacks, testPython)
+					suite.Missing(t, "Debian's torch is built without %s; let %s name the Python of another", c.lacks, testPython)
 				}
 				t.Run("golaunch", func(t *testing.T) {
 					c.compare(t, "golaunch", c.run(t, o, false), false)

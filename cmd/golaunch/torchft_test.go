@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,16 +19,7 @@ import (
 // torchftPython is a Python with torchft and torch.
 func torchftPython(t *testing.T) string {
 	t.Helper()
-	switch python := os.Getenv("GOLAUNCH_TEST_TORCHFT"); python {
-	case "":
-		missing(t, "GOLAUNCH_TEST_TORCHFT names no Python with torchft; .ci/run makes one, or says none")
-		return ""
-	case "none":
-		t.Skip("there is no torchft")
-		return ""
-	default:
-		return python
-	}
+	return suite.Optional(t, "GOLAUNCH_TEST_TORCHFT", "Python with torchft")
 }
 
 // replicas is the command of replica groups that make as many steps.
@@ -176,9 +166,7 @@ func (c *chaos) rank(i int) int {
 // TestReplicaChaos compares how far groups come while ranks are killed and stopped, cables are cut
 // and the coordinator is killed again and again, with how far they come undisturbed.
 func TestReplicaChaos(t *testing.T) {
-	if !suite.All() {
-		t.Skip("it takes minutes; make test-all runs it")
-	}
+	suite.LeftToAll(t, "it takes minutes")
 	rng := rand.New(rand.NewPCG(1, 1))
 	c := newChaos(t, 4, 1_000_000)
 	c.procs[0].line("can take over from n0")

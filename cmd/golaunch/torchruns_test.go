@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -85,7 +86,7 @@ func startTorch(t *testing.T) *torch {
 	}
 	version, err := exec.Command(o.python, "-c", `import importlib.metadata as m; print(m.version("torch"))`).Output()
 	if err != nil {
-		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v", o.python, err)
+		suite.Missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v", o.python, err)
 	}
 	o.version = strings.TrimSpace(string(version))
 	if o.debian() {
@@ -104,17 +105,8 @@ func startTorch(t *testing.T) *torch {
 	}
 	cmd := exec.Command(o.python, filepath.Join(torchPrograms, "torchruns.py"))
 	cmd.Stderr = os.Stderr
-	o.stdin, err = cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	var out io.Reader
+	o.stdin, out = pipetest.Start(t, cmd)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestMain makes of this binary the child that loads a library: it says what it loaded, or why not,
@@ -38,6 +41,9 @@ func describe(path string) string {
 	if err != nil {
 		return "error: " + err.Error()
 	}
+	if id, err := l.NewID(); err != nil || id == (UniqueID{}) {
+		return fmt.Sprintf("error: a new ID is %v, %v", id, err)
+	}
 	return v.String() + " " + l.Path()
 }
 
@@ -51,17 +57,7 @@ func child(t *testing.T, path string, env ...string) (said string, pid int) {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(append(os.Environ(), "GOLAUNCH_TEST_OPEN="+path), env...)
 	cmd.Stderr = t.Output()
-	hold, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hold, out := pipetest.Start(t, cmd)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	t.Cleanup(func() {
 		hold.Close()
@@ -187,13 +183,10 @@ func TestLoaderSearches(t *testing.T) {
 	}
 }
 
-// TestRealLibrary runs only with GOLAUNCH_TEST_LIBNCCL, the path of a libnccl.so.2, since NVIDIA's
-// is hundreds of megabytes.
+// TestRealLibrary runs with the libnccl.so.2 that GOLAUNCH_TEST_LIBNCCL names, for example that of
+// PyPI's torch. It needs no GPU.
 func TestRealLibrary(t *testing.T) {
-	path := os.Getenv("GOLAUNCH_TEST_LIBNCCL")
-	if path == "" {
-		t.Skip("GOLAUNCH_TEST_LIBNCCL names no libnccl.so.2")
-	}
+	path := suite.Optional(t, "GOLAUNCH_TEST_LIBNCCL", "libnccl.so.2")
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		t.Fatal(err)
@@ -203,13 +196,6 @@ func TestRealLibrary(t *testing.T) {
 		t.Errorf("the child loaded %q", said)
 	}
 	t.Log(said)
-	l, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id, err := l.NewID(); err != nil || id == (UniqueID{}) {
-		t.Errorf("a new ID is %v, %v", id, err)
-	}
 	if found, err := Loaded(pid); err != nil || !slices.Equal(found, []string{file}) {
 		t.Errorf("it has %q, %v", found, err)
 	}

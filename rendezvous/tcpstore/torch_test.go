@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // otherRoot names a variable with the root of a Debian that has a newer python3-torch than the
@@ -123,15 +126,11 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 		cmd = o.python(t.Context(), serverScript, map[bool]string{true: "libuv"}[o.interpreter != ""])
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := cmd.StdinPipe()
-	ok(t, err)
-	out, err := cmd.StdoutPipe()
-	ok(t, err)
 	cmd.Stderr = os.Stderr
-	ok(t, cmd.Start())
+	in, out := pipetest.Start(t, cmd)
 	t.Cleanup(func() { in.Close(); cmd.Wait() })
 	var port uint16
-	_, err = fmt.Fscan(out, &port)
+	_, err := fmt.Fscan(out, &port)
 	ok(t, err)
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
 }
@@ -141,7 +140,7 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 	found := torches(t)
 	if len(found) == 0 {
-		t.Skip("there is no torch: install python3-torch, or let " + otherRoot + " name a root that has it")
+		suite.Missing(t, "there is no torch: install python3-torch, or let %s name a root that has it", otherRoot)
 	}
 	for _, o := range found {
 		t.Run(o.String(), func(t *testing.T) {
@@ -165,11 +164,11 @@ func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 }
 
 //go:embed testdata/suite.py
-var suite string
+var everyCall string
 
 func TestTorchClients(t *testing.T) {
-	t.Run("store", func(t *testing.T) { withTorches(t, suite, []int{0}) })
-	t.Run("proxies", func(t *testing.T) { withTorches(t, suite, []int{2}) })
+	t.Run("store", func(t *testing.T) { withTorches(t, everyCall, []int{0}) })
+	t.Run("proxies", func(t *testing.T) { withTorches(t, everyCall, []int{2}) })
 }
 
 //go:embed testdata/gloo.py

@@ -1,6 +1,7 @@
 // Test runs go test with its arguments, once for each part between "--", and shows what failed. It
 // shows each failed test in full when the test ends, and at the very end the names of all failed
-// tests with their last lines:
+// tests with their last lines. Before these it lists the tests that were skipped, and what the
+// packages took of the CPUs:
 //
 //	test ./internal/core/job -- -race ./...
 //
@@ -20,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // last is how many lines of a failed test are shown at the end: its last ones, or the first ones of
@@ -27,6 +29,9 @@ import (
 const last = 30
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == measure {
+		os.Exit(measured(os.Args[2:]))
+	}
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which gets it too, ends first
 	r := newReport(os.Stdout)
 	code := 0
@@ -45,7 +50,12 @@ func main() {
 
 // run returns the exit code of a go test.
 func run(r *report, args []string) int {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	cmd := exec.Command("go", append([]string{"test", "-json", "-exec", fmt.Sprintf("'%s' %s", self, measure)}, args...)...)
 	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -72,6 +82,7 @@ func run(r *report, args []string) int {
 	}()
 	r.read(out)
 	err = cmd.Wait()
+	r.all += taken(cmd)
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return max(exit.ExitCode(), 1)
 	}
@@ -102,9 +113,16 @@ type report struct {
 	order []*test
 	// builds are the compiler's errors.
 	builds []string
+	// skipped are the tests that were.
+	skipped []*test
+	// cpu is what the tests of each package took, and all what was taken in all.
+	cpu map[string]time.Duration
+	all time.Duration
 }
 
-func newReport(to io.Writer) *report { return &report{to: to, tests: map[[2]string]*test{}} }
+func newReport(to io.Writer) *report {
+	return &report{to: to, tests: map[[2]string]*test{}, cpu: map[string]time.Duration{}}
+}
 
 // read takes events until their end. It shows a line that is no event as it is.
 func (r *report) read(from io.Reader) {
@@ -131,6 +149,10 @@ func (r *report) take(e event) {
 		fmt.Fprint(r.to, e.Output)
 		r.builds = append(r.builds, e.Output)
 	case "output":
+		if took, ok := strings.CutPrefix(e.Output, measure); ok {
+			r.cpu[e.Package], _ = time.ParseDuration(strings.TrimSpace(took))
+			return
+		}
 		t := r.test(e.Package, e.Test)
 		if strings.HasPrefix(e.Output, "=== ") && e.Test != "" {
 			return // the output of each test stands together
@@ -141,6 +163,9 @@ func (r *report) take(e event) {
 	case "pass", "skip", "fail":
 		t := r.test(e.Package, e.Test)
 		t.ended, t.failed = true, e.Action == "fail"
+		if e.Action == "skip" && e.Test != "" {
+			r.skipped = append(r.skipped, t)
+		}
 		switch top, _, _ := strings.Cut(e.Test, "/"); {
 		case e.Test == "":
 			r.ended(t)
@@ -203,8 +228,15 @@ func (r *report) ended(p *test) {
 	}
 }
 
-// end lists everything that failed.
+// end lists what was skipped, what the packages took, and everything that failed.
 func (r *report) end() {
+	if len(r.skipped) > 0 {
+		fmt.Fprintf(r.to, "\n%d skipped:\n", len(r.skipped))
+	}
+	for _, t := range r.skipped {
+		fmt.Fprintf(r.to, "SKIP\t%s\t%s\t%s\n", t.pkg, t.name, t.reason())
+	}
+	r.costs()
 	var failed []*test
 	for _, t := range r.order {
 		inner := slices.ContainsFunc(r.within(t), func(s *test) bool { return s != t && s.failed })
@@ -232,4 +264,14 @@ func (r *report) end() {
 	for _, t := range failed {
 		fmt.Fprintf(r.to, "FAIL\t%s\t%s\n", t.pkg, t.name)
 	}
+}
+
+// reason is the last line that a skipped test printed.
+func (t *test) reason() string {
+	for _, line := range slices.Backward(t.output) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--- ") {
+			return line
+		}
+	}
+	return "without a reason"
 }

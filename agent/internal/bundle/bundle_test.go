@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
@@ -416,7 +417,7 @@ func TestRanksOfAnotherUser(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root has ranks of others")
+		suite.Missing(t, "only root has ranks of others")
 	}
 	walter := &safefile.Rights{UID: 1234, GID: 1235, Groups: []uint32{1236}}
 	got, err = run(t.Context(), walter, "id", "-u")

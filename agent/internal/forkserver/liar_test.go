@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // liar is a server that answers an order with what it was given, and makes nothing. It fills in its
@@ -234,10 +235,7 @@ func (w *world) startedWithout(s *Server) {
 // A process of another user than the rank's is no fork, whoever names it.
 func TestAForkOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("this test needs root")
-		}
-		t.Skip("only root has ranks of other users")
+		suite.Missing(t, "only root has ranks of other users")
 	}
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}

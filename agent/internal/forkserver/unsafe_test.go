@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // driver is a libcuda that notes when it is initialized, and knows whether it is.
@@ -147,13 +149,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 
 // TestTransformers: the packages that people use with torch can be forked, too.
 func TestTransformers(t *testing.T) {
-	python := os.Getenv("GOLAUNCH_TEST_VERL")
-	switch {
-	case python == "" && os.Getenv("CI") == "true":
-		t.Fatal("GOLAUNCH_TEST_VERL names no Python with transformers; .ci/run makes one, or says none")
-	case python == "" || python == "none":
-		t.Skip("GOLAUNCH_TEST_VERL names no Python with transformers")
-	}
+	python := suite.Optional(t, "GOLAUNCH_TEST_VERL", "Python with transformers")
 	lib, err := filepath.Abs("../../../python") // where verl finds a module ray
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	pb "github.com/golaunch/golaunch/agent/internal/lighthouse/torchftpb"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -34,13 +35,7 @@ type torchft struct {
 
 // versions are the directories of torchft's versions: "" is that of the Python itself.
 func versions(t *testing.T) (python string, dirs []string) {
-	python = os.Getenv("GOLAUNCH_TEST_TORCHFT")
-	switch {
-	case python == "" && os.Getenv("CI") != "":
-		t.Fatal("GOLAUNCH_TEST_TORCHFT names no Python with torchft; .ci/run makes one, or says none")
-	case python == "" || python == "none":
-		t.Skip("GOLAUNCH_TEST_TORCHFT names no Python with torchft")
-	}
+	python = suite.Optional(t, "GOLAUNCH_TEST_TORCHFT", "Python with torchft")
 	dirs = []string{""}
 	if nightly := filepath.Join(filepath.Dir(filepath.Dir(python)), "nightly", "torchft"); exists(nightly) {
 		dirs = append(dirs, nightly)
@@ -62,17 +57,7 @@ func startTorchft(t *testing.T, python, dir string) *torchft {
 	cmd := exec.CommandContext(t.Context(), python, args...)
 	cmd.Stderr = os.Stderr
 	cmd.Env = append(cmd.Environ(), "RUST_LOG=error")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := pipetest.Start(t, cmd)
 	p := &torchft{t: t, in: in, lines: make(chan string, 256)}
 	go func() {
 		defer close(p.lines)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -92,10 +93,7 @@ for x in DataLoader(Data([1, 2]), num_workers=1): pass
 // nothing to test.
 func TestRealTorch(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch; exit(torch.version.cuda is not None)").Run(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("torch on CPUs is not installed: %v", err)
-		}
-		t.Skipf("torch on CPUs is not installed: %v", err)
+		suite.Missing(t, "torch on CPUs is not installed: %v", err)
 	}
 	for _, c := range []struct{ cause, quote, text string }{
 		{"gpu-unsupported", "Torch not compiled with CUDA enabled", "import torch; torch.ones(1).cuda()"},
@@ -125,10 +123,7 @@ d.all_reduce(torch.ones(1))
 // TestRealEcho: one of two ranks fails: the other is a victim.
 func TestRealEcho(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("torch is not installed: %v", err)
-		}
-		t.Skipf("torch is not installed: %v", err)
+		suite.Missing(t, "torch is not installed: %v", err)
 	}
 	file, store := script(t, pair), filepath.Join(t.TempDir(), "store")
 	var left [2]report.Failure

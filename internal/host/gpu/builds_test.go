@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // build compiles a program of testdata with or without cgo.
@@ -89,17 +91,7 @@ func TestBothBuildsRead(t *testing.T) {
 func reader(t *testing.T) (parent *exec.Cmd, ask func(), answer func() string) {
 	t.Helper()
 	parent = exec.Command(build(t, "0", "meter"), generous.String())
-	stdin, err := parent.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := pipetest.Start(t, parent)
 	t.Cleanup(func() { parent.Process.Kill(); parent.Wait() })
 	lines := bufio.NewReader(stdout)
 	ask = func() { io.WriteString(stdin, "\n") }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestSlurm holds both directions against Slurm's own, with numbers that fit in 64 bits: Slurm
@@ -16,10 +18,7 @@ import (
 // CI=true.
 func TestSlurm(t *testing.T) {
 	if _, err := exec.LookPath("scontrol"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%v; install Debian's slurm-client", err)
-		}
-		t.Skipf("%v; install Debian's slurm-client", err)
+		suite.Missing(t, "%v; install Debian's slurm-client", err)
 	}
 	var expand, compress []list
 	for _, text := range []string{

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // past makes files under base that were written, like the directories above them, so many hours
@@ -168,7 +170,7 @@ func TestPruneKnowsDir(t *testing.T) {
 // made them.
 func TestPruneOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root has directories for others")
+		suite.Missing(t, "only root has directories for others")
 	}
 	base := t.TempDir()
 	for _, mode := range []fs.FileMode{0o711, 0o777} {

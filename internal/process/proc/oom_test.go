@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -31,7 +32,7 @@ func memoryGroup(t *testing.T) string {
 	}
 	dir := filepath.Join(parent, "proc-test-"+rand.Text()[:8])
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("no memory cgroup can be made here: %v", err)
+		suite.Missing(t, "no memory cgroup can be made here: %v", err)
 	}
 	t.Cleanup(func() { must(t, os.Remove(dir)) })
 	must(t, os.WriteFile(filepath.Join(dir, limit), []byte("64M"), 0o644))

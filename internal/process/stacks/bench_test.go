@@ -5,23 +5,15 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // ranks starts Python processes and returns them when all wait.
 func ranks(tb testing.TB, n int, argv ...string) []Process {
 	tb.Helper()
 	c := exec.Command(argv[0], append(argv[1:], strconv.Itoa(n))...)
-	in, err := c.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	in, out := pipetest.Start(tb, c)
 	tb.Cleanup(func() {
 		in.Close()
 		if err := c.Wait(); err != nil {

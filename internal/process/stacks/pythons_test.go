@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // versions are the interpreters that this package reads, by version, such as 3.09.18.
@@ -58,17 +60,7 @@ func start(tb testing.TB, python string, args ...string) program {
 	tb.Helper()
 	c := exec.Command(python, args...)
 	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	in, out := pipetest.Start(tb, c)
 	tb.Cleanup(func() {
 		in.Close()
 		c.Wait()

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // root names a variable with the root of a Debian that has a newer Python than the machine.
@@ -139,10 +141,7 @@ func TestVersions(t *testing.T) {
 func TestRoot(t *testing.T) {
 	dir := os.Getenv(root)
 	if dir == "" || os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("set %s to the root of a newer Debian, and be root", root)
-		}
-		t.Skipf("set %s to the root of a newer Debian, and be root", root)
+		suite.Missing(t, "set %s to the root of a newer Debian, and be root", root)
 	}
 	text, err := os.ReadFile("testdata/program.py")
 	if err != nil {
@@ -157,10 +156,7 @@ func TestRoot(t *testing.T) {
 // TestNamespace has a Python in a PID namespace with other thread numbers.
 func TestNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("only root can make a PID namespace")
-		}
-		t.Skip("only root can make a PID namespace")
+		suite.Missing(t, "only root can make a PID namespace")
 	}
 	text, err := os.ReadFile("testdata/program.py")
 	if err != nil {
@@ -375,10 +371,7 @@ var protected = map[string]string{
 // TestProtected has processes of the rank's user that the kernel protects from him.
 func TestProtected(t *testing.T) {
 	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("only root can run processes of other users")
-		}
-		t.Skip("only root can run processes of other users")
+		suite.Missing(t, "only root can run processes of other users")
 	}
 	user := &safefile.Rights{UID: 54321, GID: 54321}
 	for what, script := range protected {
@@ -405,17 +398,7 @@ func TestProtected(t *testing.T) {
 // TestReplaced has a process that starts another program after its memory was opened.
 func TestReplaced(t *testing.T) {
 	c := exec.Command("sh", "-c", "read line; exec cat")
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := pipetest.Start(t, c)
 	defer c.Wait()
 	defer in.Close()
 	memory, err := open(c.Process.Pid)

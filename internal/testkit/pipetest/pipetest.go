@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -45,4 +46,20 @@ func Collect(t testing.TB, r, w *os.File) func() string {
 		w.Close()
 		return <-text
 	}
+}
+
+// Start starts a program with a pipe to its stdin and one from its stdout.
+func Start(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		out, err = cmd.StdoutPipe()
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, out
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
 // limit bounds the waits of a test.
@@ -123,17 +125,7 @@ func TestTwoClusters(t *testing.T) {
 	a, b := Start(t, Options{Nodes: 2}), Start(t, Options{Nodes: 2})
 	meet := func(c *Cluster) (cmd *exec.Cmd, in io.WriteCloser, out *bufio.Reader) {
 		cmd = c.Command("srun", "-N2", "sh", "-c", "echo $SLURM_JOB_ID $SLURM_CONF; read line")
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		pipe, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		in, pipe := pipetest.Start(t, cmd)
 		return cmd, in, bufio.NewReader(pipe)
 	}
 	cmdA, inA, outA := meet(a)

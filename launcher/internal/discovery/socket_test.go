@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -49,7 +50,7 @@ func TestJobSockets(t *testing.T) {
 // TestForeignSocket passes by a socket of another user under this user's name: it is no job of his.
 func TestForeignSocket(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can be another user too")
+		suite.Missing(t, "only root can be another user too")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -61,11 +62,7 @@ s.listen()
 print("listens", flush=True)
 sys.stdin.read()`, name[1:])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1234, Gid: 1234}}
-	stdin, err := cmd.StdinPipe()
-	out, outErr := cmd.StdoutPipe()
-	if err := errors.Join(err, outErr, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	stdin, out := pipetest.Start(t, cmd)
 	defer func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

@@ -78,10 +78,7 @@ func TestPythonOfTorch(t *testing.T) {
 		python = "python3"
 	}
 	if err := exec.Command(python, "-c", "import numpy, torch").Run(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s has no NumPy or no torch: %v", python, err)
-		}
-		t.Skipf("%s has no NumPy or no torch: %v", python, err)
+		suite.Missing(t, "%s has no NumPy or no torch: %v", python, err)
 	}
 	for _, name := range []string{"test_data.py", "test_torch.py"} {
 		if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", name)); strings.Contains(out, "skipped") {
@@ -96,10 +93,7 @@ func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
 	python := pythonOfRay()
 	if python == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("no Python has cloudpickle")
-		}
-		t.Skip("no Python has cloudpickle")
+		suite.Missing(t, "no Python has cloudpickle")
 	}
 	for _, what := range [][]string{{"test_ray.py", "Programs"}, {"test_ray.py", "Failures"}, {"test_ray_command.py"}} {
 		t.Run(strings.Join(what, " "), func(t *testing.T) {
@@ -138,13 +132,7 @@ func TestCertificate(t *testing.T) {
 // packages are large, and without Ray.
 func TestPythonOfVerl(t *testing.T) {
 	t.Parallel()
-	python := os.Getenv("GOLAUNCH_TEST_VERL")
-	switch {
-	case python == "" && os.Getenv("CI") != "":
-		t.Fatal("GOLAUNCH_TEST_VERL names no Python with verl; .ci/run makes one, or says none")
-	case python == "" || python == "none":
-		t.Skip("GOLAUNCH_TEST_VERL names no Python with verl")
-	}
+	python := suite.Optional(t, "GOLAUNCH_TEST_VERL", "Python with verl")
 	if out := runRay(t, python, "test_verl.py"); strings.Contains(out, "skipped") {
 		t.Errorf("a test of verl was skipped:\n%s", out)
 	}

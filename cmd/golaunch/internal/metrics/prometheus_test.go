@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -37,11 +38,8 @@ const patience = 3 * time.Minute
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	switch {
-	case err != nil && os.Getenv("CI") == "true":
-		t.Fatalf("%v: apt-get install prometheus", err)
-	case err != nil:
-		t.Skipf("%v: apt-get install prometheus", err)
+	if err != nil {
+		suite.Missing(t, "%v: apt-get install prometheus", err)
 	}
 	return path
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestRoundsWatchOn: slow ranks show only over time, so each round continues the one before. A
@@ -98,10 +99,7 @@ func TestAVanishedSourceAlerts(t *testing.T) {
 	})
 	path, err := exec.LookPath("promtool")
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no promtool; apt-get install prometheus")
-		}
-		t.Skip("there is no promtool; apt-get install prometheus")
+		suite.Missing(t, "there is no promtool; apt-get install prometheus")
 	}
 	rules, err := filepath.Abs("../../../../examples/grafana/alerts.yml")
 	if err != nil {
