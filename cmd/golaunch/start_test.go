@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -21,11 +22,13 @@ import (
 // docs/adr/0019-what-a-start-pays-for.md.
 const (
 	maxInitializers = 215
+	// maxGuardianInitializers are those of a guardian, which begins before most packages.
+	maxGuardianInitializers = 96
 	// maxInitialized is what initializers allocate, in bytes.
 	maxInitialized = 450_000
 	// maxVersionFaults and maxJobFaults are page faults of golaunch --version, and of a job of one
 	// rank with its helpers.
-	maxVersionFaults, maxJobFaults = 650, 1700
+	maxVersionFaults, maxJobFaults = 650, 1400
 	// maxHelper is what a helper process has in memory for itself, in KiB.
 	maxHelper = 4096
 )
@@ -33,16 +36,7 @@ const (
 // TestStart counts what golaunch does before its own work begins, and for a plain job in all.
 func TestStart(t *testing.T) {
 	program := unraced(t)
-	traced := exec.Command(program, "--version")
-	traced.Env = append(os.Environ(), "GODEBUG=inittrace=1")
-	var trace bytes.Buffer
-	traced.Stderr = &trace
-	if err := traced.Run(); err != nil {
-		t.Fatal(err)
-	}
-	// init net/http @2.1 ms, 0.016 ms clock, 4712 bytes, 49 allocs
-	all := regexp.MustCompile(`(?m)^init (\S+) @.* clock, (\d+) bytes`).FindAllStringSubmatch(trace.String(), -1)
-	total := 0
+	all, total := initializers(t, exec.Command(program, "--version")), 0
 	for _, m := range all {
 		size, err := strconv.Atoi(m[2])
 		if err != nil {
@@ -60,6 +54,42 @@ func TestStart(t *testing.T) {
 	within(t, "bytes of initializers", total, maxInitialized)
 	within(t, "page faults of golaunch --version", faults(t, program, "--version"), maxVersionFaults)
 	within(t, "page faults of a job of one rank", faults(t, program, "--procs-per-node", "1", "--", "true"), maxJobFaults)
+}
+
+// TestGuardianStart counts what a guardian does before its own work begins. Its owner has died
+// already, so it ends.
+func TestGuardianStart(t *testing.T) {
+	proof, err := helper.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours.Close()
+	defer theirs.Close()
+	guardian := exec.Command(unraced(t))
+	guardian.Args, guardian.ExtraFiles = []string{"rankguard"}, []*os.File{proof, theirs}
+	within(t, "initializers of a guardian", len(initializers(t, guardian)), maxGuardianInitializers)
+}
+
+// initializers returns the line, the package and the allocated bytes of each initializer that a
+// process runs.
+func initializers(t *testing.T, cmd *exec.Cmd) [][]string {
+	t.Helper()
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	var trace bytes.Buffer
+	cmd.Stderr = &trace
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &trace)
+	}
+	// init net/http @2.1 ms, 0.016 ms clock, 4712 bytes, 49 allocs
+	all := regexp.MustCompile(`(?m)^init (\S+) @.* clock, (\d+) bytes`).FindAllStringSubmatch(trace.String(), -1)
+	if len(all) == 0 {
+		t.Fatalf("no initializers in %q", &trace)
+	}
+	return all
 }
 
 // TestHelperMemory has a rank look at the guardian, which is its sibling.

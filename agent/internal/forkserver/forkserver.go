@@ -226,11 +226,11 @@ func (s *Server) Err() error {
 func (s *Server) Changed(as *safefile.Rights) string { return s.stamp.Changed(as) }
 
 func send(conn *net.UnixConn, words []string, fds ...int) error {
-	return frame.Send(conn, frame.Words(words), fds...)
+	return frame.Send(frame.Over(conn), frame.Words(words), fds...)
 }
 
 func receive(conn *net.UnixConn) ([]string, error) {
-	body, _, err := frame.Receive(conn, maxMessage, 0)
+	body, _, err := frame.Receive(frame.Over(conn), maxMessage, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -178,12 +178,12 @@ func (l *link) send(m message, fds ...int) error {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil {
 		return err
 	}
-	return frame.Send(l.conn, body, fds...)
+	return frame.Send(frame.Over(l.conn), body, fds...)
 }
 
 // receive returns a message and its files, which the caller must close.
 func (l *link) receive() (m message, fds []int, err error) {
-	body, fds, err := frame.Receive(l.conn, maxMessage, maxFiles)
+	body, fds, err := frame.Receive(frame.Over(l.conn), maxMessage, maxFiles)
 	if err == nil {
 		err = json.Unmarshal(body, &m)
 	}

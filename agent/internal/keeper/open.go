@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
@@ -121,7 +121,7 @@ func start(dir string, addr *net.UnixAddr) error {
 		return err
 	}
 	defer log.Close()
-	cmd, err := helper.Command(context.Background(), keeperName, socket)
+	cmd, err := spawn.Command(context.Background(), keeperName, socket)
 	if err != nil {
 		return err
 	}

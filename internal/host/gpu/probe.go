@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 )
 
 const (
@@ -61,7 +61,7 @@ func probe(ctx context.Context) (report, error) {
 // command is a child in a process group of its own, so that helpers of the driver are killed with
 // it.
 func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	cmd, err := helper.Command(ctx, name)
+	cmd, err := spawn.Command(ctx, name)
 	if err != nil {
 		return nil, err
 	}

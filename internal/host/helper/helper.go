@@ -1,5 +1,5 @@
-// Package helper starts this program again as one of golaunch's helper processes, such as the
-// guardian of ranks, their keeper, a simulated node or a GPU probe.
+// Package helper recognizes golaunch's helper processes, which are this program started again, such
+// as the guardian of ranks, their keeper, a simulated node or a GPU probe.
 //
 // Two things together identify a helper: its argv[0], which says what it is for, and the inherited
 // descriptor [Proof], a sealed file in memory with a text that nothing else has there. The caller
@@ -9,10 +9,8 @@
 package helper
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -32,18 +30,6 @@ const (
 	text  = "this process is a helper of golaunch's\n"
 	seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 )
-
-// Command returns a command that starts the helper of a name. Files become its descriptors from
-// First on. Its environment has none of golaunch's secrets.
-func Command(ctx context.Context, name string, files ...*os.File) (*exec.Cmd, error) {
-	proof, err := File()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args[0], cmd.ExtraFiles, cmd.Env = name, append([]*os.File{proof}, files...), Env()
-	return cmd, nil
-}
 
 // File returns the file that a helper needs as its descriptor Proof. Every call returns the same
 // file, which stays open.

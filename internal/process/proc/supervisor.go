@@ -33,6 +33,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/guard"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
@@ -80,7 +81,7 @@ type Supervisor struct {
 	record  *record.File
 	null    *os.File
 	spawner chan func(*thread)
-	guard   *guardian.Guard
+	guard   *guard.Guard
 	table   pidTable
 	orphans orphanReaper
 
@@ -118,7 +119,7 @@ func New(opts Options) (*Supervisor, error) {
 		spawner: make(chan func(*thread)), table: pidTable{pids: map[int]bool{}}, scopes: map[*Scope]bool{},
 		orphans: orphanReaper{session: session, stop: make(chan struct{})},
 	}
-	guarded := guardian.Options{Since: s.since, Start: s.table.start, Reap: s.table.reap, Warn: opts.Warn}
+	guarded := guard.Options{Since: s.since, Start: s.table.start, Reap: s.table.reap, Warn: opts.Warn}
 	if opts.Subreaper {
 		if err := s.adoptOrphans(); err != nil {
 			return nil, errors.Join(err, null.Close())
@@ -134,7 +135,7 @@ func New(opts Options) (*Supervisor, error) {
 	if s.record = record.New(record.Record{Marker: s.marker, Since: s.since, Cgroup: guarded.Cgroup}); s.record != nil {
 		guarded.Record = s.record.Path
 	}
-	s.guard = guardian.New(guarded)
+	s.guard = guard.New(guarded)
 	for range min(runtime.GOMAXPROCS(0), 4) {
 		go spawn(s.spawner)
 	}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 )
 
 // process is argv[0] of a node's process.
@@ -74,7 +75,7 @@ func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot instruct %s: %w", name, err), ours.Close(), theirs.Close())
 	}
-	cmd, err := helper.Command(ctx, process, theirs, read)
+	cmd, err := spawn.Command(ctx, process, theirs, read)
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot start %s: %w", name, err), ours.Close(), theirs.Close(), read.Close(), write.Close())
 	}

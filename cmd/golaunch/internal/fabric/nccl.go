@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 )
 
 // farewell is how long to wait for a killed process. One that is stuck in the driver may never die.
@@ -116,7 +116,7 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd, err := helper.Command(ctx, childName, write)
+	cmd, err := spawn.Command(ctx, childName, write)
 	if err != nil {
 		return nil, nil, errors.Join(err, read.Close(), write.Close())
 	}

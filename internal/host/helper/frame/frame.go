@@ -6,21 +6,23 @@ package frame
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a [net.UnixConn], or an [FD].
+// Socket is an [FD], or a connection with [Over].
 type Socket interface {
 	io.ReadWriter
-	ReadMsgUnix(b, oob []byte) (n, oobn, flags int, addr *net.UnixAddr, err error)
-	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+	// receive and send transfer what one system call can, with files.
+	receive(b, oob []byte) (n, oobn int, err error)
+	send(b, oob []byte) (n int, err error)
 }
 
 // Send sends a message, with duplicates of files. One system call sends all of a small message, so
@@ -31,7 +33,7 @@ func Send(s Socket, body []byte, fds ...int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	n, _, err := s.WriteMsgUnix(message, rights, nil)
+	n, err := s.send(message, rights)
 	if err == nil && n < len(message) {
 		_, err = s.Write(message[n:])
 	}
@@ -52,7 +54,7 @@ func Receive(s Socket, maxBody, maxFiles int) (body []byte, fds []int, err error
 	if maxFiles > 0 {
 		rights = make([]byte, unix.CmsgSpace(4*maxFiles))
 	}
-	n, nr, _, _, err := s.ReadMsgUnix(head[:], rights)
+	n, nr, err := s.receive(head[:], rights)
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
@@ -109,7 +111,7 @@ func Close(fds []int) {
 type FD int
 
 func (fd FD) Read(b []byte) (n int, err error) {
-	n, _, _, _, err = fd.ReadMsgUnix(b, nil)
+	n, _, err = fd.receive(b, nil)
 	if err == nil && n == 0 && len(b) > 0 {
 		err = io.EOF
 	}
@@ -119,26 +121,61 @@ func (fd FD) Read(b []byte) (n int, err error) {
 func (fd FD) Write(b []byte) (written int, err error) {
 	for written < len(b) && err == nil {
 		var n int
-		n, _, err = fd.WriteMsgUnix(b[written:], nil, nil)
+		n, err = fd.send(b[written:], nil)
 		written += max(n, 0)
 	}
 	return written, err
 }
 
-// ReadMsgUnix is [net.UnixConn]'s; n is 0 at the end.
-func (fd FD) ReadMsgUnix(b, oob []byte) (n, oobn, flags int, addr *net.UnixAddr, err error) {
+// receive returns 0 at the end.
+func (fd FD) receive(b, oob []byte) (n, oobn int, err error) {
 	err = unix.EINTR
 	for err == unix.EINTR {
-		n, oobn, flags, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, _, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_CMSG_CLOEXEC)
 	}
-	return n, oobn, flags, nil, err
+	return n, oobn, err
 }
 
-// WriteMsgUnix is [net.UnixConn]'s.
-func (fd FD) WriteMsgUnix(b, oob []byte, _ *net.UnixAddr) (n, oobn int, err error) {
+func (fd FD) send(b, oob []byte) (n int, err error) {
 	err = unix.EINTR
 	for err == unix.EINTR {
 		n, err = unix.SendmsgN(int(fd), b, oob, nil, unix.MSG_NOSIGNAL)
 	}
-	return n, len(oob), err
+	return n, err
+}
+
+// Polled is a connection that waits in Go's network poller. The guardian initializes this package,
+// and package net would come late in Go's order of initialization.
+type Polled interface { // a net.UnixConn
+	io.ReadWriter
+	syscall.Conn
+}
+
+// Over makes a Socket of a connection.
+func Over(c Polled) Socket { return polled{c} }
+
+type polled struct{ Polled }
+
+func (p polled) receive(b, oob []byte) (n, oobn int, err error) {
+	conn, err := p.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	waited := conn.Read(func(fd uintptr) bool {
+		n, oobn, err = FD(fd).receive(b, oob)
+		return err != unix.EAGAIN
+	})
+	return n, oobn, cmp.Or(waited, err)
+}
+
+func (p polled) send(b, oob []byte) (n int, err error) {
+	conn, err := p.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waited := conn.Write(func(fd uintptr) bool {
+		n, err = FD(fd).send(b, oob)
+		return err != unix.EAGAIN
+	})
+	return n, cmp.Or(waited, err)
 }

@@ -38,7 +38,7 @@ func TestMessages(t *testing.T) {
 	}
 	defer r.Close()
 	large := bytes.Repeat([]byte("x"), 8<<20) // more than a socket holds
-	for _, way := range []struct{ from, to Socket }{{fd, conn}, {conn, fd}} {
+	for _, way := range []struct{ from, to Socket }{{fd, Over(conn)}, {Over(conn), fd}} {
 		sent := make(chan error, 1)
 		go func() {
 			sent <- errors.Join(Send(way.from, Words([]string{"one", "", "two"})), Send(way.from, nil, int(w.Fd()), int(w.Fd())), Send(way.from, large))
@@ -80,7 +80,7 @@ func TestBadMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		unix.Close(int(fd))
-		if body, _, err := Receive(conn, 100, 1); err == nil || !strings.Contains(err.Error(), c.want) {
+		if body, _, err := Receive(Over(conn), 100, 1); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %q, %v, want %s", name, body, err, c.want)
 		}
 	}

@@ -4,13 +4,13 @@ package cgroup
 import (
 	"bytes"
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,7 +70,7 @@ func hierarchies(mounts string) string {
 }
 
 func parseMount(cgroups, mounts, controller string) (Mount, bool) {
-	path, ok := ownPath(cgroups, controller)
+	own, ok := ownPath(cgroups, controller)
 	if !ok {
 		return Mount{}, false
 	}
@@ -81,11 +81,11 @@ func parseMount(cgroups, mounts, controller string) (Mount, bool) {
 		if len(l) < 6 || len(r) < 3 || !isHierarchy(r[0], r[2], controller) {
 			continue
 		}
-		if outside(l[3]) || outside(path) {
+		if outside(l[3]) || outside(own) {
 			continue
 		}
-		if rel, err := filepath.Rel(l[3], path); err == nil && filepath.IsLocal(rel) {
-			return Mount{Point: l[4], Own: filepath.Join(l[4], rel)}, true
+		if below, ok := strings.CutPrefix(own+"/", strings.TrimSuffix(l[3], "/")+"/"); ok {
+			return Mount{Point: l[4], Own: path.Join(l[4], below)}, true
 		}
 	}
 	return Mount{}, false
@@ -93,7 +93,7 @@ func parseMount(cgroups, mounts, controller string) (Mount, bool) {
 
 // outside reports whether a path leads out of this process's cgroup namespace, and so out of the
 // limits of its container.
-func outside(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
+func outside(dir string) bool { return slices.Contains(strings.Split(dir, "/"), "..") }
 
 // ownPath reads /proc/self/cgroup: "0::/path" for v2, "4:memory:/path" for v1.
 func ownPath(cgroups, controller string) (string, bool) {
@@ -120,18 +120,20 @@ type Home struct{ Dir string }
 // useless: without permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
 func MakeHome() *Home {
 	m, ok := FindMount("")
-	if !ok || unix.Access(filepath.Join(m.Own, "cgroup.procs"), unix.W_OK) != nil {
+	if !ok || unix.Access(path.Join(m.Own, "cgroup.procs"), unix.W_OK) != nil {
 		return nil
 	}
 	// A call without arguments is invalid where it is allowed.
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return nil
 	}
-	h := &Home{filepath.Join(m.Own, homePrefix+strconv.Itoa(os.Getpid())+"-"+rand.Text()[:8])}
+	// The name only has to differ from that of another PID namespace's. Package crypto/rand would make
+	// the guardian start later, see helper/spawn.
+	h := &Home{path.Join(m.Own, fmt.Sprintf("%s%d-%010x", homePrefix, os.Getpid(), rand.Uint64()>>24))}
 	if os.Mkdir(h.Dir, 0o755) != nil {
 		return nil
 	}
-	if unix.Access(filepath.Join(h.Dir, "cgroup.kill"), unix.W_OK) != nil {
+	if unix.Access(path.Join(h.Dir, "cgroup.kill"), unix.W_OK) != nil {
 		_ = h.Remove()
 		return nil
 	}
@@ -146,7 +148,7 @@ func Usable() bool {
 
 // Make makes the n-th cgroup in the home, with a plain name, and opens it.
 func (h *Home) Make(n int, name string) (dir string, fd int, err error) {
-	dir = filepath.Join(h.Dir, fmt.Sprintf("%d-%s", n, name))
+	dir = path.Join(h.Dir, fmt.Sprintf("%d-%s", n, name))
 	if err = os.Mkdir(dir, 0o755); err != nil {
 		return "", -1, fmt.Errorf("make a cgroup: %w", err)
 	}
@@ -159,7 +161,7 @@ func (h *Home) Make(n int, name string) (dir string, fd int, err error) {
 // Kill sends SIGKILL to everything in a cgroup and below it, even to processes that are being
 // forked. A removed cgroup is empty.
 func Kill(dir string) error {
-	err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	err := os.WriteFile(path.Join(dir, "cgroup.kill"), []byte("1"), 0)
 	return Gone(err)
 }
 
@@ -170,12 +172,12 @@ func SetFrozen(dir string, frozen bool) error {
 	if frozen {
 		state = "1"
 	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0)
+	return os.WriteFile(path.Join(dir, "cgroup.freeze"), []byte(state), 0)
 }
 
 // AwaitEmpty waits until no process is in the cgroup or below it.
 func AwaitEmpty(dir string, deadline time.Time) error {
-	fd, err := unix.Open(filepath.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Gone(err)
 	}
@@ -201,7 +203,7 @@ func AwaitEmpty(dir string, deadline time.Time) error {
 }
 
 func survivors(dir string) error {
-	pids, err := procfs.ReadNumbers(filepath.Join(dir, "cgroup.procs"))
+	pids, err := procfs.ReadNumbers(path.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return Gone(err)
 	}
@@ -215,9 +217,9 @@ func survivors(dir string) error {
 // Remove removes an empty cgroup with the empty ones that ranks made below it.
 func Remove(dir string) error {
 	var dirs []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
+			dirs = append(dirs, path.Join(dir, name))
 		}
 		return Gone(err)
 	})
@@ -244,15 +246,15 @@ func Gone(err error) error {
 // ProcessRoom returns how many more processes this cgroup and those above it allow, and which limit
 // says so.
 func ProcessRoom() (room int, why string) {
-	return least("pids", "pids.max", func(dir string) (int, bool) { return procfs.ReadNumber(filepath.Join(dir, "pids.current")) })
+	return least("pids", "pids.max", func(dir string) (int, bool) { return procfs.ReadNumber(path.Join(dir, "pids.current")) })
 }
 
 // MemoryRoom returns how many more bytes of memory this cgroup and those above it allow. What the
 // kernel can drop, pages of files that were not used lately, counts as room.
 func MemoryRoom() int {
 	bytes, _ := least("memory", "memory.max", func(dir string) (int, bool) {
-		used, ok := procfs.ReadNumber(filepath.Join(dir, "memory.current"))
-		stat, err := procfs.ReadFile(filepath.Join(dir, "memory.stat"))
+		used, ok := procfs.ReadNumber(path.Join(dir, "memory.current"))
+		stat, err := procfs.ReadFile(path.Join(dir, "memory.stat"))
 		if err != nil {
 			return used, ok
 		}
@@ -273,8 +275,8 @@ func least(controller, limit string, used func(dir string) (int, bool)) (room in
 	room = math.MaxInt
 	for _, controller := range []string{"", controller} {
 		m, ok := FindMount(controller)
-		for dir := m.Own; ok; dir = filepath.Dir(dir) {
-			if most, is := procfs.ReadNumber(filepath.Join(dir, limit)); is { // "max" is no limit
+		for dir := m.Own; ok; dir = path.Dir(dir) {
+			if most, is := procfs.ReadNumber(path.Join(dir, limit)); is { // "max" is no limit
 				if n, known := used(dir); known && max(0, most-n) < room {
 					room, why = max(0, most-n), fmt.Sprintf("%s of %s is %d", limit, dir, most)
 				}

@@ -2,7 +2,7 @@ package cgroup
 
 import (
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,15 +33,15 @@ func oomFile(dir string) string {
 			dir = m.Own
 		}
 		for strings.HasPrefix(dir, m.Point) {
-			file := filepath.Join(dir, "memory.events")
+			file := path.Join(dir, "memory.events")
 			if _, err := os.Stat(file); err == nil {
 				return file
 			}
-			dir = filepath.Dir(dir)
+			dir = path.Dir(dir)
 		}
 	}
 	if m, ok := FindMount("memory"); ok {
-		return filepath.Join(m.Own, "memory.oom_control")
+		return path.Join(m.Own, "memory.oom_control")
 	}
 	return ""
 }

@@ -1,13 +1,15 @@
-// Package guardian kills the ranks of a process that has died.
+// Package guardian is a small helper process that kills the ranks of a process that has died.
 //
-// The process has a [Guard], which keeps a small helper process alive, the guardian. They share a
-// socket, whose end tells the guardian that its owner has died.
+// They share a socket, whose end tells the guardian that its owner has died. Package guard is the
+// owner's side.
+//
+// Go initializes packages in the order of their import paths, each after its own imports. The
+// guardian begins in its init function: it starts fast and stays small because it imports no package
+// that has to wait for others, such as net, encoding/json or path/filepath.
 package guardian
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -32,8 +34,8 @@ const (
 	socket = helper.First
 	// MaxHeld bounds the files that a guardian holds.
 	MaxHeld = 128
-	// maxMessage bounds a message, in bytes.
-	maxMessage = 32 << 10
+	// MaxMessage bounds a message, in bytes.
+	MaxMessage = 32 << 10
 )
 
 // A program that contains this package is its own guardian when it is started as one. init runs
@@ -52,8 +54,9 @@ type guardian struct {
 	// end is when the lease ends, by CLOCK_BOOTTIME; 0 without one.
 	end  time.Duration
 	held []int
-	// starved proves that all are dead and that the kernel killed the owner for want of memory.
-	starved []byte
+	// proof proves that all are dead, and starved also that the kernel killed the owner for want of
+	// memory.
+	starved, proof []byte
 	// oom counts the kills for want of memory, and kills is its count when the owner last renewed the
 	// lease. If the owner is dead and there is a later one, that was the owner.
 	oom   *cgroup.OOMCounter
@@ -152,7 +155,7 @@ func (g *guardian) reprieve() bool {
 
 // receive carries out one message, and returns false if the owner is dead.
 func (g *guardian) receive() bool {
-	body, files, err := frame.Receive(frame.FD(socket), maxMessage, MaxHeld)
+	body, files, err := frame.Receive(frame.FD(socket), MaxMessage, MaxHeld)
 	if err != nil {
 		return false
 	}
@@ -166,7 +169,9 @@ func (g *guardian) obey(words []string, files []int) {
 	switch words[0] {
 	case "origin":
 		g.home, g.record = words[1], words[2]
-		_ = json.Unmarshal([]byte(words[3]), &g.since) // sendOrigin has encoded it
+		g.since = procfs.Epoch{
+			At: time.Duration(number(3)), Last: number(4), Forks: uint64(number(5)), Threads: uint64(number(6)),
+		}
 	case "adopter":
 		g.adopter, g.session = number(1), number(2)
 	case "scope":
@@ -183,7 +188,8 @@ func (g *guardian) obey(words []string, files []int) {
 	case "hold":
 		frame.Close(g.held)
 		g.held = files
-		g.starved, _ = hex.DecodeString(words[1]) // sendHeld has encoded it
+		g.starved, _ = hex.DecodeString(words[1]) // sendHeld has encoded both
+		g.proof, _ = hex.DecodeString(words[2])
 	}
 }
 
@@ -214,15 +220,14 @@ func (g *guardian) expire() {
 // finish kills everything, ends the held sockets with the proof of that, and leaves nothing for the
 // next supervisor to clean up.
 func (g *guardian) finish() {
-	proof := g.starved
-	if g.oom.Kills() <= g.kills {
-		sum := sha256.Sum256(proof)
-		proof = sum[:]
+	proof := g.proof
+	if g.oom.Kills() > g.kills {
+		proof = g.starved
 	}
 	if !g.kill(nil) {
 		return
 	}
-	prove(g.held, proof)
+	Prove(g.held, proof)
 	if g.home != "" {
 		if err := cgroup.Remove(g.home); err != nil {
 			fatal(err)

@@ -10,9 +10,9 @@ import (
 // variable for tests.
 var ProofLimit = time.Second
 
-// prove ends sockets with a proof, and waits until their peers have ended them too. A socket that
+// Prove ends sockets with a proof, and waits until their peers have ended them too. A socket that
 // is closed earlier, and then receives data, resets the connection, and the proof may be lost.
-func prove(sockets []int, proof []byte) {
+func Prove(sockets []int, proof []byte) {
 	fds := make([]unix.PollFd, len(sockets))
 	for i, fd := range sockets {
 		fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}

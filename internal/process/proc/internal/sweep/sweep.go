@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"path"
 	"slices"
 	"time"
 
@@ -39,7 +39,7 @@ func (t Trail) Candidates() ([]int, error) {
 	if t.Cgroup == "" {
 		return procfs.Processes(t.Since, t.Sessions)
 	}
-	pids, err := procfs.ReadNumbers(filepath.Join(t.Cgroup, "cgroup.procs"))
+	pids, err := procfs.ReadNumbers(path.Join(t.Cgroup, "cgroup.procs"))
 	return pids, cgroup.Gone(err)
 }
 

@@ -1,4 +1,6 @@
-package guardian
+// Package guard keeps a guardian alive, the helper process that kills this process's ranks if it
+// dies.
+package guard
 
 import (
 	"context"
@@ -14,9 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
+	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
@@ -209,7 +212,7 @@ func (g *Guard) start() (sock, pid int, err error) {
 	}
 	defer theirs.Close()
 	pid, err = g.opts.Start(func() (int, error) {
-		cmd, err := helper.Command(context.Background(), Name, theirs)
+		cmd, err := spawn.Command(context.Background(), guardian.Name, theirs)
 		if err != nil {
 			return 0, err
 		}
@@ -255,7 +258,7 @@ func (g *Guard) Close() {
 	g.kill()
 	g.mu.Unlock()
 	<-g.ended
-	prove(g.held, g.proof[:])
+	guardian.Prove(g.held, g.proof[:])
 	frame.Close(g.held)
 	if g.sock >= 0 {
 		_ = unix.Close(g.sock)

@@ -1,4 +1,4 @@
-package guardian
+package guard
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
+	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
@@ -31,7 +32,7 @@ func TestWhatANewGuardianHears(t *testing.T) {
 		frame.Close(fds[:1])
 		var heard [][]string
 		for {
-			body, _, err := frame.Receive(frame.FD(fds[1]), maxMessage, MaxHeld)
+			body, _, err := frame.Receive(frame.FD(fds[1]), guardian.MaxMessage, guardian.MaxHeld)
 			if err != nil {
 				break
 			}

@@ -1,8 +1,7 @@
-package guardian
+package guard
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"os"
 	"strconv"
@@ -41,8 +40,9 @@ func (g *Guard) sendAll() {
 
 // sendOrigin must be sent before all trails.
 func (g *Guard) sendOrigin() {
-	since, _ := json.Marshal(g.opts.Since) // it has numbers only
-	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record, string(since))
+	s := g.opts.Since
+	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record,
+		strconv.FormatInt(int64(s.At), 10), strconv.Itoa(s.Last), strconv.FormatUint(s.Forks, 10), strconv.FormatUint(s.Threads, 10))
 }
 
 func (g *Guard) sendTrail(t sweep.Trail) {
@@ -59,7 +59,9 @@ func (g *Guard) sendSession(marker string, session int) {
 }
 
 // sendHeld must be sent after all trails: a guardian that can prove their death must know them.
-func (g *Guard) sendHeld() { g.send(g.held, "hold", hex.EncodeToString(g.starved[:])) }
+func (g *Guard) sendHeld() {
+	g.send(g.held, "hold", hex.EncodeToString(g.starved[:]), hex.EncodeToString(g.proof[:]))
+}
 
 // Add guards a scope.
 func (g *Guard) Add(t sweep.Trail) {
@@ -108,7 +110,7 @@ func (g *Guard) Expired(now time.Duration) bool {
 	return end != 0 && int64(now) > end
 }
 
-// Hold replaces the sockets that end with the proof once no rank lives: MaxHeld at most. It owns
+// Hold replaces the sockets that end with the proof once no rank lives: [guardian.MaxHeld] at most. It owns
 // them.
 func (g *Guard) Hold(fds []int) {
 	g.mu.Lock()
