@@ -30,6 +30,7 @@ _TIDY = 10.0
 _LINEAGE = 64 << 20  # bytes of tasks that are over
 _TASK = 1024  # bytes that each of them has, beside its arguments
 _REJOIN = 10.0  # seconds in which a process of another node connects again, before its references are given up
+_GONE = 10  # processes that end at once, until a task is given up
 _TRIES = 3  # of a connection to a process that lives, as the head says
 
 
@@ -83,7 +84,7 @@ class Lease:
 
     def __init__(self, number, address, gpus, link, pool):
         self.number, self.address, self.gpus, self.link, self.pool = number, address, gpus, link, pool
-        self.tasks, self.idle, self.stalled = OrderedDict(), 0.0, False
+        self.tasks, self.idle, self.stalled = OrderedDict(), 0.0, False  # stalled: what it runs takes long, or waits
 
 
 class Pool:
@@ -92,6 +93,7 @@ class Pool:
     def __init__(self, key, want, strategy, env):
         self.key, self.want, self.strategy, self.env = key, want, strategy, env
         self.queue, self.leases, self.asked, self.depth = deque(), {}, 0, 1
+        self.gone = 0  # processes, one after another, that had ended before they got a task
         self.idle = 0.0 if set(want) - {"CPU"} else _IDLE  # others may wait for what is scarce
 
 
@@ -229,7 +231,12 @@ class Core:
         except (OSError, ValueError):
             link = None
         with self.lock:
-            if link is not None and not link.closed:
+            theirs = self.links.get(proc)
+            if theirs is not None and not theirs.closed:  # they have connected meanwhile, and what is borrowed is counted for each connection
+                if link is not None:
+                    self.loop.soon(link.close)
+                link = theirs
+            elif link is not None and not link.closed:
                 self.links[proc] = link
             waiting = self.connecting.pop(proc, ())
         for then in waiting:
@@ -243,7 +250,8 @@ class Core:
 
     def _lost(self, link):
         with self.lock:
-            if self.links.get(link.peer) is link:
+            known = self.links.get(link.peer) is link
+            if known:
                 del self.links[link.peer]
             borrowed = [oid for oid, obj in self.objects.items() if obj.borrows and link in obj.borrows]
             borrows = [oid for oid, local in self.local.items() if local.owner[0] == link.peer]
@@ -257,7 +265,7 @@ class Core:
             self.loop.later(_REJOIN, lambda: self._unborrowed(link, borrowed))
         else:
             self._unborrowed(link, borrowed)
-        if link.far and borrows:
+        if link.far and known and borrows:
             self._borrow_again(borrows)
         if link is self.host or link is self._head:
             self._cut_off("the node's host has ended" if link is self.host else "the head of the cluster has ended, or its connection")
@@ -1077,8 +1085,8 @@ class Core:
         if wanted > 0:
             what = queue[0].name
             for _ in range(wanted):
-                pool.asked += 1
                 self.head.ask(lambda value, error, _: self._leased(pool, value, error), "lease", pool.want, pool.strategy, self.job["id"], pool.env, what)
+                pool.asked += 1
 
     def _leased(self, pool, value, error):
         if error is not None:
@@ -1102,13 +1110,16 @@ class Core:
                 pool.asked -= 1
                 if link is None or link.closed:  # it has just died
                     self.head.send("release", number)
+                    pool.gone += 1
+                    if pool.gone % _GONE == 0 and pool.queue:
+                        lost = pool.queue.popleft()
+                        self.apart(self._fail, lost, errors.WorkerCrashedError())
                     self._pump_pool(pool)
                     return
+                pool.gone = 0
                 lease = pool.leases[number] = Lease(number, address, gpus, link, pool)
-                lease.idle = time.monotonic()
                 self._pump_pool(pool)
-                if not lease.tasks:
-                    self._reap_later()
+                self._rest(lease)
 
         self.link_to(address, linked)
 
@@ -1122,6 +1133,16 @@ class Core:
             function = task.function
         lease.link.send("T", task.id, task.fid, function, task.body, task.deps, task.count, task.name, lease.gpus, self.address, task.stream is not None,
                         task.pool.strategy if task.pool.strategy[0] == "group" else None)
+
+    def _rest(self, lease):
+        """Gives a process without a task back, at once or after a while; the lock is held."""
+        if lease.tasks:
+            return
+        if lease.pool.idle:
+            lease.idle = time.monotonic()
+            self._reap_later()
+        elif lease.pool.leases.pop(lease.number, None) is not None:
+            self.head.send("release", lease.number)
 
     def _result(self, link, task_id, outs, seconds):
         """A task is done: outs are descriptors with what is in them."""
@@ -1141,24 +1162,16 @@ class Core:
                     pool.depth = 1
             elif actor is not None:
                 actor.tasks.pop(task_id, None)
-            if len(outs) == 1 and outs[0][0][0] == "e" and not task.cancelled and task.stream is None and self._retried(task, outs[0][0]):
-                if lease is not None:
-                    self._pump_pool(lease.pool)
-                return
-            if not task.stream:
+            again = len(outs) == 1 and outs[0][0][0] == "e" and not task.cancelled and task.stream is None and self._retried(task, outs[0][0])
+            if not again and not task.stream:
                 calls = self._done(task, outs, link)
             if lease is not None:
                 if lease.pool.queue:
                     self._pump_pool(lease.pool)
-                if not lease.tasks:
-                    if pool.idle:
-                        lease.idle = time.monotonic()
-                        self._reap_later()
-                    elif pool.leases.pop(lease.number, None) is not None:
-                        self.head.send("release", lease.number)
+                self._rest(lease)
             elif actor is not None:
                 self._maybe_unhold(actor)
-        if task.stream:
+        if task.stream and not again:
             self._stream_over(task, outs)
         for then, desc in calls:
             then(desc)
@@ -1244,7 +1257,7 @@ class Core:
                 return False
         if task.retries > 0:
             task.retries -= 1
-        task.lease = None
+        task.lease = task.link = None
         self.submit_again(task)
         return True
 
@@ -1275,19 +1288,26 @@ class Core:
 
     def said_unstarted(self, link, fds, ids):
         """A worker gives back tasks: the one that it runs takes long, or waits for others."""
+        cancelled, pool = [], None
         with self.lock:
             for task_id in reversed(ids):
                 task = self.tasks.get(task_id)
                 if task is None or task.lease is None:
                     continue
-                lease = task.lease
+                lease, pool = task.lease, task.lease.pool
                 lease.tasks.pop(task_id, None)
-                lease.stalled, lease.pool.depth = True, 1
+                lease.stalled = bool(lease.tasks)  # the answer of the one that runs may have come before this
+                pool.depth = 1
                 task.lease = task.link = None
-                lease.pool.queue.appendleft(task)
-                pool = lease.pool
-            if ids and self.tasks.get(ids[0]) is not None:
-                self._pump_pool(self.tasks[ids[0]].pool)
+                if task.cancelled:
+                    cancelled.append(task)
+                else:
+                    pool.queue.appendleft(task)
+            if pool is not None:
+                self._pump_pool(pool)
+                self._rest(lease)
+        for task in cancelled:
+            self._fail(task, errors.TaskCancelledError(_hex(task)))
 
     def _reap_later(self):
         if not self.reaping:

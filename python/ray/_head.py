@@ -78,6 +78,7 @@ class Head:
         self.host, self.loop = host, host.loop
         self.nodes, self.leases, self.actors, self.names, self.groups, self.jobs = OrderedDict(), {}, OrderedDict(), {}, OrderedDict(), OrderedDict()
         self.requests = []
+        self.placing = self.again = False
         self.numbers = itertools.count(1)
         self.turn = 0  # of SPREAD
         self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
@@ -131,8 +132,8 @@ class Head:
             if actor.process is not None and actor.process[1] == node.id:
                 self._actor_ended(actor, f"its node {node.id} ({node.address[2]}) was lost")
         for group in self.groups.values():
-            if group.state == "CREATED" and node in group.nodes:
-                group.state, group.nodes, group.free = "RESCHEDULING", [], []
+            for i in [i for i, n in enumerate(group.nodes) if n is node]:  # the others stay where they are
+                group.state, group.nodes[i], group.free[i], group.gpu_free[i] = "RESCHEDULING", None, {}, {}
         self._everywhere("owner_gone", base_of(None, node.id))  # what its processes owned
         self._place()
 
@@ -235,16 +236,23 @@ class Head:
     def on_lease(self, link, then, want, strategy, job, env, what):
         def granted(lease):
             def got(address=None, error=None, _=()):
-                if error is not None:
+                if error is None and lease.number in self.leases:
+                    lease.process = address
+                    then((lease.number, address, lease.gpus))
+                elif error is None or isinstance(error, ConnectionError):  # the caller has gone, the placement group or the node
+                    if error is None:
+                        lease.node.link.do(None, "idle", address[0])
+                    if not link.closed:
+                        self.loop.soon(lambda: self._request(request))
+                else:
                     self._free(lease)
                     then(error=error)
-                    return
-                lease.process = address
-                then((lease.number, address, lease.gpus))
+                    self._place()
 
             lease.node.link.do(got, "worker", self._job(job), env)
 
-        self._request(Request(link, link.peer, want, strategy, job, lambda lease=None, error=None: then(error=error) if error else granted(lease), what))
+        request = Request(link, link.peer, want, strategy, job, lambda lease=None, error=None: then(error=error) if error else granted(lease), what)
+        self._request(request)
 
     def _job(self, job):
         facts = self.jobs[job]
@@ -284,6 +292,18 @@ class Head:
 
     def _place(self):
         """Gives out what is free, in the order of the requests."""
+        if self.placing:  # what is placed has freed something
+            self.again = True
+            return
+        self.placing = self.again = True
+        try:
+            while self.again:
+                self.again = False
+                self._place_all()
+        finally:
+            self.placing = False
+
+    def _place_all(self):
         for group in self.groups.values():
             if group.state in ("PENDING", "RESCHEDULING"):
                 self._place_group(group)
@@ -315,12 +335,10 @@ class Head:
             group = self.groups.get(group_id)
             if group is None or group.state == "REMOVED":
                 raise TaskPlacementGroupRemoved()
-            if group.state != "CREATED":
-                return None
             if not any(fits(request.want, b) for i, b in enumerate(group.bundles) if index in (-1, i)):
                 raise ValueError(f"{request.what} needs {request.want}, and no bundle of the placement group has it: {group.bundles}")
             for i in range(len(group.bundles)) if index == -1 else [index]:
-                if fits(request.want, group.free[i]) and group.nodes[i].alive:
+                if group.nodes and group.nodes[i] is not None and fits(request.want, group.free[i]):
                     gpus = _gpus(request.want.get("GPU", 0), group.gpu_free[i])
                     if gpus is not None:
                         take(request.want, group.free[i])
@@ -476,10 +494,10 @@ class Head:
         spec = actor.spec
 
         def granted(lease=None, error=None):
+            from .exceptions import ActorUnschedulableError, RayError, TaskUnschedulableError
+
             actor.request = None
             if error is not None:
-                from .exceptions import ActorUnschedulableError, TaskUnschedulableError
-
                 kind = ActorUnschedulableError if isinstance(error, TaskUnschedulableError) else type(error)
                 actor.error = kind(*error.args)
                 self._actor_over(actor, str(error))
@@ -491,11 +509,16 @@ class Head:
             lease.link = None
 
             def got(address=None, error=None, _=()):
+                if isinstance(error, ConnectionError) and actor.state != "DEAD":  # the node is lost
+                    actor.lease = None
+                    self.loop.soon(lambda: actor.state == "DEAD" or self._start(actor))
+                    return
                 if error is not None or actor.state == "DEAD":
                     self._free(lease)
                     if address is not None:
                         lease.node.link.do(None, "end", address[0])
                     elif actor.state != "DEAD":
+                        actor.error = error if isinstance(error, RayError) else None
                         self._actor_over(actor, str(error))
                     return
                 lease.process = actor.process = address
@@ -671,7 +694,7 @@ class Head:
         then(None if group is None else (group.id, group.bundles))
 
     def on_groups(self, link, then):
-        then([{"id": g.id, "name": g.name, "state": g.state, "strategy": g.strategy, "bundles": g.bundles, "nodes": [n.id for n in g.nodes]}
+        then([{"id": g.id, "name": g.name, "state": g.state, "strategy": g.strategy, "bundles": g.bundles, "nodes": [n.id if n else "" for n in g.nodes]}
               for g in self.groups.values()])
 
     def on_group_remove(self, link, then, group_id):
@@ -684,7 +707,6 @@ class Head:
     def _remove(self, group):
         if group.state == "REMOVED":
             return
-        placed = bool(group.nodes)
         for lease in [x for x in self.leases.values() if x.bundle is not None and x.bundle[0] == group.id]:
             for actor in list(self.actors.values()):
                 if actor.lease is lease:
@@ -692,8 +714,8 @@ class Head:
             self._end_process(lease)
             self._free(lease)
         group.state = "REMOVED"
-        if placed:
-            for node, bundle, gpus in zip(group.nodes, group.bundles, group.gpu_free):
+        for node, bundle, gpus in zip(group.nodes, group.bundles, group.gpu_free):
+            if node is not None:
                 take(bundle, node.free, 1)
                 for i, part in gpus.items():
                     node.gpu_free[i] = round(node.gpu_free[i] + part, 4)
@@ -710,20 +732,23 @@ class Head:
         nodes = self._nodes_for(group)
         if nodes is None:
             return
-        group.nodes, group.free, group.gpu_free = nodes, [dict(b) for b in group.bundles], []
-        for node, bundle in zip(nodes, group.bundles):
+        had = group.nodes or [None] * len(nodes)
+        group.free, group.gpu_free = group.free or [{} for _ in nodes], group.gpu_free or [{} for _ in nodes]
+        for i, (node, bundle) in enumerate(zip(nodes, group.bundles)):
+            if had[i] is not None:
+                continue
             take(bundle, node.free)
             gpus = _gpus(bundle.get("GPU", 0), {i: f for i, f in enumerate(node.gpu_free)}) or []
-            for i, part in gpus:
-                node.gpu_free[i] = round(node.gpu_free[i] - part, 4)
-            group.gpu_free.append(dict(gpus))
-        group.state = "CREATED"
+            for gpu, part in gpus:
+                node.gpu_free[gpu] = round(node.gpu_free[gpu] - part, 4)
+            group.free[i], group.gpu_free[i] = dict(bundle), dict(gpus)
+        group.nodes, group.state = nodes, "CREATED"
         waiting, group.waiting = group.waiting, []
         for then in waiting:
             then("CREATED")
 
     def _nodes_for(self, group):
-        """A node for each bundle, or None."""
+        """A node for each bundle, which is the one that it has if it has one; or None."""
         alive = [n for n in self.nodes.values() if n.alive]
         free = {n.id: dict(n.free) for n in alive}
         if group.strategy == "STRICT_PACK":
@@ -732,8 +757,9 @@ class Head:
                 if all(fits(b, pot) and take(b, pot) is None for b in group.bundles):
                     return [node] * len(group.bundles)
             return None
-        placed, used = [None] * len(group.bundles), set()
-        for i in sorted(range(len(group.bundles)), key=lambda i: -group.bundles[i].get("GPU", 0)):
+        placed = list(group.nodes) or [None] * len(group.bundles)
+        used = {n.id for n in placed if n is not None}
+        for i in sorted((i for i, n in enumerate(placed) if n is None), key=lambda i: -group.bundles[i].get("GPU", 0)):
             bundle = group.bundles[i]
             can = [n for n in alive if fits(bundle, free[n.id])]
             if group.strategy == "STRICT_SPREAD":

@@ -16,6 +16,7 @@ from collections import deque
 
 from . import _cluster, _wire, _worker
 from ._head import Head
+from .exceptions import RuntimeEnvSetupError
 
 _SPARE = 2  # idle processes that are kept beyond the node's CPUs
 _OBJECTS = 0.3  # of the free memory may have objects, as in Ray
@@ -119,6 +120,7 @@ class Process:
         self.link = None
         self.pidfd = None
         self.idle = False
+        self.then = None  # waits until its environment is there
 
 
 class _Node:
@@ -329,9 +331,14 @@ class _Node:
                 then(process.address)
                 return
         try:
-            then(self._fork(job, env).address)
+            process = self._fork(job, env)
         except OSError as error:
             then(error=RuntimeError(f"a process cannot be started on node {self.node_id}: {error}"))
+            return
+        if env["key"]:  # what its environment wants may fail
+            process.then = then
+        else:
+            then(process.address)
 
     def do_idle(self, then, proc):
         process = self.processes.get(proc)
@@ -421,15 +428,28 @@ class _Node:
         self.loop.unregister(process.pidfd)
         os.close(process.pidfd)
         _, status = os.waitpid(process.pid, 0)
+        process.link.drain()  # its last words
         self.processes.pop(process.proc, None)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             why = f"signal {number} ({signal.Signals(number).name})" if number in signal.valid_signals() else f"signal {number}"
         else:
             why = f"exit code {os.WEXITSTATUS(status)}"
-        if process.link is not None:
-            process.link.close()
+        process.link.close()
+        self.said_unfit(process.link, (), f"its process on node {self.node_id} ({self.ip}) has ended with {why}: its output, or golaunch logs, says more", process)
         self.tell_head("ended", process.address, why)
+
+    def said_ready(self, link, fds):
+        """A process has what its environment wants."""
+        process = self.processes[link.peer]
+        then, process.then = process.then, None
+        then(process.address)
+
+    def said_unfit(self, link, fds, why, process=None):
+        process = process or self.processes[link.peer]
+        then, process.then = process.then, None
+        if then is not None:
+            then(error=RuntimeEnvSetupError(why))
 
     def said_created(self, link, fds, actor, error):
         self.tell_head("created", actor, error)
@@ -609,6 +629,16 @@ def _become(config, server, sock, host):
     """In a fork of the host: a process for tasks, in the interpreter that its environment names."""
     _keep_only(server.fileno(), sock.fileno(), host)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        _change(config, server, sock)
+    except OSError as error:
+        sock.sendall(_wire.Connection.frame("unfit", f"on node {config['address'][1]} ({config['address'][2]}): {error}"))
+        os._exit(1)
+    _worker.main(config, server, sock)
+
+
+def _change(config, server, sock):
+    """Gives a process the environment that it is for, which may be another interpreter."""
     env = config["env"]
     for name in list(os.environ):
         if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
@@ -624,4 +654,3 @@ def _become(config, server, sock, host):
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         command = shlex.split(python) + ["-c", f"import sys; sys.path.insert(0, {home!r}); from ray._worker import executed; executed()"]
         os.execvp(command[0], command)
-    _worker.main(config, server, sock)

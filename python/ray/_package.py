@@ -13,6 +13,8 @@ import time
 
 from . import _cluster
 
+_EMPTY = 4 * tarfile.BLOCKSIZE  # an archive without files: a header for all, after which tarfile wants one, and the end
+
 
 def read(directory):
     """The archive of a directory."""
@@ -50,8 +52,9 @@ def _make(core, package, kept, path):
     try:
         # Whoever is in the session may run anything here, so its archives are trusted.
         trust = {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(part, _fresh(tar), **trust)
+        if len(archive) > _EMPTY:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                tar.extractall(part, _fresh(tar), **trust)
         os.rename(part, path)
     except OSError:
         if not os.path.isdir(path):  # another process was faster

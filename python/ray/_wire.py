@@ -103,11 +103,10 @@ class Loop:
                     heapq.heappop(self._timers)
                 if self._timers and timeout:
                     timeout = max(0.0, self._timers[0][0] - time.monotonic())
-            events = self._epoll.poll(timeout)
+            events = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout)]
             self._asleep = False
-            for fd, mask in events:
-                handler = self._handlers.get(fd)
-                if handler is not None:
+            for fd, mask, handler in events:
+                if handler is not None and self._handlers.get(fd) is handler:  # and not of another file, which has its number by now
                     handler(mask)
             for _ in range(len(self._soon)):
                 self._soon.popleft()()
@@ -193,7 +192,11 @@ class Connection:
         except _WANT:
             return 0
         except OSError:
-            return len(frame)  # the reader sees the end
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)  # the reader sees the end, also if it was another error
+            except OSError:
+                pass
+            return len(frame)
 
     def _flush(self):
         with self._lock:
@@ -222,6 +225,11 @@ class Connection:
         self.send("=", number, value, error, fds=fds)
 
     # Receiving
+
+    def drain(self):
+        """Receives what the peer sent before it ended; in the loop's thread."""
+        if not self.closed:
+            self._event(select.EPOLLIN)
 
     def _event(self, mask):
         if self._shaking:

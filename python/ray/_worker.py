@@ -78,7 +78,13 @@ def main(config, server, sock):
     if config["env"].get("package"):
         from . import _package
 
-        _package.enter(core, config["env"]["package"])
+        try:
+            _package.enter(core, config["env"]["package"])
+        except Exception as error:
+            core.host.send("unfit", f"the working directory cannot be had on node {core.node_id} ({core.address[2]}): {type(error).__name__}: {error}")
+            _shut(core)
+    if config["env"]["key"]:
+        core.host.send("ready")
     executor.serve()
 
 
@@ -220,8 +226,8 @@ class Executor:
 
     def waits(self, waits):
         """A task waits for others: they may need its CPUs, and those behind it another process."""
-        if self.actor_id is not None or threading.current_thread() is not threading.main_thread():
-            return
+        if self.main is None or self.actor_id is not None or threading.current_thread() is not threading.main_thread():
+            return  # what has come already will run here: a process that still gets its working directory has no task that waits
         if waits:
             self.flush()
             self._give_back()

@@ -17,8 +17,8 @@ from record_ray import HERE, said
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
 
 
-def run(program, **options):
-    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def run(program, args=(), **options):
+    return subprocess.Popen([sys.executable, "-c", program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def processes(word):
@@ -215,6 +215,31 @@ class Failures(unittest.TestCase):
             "print({fails(do) for do in (*tried, lambda: f.remote(ref), lambda: f.remote([ref]), lambda: ray.put([ref]))})\n"
             "print({fails(lambda: pickle.loads(t)) for t in (text, handle)}, ray.get(f.remote(2)))\n")
         self.assertEqual(out, "{('RaySystemError', True)}\n{('RaySystemError', True)}\n{('ValueError', True)} 2\n")
+
+    def test_a_task_that_comes_before_its_working_directory(self):
+        """It runs where it has come to: a process that waits for the directory has not got a task that waits."""
+        with tempfile.TemporaryDirectory() as top:
+            out = self.finish(
+                "import ray, sys\nfrom ray import _core\n"
+                "value = _core.Core.on_value\n"
+                "_core.Core.on_value = lambda core, link, then, oid: core.loop.later(0.2, lambda: value(core, link, then, oid))\n"
+                "ray.init(num_cpus=2, resources={'a': 2}, runtime_env={'working_dir': sys.argv[1]})\n"
+                "@ray.remote(resources={'a': 1})\ndef f(): return 1\nprint(ray.get(f.remote(), timeout=60))\n", args=[top])
+        self.assertEqual(out, "1\n")
+
+    def test_an_environment_that_cannot_be_had(self):
+        """Its tasks and actors say why, where Ray tries again without end."""
+        out = self.finish(
+            "import ray\nray.init(num_cpus=2)\n"
+            "env = {'py_executable': '/nowhere/python'}\n"
+            "@ray.remote(runtime_env=env)\ndef f(): return 1\n"
+            "@ray.remote(runtime_env={'py_executable': 'false'})\ndef g(): return 1\n"
+            "@ray.remote(runtime_env=env)\nclass A:\n    def f(self): return 1\n"
+            "for ref in (f.remote(), g.remote(), A.remote().f.remote()):\n"
+            "    try:\n        ray.get(ref, timeout=60)\n    except ray.exceptions.RuntimeEnvSetupError as e:\n        print(e)\n"
+            "print(ray.available_resources()['CPU'])\n")
+        said = r"Failed to set up runtime environment\.\non node .* \(127.0.0.1\): \[Errno 2\] No such file or directory\n"
+        self.assertRegex(out, f"^{said}Failed to set up runtime environment\\.\nits process on node .* has ended with exit code 1: .*\n{said}2.0\n$")
 
     def test_a_driver_that_ends_before_all_nodes_have_joined(self):
         """It does not hold the session."""
