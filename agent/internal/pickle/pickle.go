@@ -3,6 +3,7 @@
 package pickle
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -275,12 +276,11 @@ func (m *machine) size(width int) int {
 }
 
 func (m *machine) line() string {
-	for i := m.at; i < len(m.text); i++ {
-		if m.text[i] == '\n' {
-			return string(m.take(i + 1 - m.at)[:i-m.at])
-		}
+	n := bytes.IndexByte(m.text[m.at:], '\n')
+	if n < 0 {
+		panic(errCut)
 	}
-	panic(errCut)
+	return string(m.take(n + 1)[:n])
 }
 
 // long reads a little-endian number in two's complement; -1 for one that has no place in a file.

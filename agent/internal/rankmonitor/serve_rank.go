@@ -1,0 +1,201 @@
+package rankmonitor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// serveRank talks with a process of the rank at a place until its end.
+func (s *Server) serveRank(conn net.Conn, place int) {
+	c := &client{server: s, conn: conn, place: place, confirm: true}
+	defer c.leave()
+	for {
+		m, err := next(conn)
+		if err == nil {
+			err = c.hear(m)
+		}
+		if err != nil {
+			s.complain(fmt.Sprintf("rank %d", s.o.Ranks[place]), err)
+			return
+		}
+	}
+}
+
+// complain warns of a client's error. The end of a client is none.
+func (s *Server) complain(who string, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	s.o.Warn(fmt.Errorf("the rank monitor of %s: %w", who, err))
+}
+
+// client is a connection of a rank.
+type client struct {
+	server *Server
+	conn   net.Conn
+	place  int
+	// limits are those of the session, which is nil before it begins. The server's mutex guards
+	// both.
+	limits  Limits
+	session *session
+	// confirm says that the client waits for the answer to each message.
+	confirm bool
+}
+
+var errNoSession = errors.New("a message before its session began")
+
+func (c *client) hear(m any) error {
+	switch m := m.(type) {
+	case authMsg:
+		return say(c.conn, okAnswer())
+	case initMsg:
+		return c.begin(m)
+	case updateMsg:
+		c.update(m)
+		return say(c.conn, okAnswer())
+	case heartbeatMsg:
+		return c.tell(func(now time.Time) string {
+			c.session.heartbeat(now)
+			return ""
+		})
+	case sectionMsg:
+		return c.tell(func(now time.Time) string { return c.session.section(m, now) })
+	}
+	return errMessage
+}
+
+// begin begins a session. Clients of 0.6 and later need no answers; those of 0.4.1 wait for them
+// whatever their configuration says.
+func (c *client) begin(m initMsg) error {
+	s := c.server
+	warmUp := s.o.Config.WarmUp
+	if m.warmUp >= 0 {
+		warmUp = int(min(m.warmUp, 1<<31))
+	}
+	c.confirm = s.o.Config.Confirm || !m.newer
+	s.mu.Lock()
+	c.limits = s.o.Learned.of(c.place, s.o.Config.Limits)
+	delete(s.sessions, c.session)
+	c.session = newSession(&c.limits, warmUp, m.newer, time.Now())
+	s.sessions[c.session] = s.o.Ranks[c.place]
+	s.mu.Unlock()
+	s.check()
+	return say(c.conn, configAnswer(s.o.Config, c.limits, !c.confirm))
+}
+
+// update sets the limits that a rank has learned, for this attempt and the next ones.
+func (c *client) update(m updateMsg) {
+	s := c.server
+	s.mu.Lock()
+	if m.heartbeats != nil {
+		c.limits.FirstHeartbeat, c.limits.Heartbeat = m.heartbeats.FirstHeartbeat, m.heartbeats.Heartbeat
+	}
+	if m.sections != nil {
+		c.limits.Sections, c.limits.OutOfSection = m.sections.Sections, m.sections.OutOfSection
+	}
+	s.o.Learned.set(c.place, c.limits)
+	s.mu.Unlock()
+	s.check()
+}
+
+// tell notes what a rank says, and answers if it waits for that.
+func (c *client) tell(note func(now time.Time) (wrong string)) error {
+	s := c.server
+	s.mu.Lock()
+	if c.session == nil {
+		s.mu.Unlock()
+		return errNoSession
+	}
+	wrong := note(time.Now())
+	by := c.session.next().by
+	look := s.late || !by.IsZero() && (s.armed.IsZero() || by.Before(s.armed))
+	s.mu.Unlock()
+	if look {
+		s.check()
+	}
+	switch {
+	case !c.confirm:
+		return nil
+	case wrong != "":
+		return say(c.conn, errorAnswer(wrong))
+	}
+	return say(c.conn, okAnswer())
+}
+
+// leave ends the session. A rank may go on without one.
+func (c *client) leave() {
+	s := c.server
+	s.mu.Lock()
+	delete(s.sessions, c.session)
+	late := s.late
+	s.mu.Unlock()
+	if late {
+		s.check()
+	}
+}
+
+// Wait is what a rank does by its newest word, and for how long. Overdue says that this is longer
+// than it may take.
+type Wait struct {
+	Rank int
+	Does string
+	For  time.Duration
+	// Step is the iteration of the rank; -1 if it has told none.
+	Step    int64
+	Overdue bool
+}
+
+// Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
+func (s *Server) Due() <-chan struct{} { return s.due }
+
+// Waits returns what the ranks that talk do, in the order of the ranks.
+func (s *Server) Waits() (waits []Wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for one, rank := range s.sessions {
+		w := one.next()
+		waits = append(waits, Wait{rank, w.does, now.Sub(w.since), one.iteration, !w.by.IsZero() && !now.Before(w.by)})
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
+	return waits
+}
+
+// check looks whether a rank is overdue, and sets the timer for the next look.
+func (s *Server) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now, before, first := time.Now(), s.late, time.Time{}
+	s.late = false
+	for one := range s.sessions {
+		by := one.next().by
+		switch {
+		case by.IsZero():
+		case !now.Before(by):
+			s.late = true
+		case first.IsZero() || by.Before(first):
+			first = by
+		}
+	}
+	if s.late && (!before || now.Sub(s.told) >= again) || before && !s.late {
+		s.told = now
+		select {
+		case s.due <- struct{}{}:
+		default:
+		}
+	}
+	if next := s.told.Add(again); s.late && (first.IsZero() || next.Before(first)) {
+		first = next
+	}
+	if s.armed = first; !first.IsZero() {
+		s.timer.Reset(first.Sub(now))
+	}
+}

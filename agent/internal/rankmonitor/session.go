@@ -1,0 +1,134 @@
+package rankmonitor
+
+import (
+	"fmt"
+	"time"
+)
+
+// session is what the process of a rank has said since it began to talk. Its rules are those of
+// rank_monitor_server.py of NVRx 0.7, but that any section that is open too long counts.
+type session struct {
+	limits *Limits
+	warmUp int
+	// newer says that the client is of 0.6 or later, which tells iterations.
+	newer bool
+	began time.Time
+	// beat is the last heartbeat; zero before the first.
+	beat time.Time
+	// open are the open sections, with when they began, and closed is when the last one ended.
+	open   map[string]time.Time
+	closed time.Time
+	// first and iteration are the first and the newest one of section step; -1 before that.
+	first, iteration int64
+	// stepped says that section step has begun.
+	stepped bool
+}
+
+func newSession(limits *Limits, warmUp int, newer bool, now time.Time) *session {
+	return &session{
+		limits: limits, warmUp: warmUp, newer: newer, began: now, closed: now, open: map[string]time.Time{}, first: -1, iteration: -1,
+	}
+}
+
+func (s *session) heartbeat(now time.Time) { s.beat = now }
+
+// These sections have a meaning of their own.
+const (
+	stepSection   = "step"
+	warmUpSection = "warmup"
+)
+
+// section notes what a rank says of a section, and returns what is wrong with that.
+func (s *session) section(m sectionMsg, now time.Time) (wrong string) {
+	if m.name == stepSection && m.iteration >= 0 {
+		if s.iteration = m.iteration; s.first < 0 {
+			s.first = m.iteration
+		}
+	}
+	_, isOpen := s.open[m.name]
+	switch m.action {
+	case openSection:
+		switch {
+		case isOpen:
+			return fmt.Sprintf("Section '%s' is already open.", m.name)
+		case len(s.open) >= maxSections || len(m.name) > maxName:
+			return fmt.Sprintf("golaunch follows at most %d sections with names of up to %d bytes.", maxSections, maxName)
+		}
+		s.open[m.name] = now
+		s.stepped = s.stepped || m.name == stepSection
+	case closeSection:
+		if !isOpen {
+			return fmt.Sprintf("Section '%s' is not open.", m.name)
+		}
+		if delete(s.open, m.name); len(s.open) == 0 {
+			s.closed = now
+		}
+	case closeAllSections:
+		clear(s.open)
+		s.closed = now
+	}
+	return ""
+}
+
+// wait is what a rank does, since when, and by when it must say something else; zero for no such
+// time.
+type wait struct {
+	does      string
+	since, by time.Time
+}
+
+func waiting(does string, since time.Time, limit time.Duration) wait {
+	if limit == 0 {
+		return wait{does, since, time.Time{}}
+	}
+	return wait{fmt.Sprintf("%s, which may take %v", does, limit), since, since.Add(limit)}
+}
+
+// next is the wait that is over first; the longest one if none has a limit.
+func (s *session) next() wait {
+	first := s.heartbeatWait()
+	for name, since := range s.open {
+		first = sooner(first, waiting("in section "+name, since, s.sectionLimit(name)))
+	}
+	if len(s.open) == 0 {
+		limit := s.limits.OutOfSection
+		if _, warm := s.limits.Sections[warmUpSection]; s.newer && len(s.limits.Sections) > 0 && !warm && !s.stepped {
+			limit = 0
+		}
+		first = sooner(first, waiting("between sections", s.closed, limit))
+	}
+	return first
+}
+
+func (s *session) heartbeatWait() wait {
+	if s.beat.IsZero() {
+		return waiting("before its first heartbeat", s.began, s.limits.FirstHeartbeat)
+	}
+	return waiting("after a heartbeat", s.beat, s.limits.Heartbeat)
+}
+
+// sectionLimit is how long a section may be open. The first steps may take as long as section
+// warmup, if there is one.
+func (s *session) sectionLimit(name string) time.Duration {
+	if warm, ok := s.limits.Sections[warmUpSection]; ok && name == stepSection && s.first >= 0 && s.iteration-s.first < int64(s.warmUp) {
+		return warm
+	}
+	return s.limits.Sections[name]
+}
+
+// sooner returns the wait that is over first. One that is over precedes one without a limit, and of
+// two without the one that began later, which says most.
+func sooner(a, b wait) wait {
+	switch {
+	case a.by.IsZero() && b.by.IsZero():
+		if b.since.Before(a.since) {
+			return a
+		}
+		return b
+	case a.by.IsZero():
+		return b
+	case b.by.IsZero(), a.by.Before(b.by):
+		return a
+	}
+	return b
+}
