@@ -79,10 +79,11 @@ func (t Task) arguments(localRank int, w job.World) []string {
 	replace := strings.NewReplacer(words...)
 	out := slices.Clone(t.Command)
 	for i, arg := range out {
-		if !t.Templates {
-			out[i] = replace.Replace(arg)
-		} else if i > 0 {
+		switch {
+		case t.Templates && i > 0:
 			out[i] = substitute(arg, n)
+		case !t.Templates && strings.Contains(arg, "${"): // a replacer's first use makes tables of 2 kB
+			out[i] = replace.Replace(arg)
 		}
 	}
 	return out

@@ -28,22 +28,30 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 	var starting errgroup.Group
 	began := time.Now()
 	all := make([]ranks.Rank, len(a.order.Group.Bundles))
-	starting.SetLimit(runtime.GOMAXPROCS(0))
-	for i, b := range a.order.Group.Bundles {
-		starting.Go(func() error {
-			r, err := a.startRank(scope, b)
-			if err != nil {
-				a.startFailed(b, err)
-				return err
+	next := make(chan int, len(all))
+	for i := range all {
+		next <- i
+	}
+	close(next)
+	for range min(runtime.GOMAXPROCS(0), len(all)) { // a goroutine for each rank would grow a stack for each
+		starting.Go(func() (failed error) {
+			for i := range next {
+				b := a.order.Group.Bundles[i]
+				r, err := a.startRank(scope, b)
+				if err != nil {
+					a.startFailed(b, err)
+					failed = err
+					continue
+				}
+				r.Reported = make(chan struct{})
+				all[i] = r
+				a.mu.Lock()
+				a.ranks = append(a.ranks, r)
+				a.mu.Unlock()
+				a.noteFork(r.Process)
+				running.Go(func() { a.awaitExit(r) })
 			}
-			r.Reported = make(chan struct{})
-			all[i] = r
-			a.mu.Lock()
-			a.ranks = append(a.ranks, r)
-			a.mu.Unlock()
-			a.noteFork(r.Process)
-			running.Go(func() { a.awaitExit(r) })
-			return nil
+			return failed
 		})
 	}
 	started := starting.Wait() == nil

@@ -10,7 +10,8 @@ const (
 	maxLine = 4 << 20
 	// MaxRead is the largest buffer of a [Splitter], in bytes.
 	MaxRead = 64 << 10
-	minRead = 4 << 10
+	// minRead is the smallest. Most ranks are silent when they start.
+	minRead = 1 << 10
 	// maxRow is more than a row of a terminal shows.
 	maxRow = 1 << 10
 	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter

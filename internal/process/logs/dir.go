@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,8 @@ type Dir struct {
 	// ones. made says that this process made the directory.
 	lock *os.File
 	made bool
+	// began has the attempts whose directories this process has made.
+	began sync.Map
 	// owner holds the directory for a run; nil for readers.
 	owner io.Closer
 	// beats is the directory of heartbeats, whose names begin with beatName; nil if they are beside

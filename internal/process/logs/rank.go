@@ -99,16 +99,31 @@ func (r *Rank) prepare() error {
 	if err := r.pruneAttempts(); err != nil && r.opts.Warn != nil {
 		r.opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.where(), err))
 	}
-	if err := root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	switch err := root.Mkdir(r.attempt(), 0o700); {
+	case err == nil:
+		r.dir.began.Store(r.opts.Attempt, true)
+	case !errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("make the log directory of %s: %w", r.where(), err)
 	}
-	for _, name := range []string{r.errorFile(), r.file("notice.json"), r.file("notice.json.ready")} {
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove an old file of %s: %w", r.where(), err)
-		}
+	if err := r.removeOld(); err != nil {
+		return fmt.Errorf("remove an old file of %s: %w", r.where(), err)
 	}
 	if err := r.alias(); err != nil {
 		return fmt.Errorf("link the log files of %s: %w", r.where(), err)
+	}
+	return nil
+}
+
+// removeOld removes the files of an earlier run. There are none in the directory of an attempt that
+// this run has made, which saves a rank a dozen system calls.
+func (r *Rank) removeOld() error {
+	if _, ours := r.dir.began.Load(r.opts.Attempt); ours && r.opts.Alias == "" {
+		return nil
+	}
+	for _, name := range []string{r.errorFile(), r.file("notice.json"), r.file("notice.json.ready")} {
+		if err := r.dir.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -40,10 +40,11 @@ func TestRankFiles(t *testing.T) {
 
 // TestOldFilesOfARankGo: the files of an earlier run do not count for a rank.
 func TestOldFilesOfARankGo(t *testing.T) {
-	d := openDir(t, t.TempDir())
+	base := t.TempDir()
+	d := openDir(t, base)
 	first := newRank(t, d, RankOptions{})
 	run(t, first, "echo 7 >"+first.HeartbeatFile()+"; echo x >"+first.ErrorFile()+"; cd $(dirname "+first.NoticeFile()+"); touch rank-0.notice.json rank-0.notice.json.ready")
-	second := newRank(t, d, RankOptions{})
+	second := newRank(t, openDir(t, base), RankOptions{})
 	for _, name := range []string{second.HeartbeatFile(), second.ErrorFile(), second.NoticeFile(), second.NoticeFile() + ".ready"} {
 		if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
