@@ -119,6 +119,8 @@ class Executor:
         elif message[0] == "M" and self.threads is not None:
             self.threads.submit(self._call, link, message)
         else:
+            if message[0] == "T" and message[3] is not None:  # which comes once, also if this task does not run here
+                self.functions[message[2]] = message[3]
             self._push(link, message)
             if not self.watching and message[0] == "T":
                 self.watching = True
@@ -234,9 +236,7 @@ class Executor:
         self.core.head.send("waits", self.core.proc, waits)
 
     def _task(self, link, message):
-        _, task_id, fid, function, body, deps, count, name, gpus, owner, stream, group = message
-        if function is not None:
-            self.functions[fid] = function
+        _, task_id, fid, _, body, deps, count, name, gpus, owner, stream, group = message
         running = self.main = self.running[task_id] = Running(task_id, name, link, name, group)
         token = current.set(running)
         try:
