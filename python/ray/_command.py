@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from .job_submission import JobStatus, JobSubmissionClient
 _IGNORED = (
     "object-manager-port node-manager-port min-worker-port max-worker-port worker-port-list ray-client-server-port dashboard-agent-listen-port dashboard-agent-grpc-port "
     "runtime-env-agent-port plasma-directory object-spilling-directory temp-dir metrics-export-port include-log-monitor redis-shard-ports log-style log-color system-config").split()
+
+_SILENT = 5.0  # seconds that a job prints nothing until it is said whether it waits
 
 
 def _boolean(text):
@@ -169,6 +172,10 @@ def _submit(o):
 def _follow(client, job):
     with client.follow(job) as process:
         try:
+            if not select.select([process.stdout], [], [], _SILENT)[0]:
+                info = client.get_job_info(job)
+                if info.status == JobStatus.PENDING:
+                    print(f"Status for job '{job}': {info.status}\nStatus message: {info.message}", file=sys.stderr, flush=True)
             for line in process.stdout:
                 sys.stdout.write(line)
                 sys.stdout.flush()

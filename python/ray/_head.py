@@ -5,6 +5,8 @@ takes no part in calls: these go from caller to callee.
 """
 
 import itertools
+import sys
+import time
 from collections import OrderedDict
 
 from ._core import base_of
@@ -13,6 +15,7 @@ _EPSILON = 1e-6
 _KEPT = 1000  # actors, placement groups, drivers and nodes that are no more, for what is said of them
 _JOIN = 60.0  # seconds in which the first driver of the session of a cluster must have joined
 _UNUSED = 0.5  # seconds that the session of a cluster lives without a driver or anything detached
+_SILENT = 5.0  # seconds that something waits for resources until its driver is told why
 _REPORT = 0.5  # seconds in which a host says that a process has ended, if a connection to it has
 
 
@@ -52,6 +55,7 @@ class Lease:
 class Request:
     def __init__(self, link, creator, want, strategy, job, then, what):
         self.link, self.creator, self.want, self.strategy, self.job, self.then, self.what = link, creator, want, strategy, job, then, what
+        self.since = time.monotonic()
 
 
 class Actor:
@@ -71,6 +75,7 @@ class Group:
     def __init__(self, group, bundles, strategy, name, detached, job, link):
         self.id, self.bundles, self.strategy, self.name, self.detached, self.job, self.link = group, bundles, strategy, name, detached, job, link
         self.state, self.nodes, self.free, self.gpu_free, self.waiting = "PENDING", [], [], [], []
+        self.since = time.monotonic()
 
 
 class Head:
@@ -78,7 +83,8 @@ class Head:
         self.host, self.loop = host, host.loop
         self.nodes, self.leases, self.actors, self.names, self.groups, self.jobs = OrderedDict(), {}, OrderedDict(), {}, OrderedDict(), OrderedDict()
         self.requests = []
-        self.placing = self.again = False
+        self.placing = self.again = self.looking = False
+        self.told_why = set()  # what waits, as drivers have been told
         self.numbers = itertools.count(1)
         self.turn = 0  # of SPREAD
         self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
@@ -133,7 +139,7 @@ class Head:
                 self._actor_ended(actor, f"its node {node.id} ({node.address[2]}) was lost")
         for group in self.groups.values():
             for i in [i for i, n in enumerate(group.nodes) if n is node]:  # the others stay where they are
-                group.state, group.nodes[i], group.free[i], group.gpu_free[i] = "RESCHEDULING", None, {}, {}
+                group.state, group.nodes[i], group.free[i], group.gpu_free[i], group.since = "RESCHEDULING", None, {}, {}, time.monotonic()
         self._everywhere("owner_gone", base_of(None, node.id))  # what its processes owned
         self._place()
 
@@ -302,6 +308,54 @@ class Head:
                 self._place_all()
         finally:
             self.placing = False
+        self._look_later()
+
+    def _look_later(self):
+        if not self.looking and (self.requests or any(g.state in ("PENDING", "RESCHEDULING") for g in self.groups.values())):
+            self.looking = True
+            self.loop.later(_SILENT, self._look)
+
+    def _look(self):
+        """Tells drivers, once, what waits although no node has it, or actors hold it."""
+        self.looking = False
+        late = time.monotonic() - _SILENT
+        alive = [n for n in self.nodes.values() if n.alive]
+        tasks = [x for x in self.leases.values() if x.link is not None]
+        for group in self.groups.values():
+            if group.state in ("PENDING", "RESCHEDULING") and group.since <= late:
+                what = f"{group.strategy} placement group {group.name or group.id.hex()} of {group.bundles}"
+                self._say_why(group.job, group.id, what, self._nodes_for(group, {n.id: dict(n.total) for n in alive}), not tasks)
+        for request in self.requests:
+            if request.since <= late:
+                shape, group = (tuple(sorted(request.want.items())), repr(request.strategy)), None
+                if request.strategy[0] == "group":
+                    group = self.groups.get(request.strategy[1])
+                    if group is None or group.state != "CREATED":
+                        continue
+                can = [n for n in alive if group or fits(request.want, n.total)]
+                held = not any(x.node in can and (group is None or x.bundle and x.bundle[0] == group.id) for x in tasks)
+                want = {name: float(amount) for name, amount in request.want.items()}
+                self._say_why(request.job, shape, f"resource request {want} of {request.what}", can, held)
+        self._look_later()
+
+    def _say_why(self, job, key, what, can, held):
+        """Says why something waits, unless it waits for tasks to end."""
+        key = job, key, bool(can)
+        if key in self.told_why or can and not held:
+            return
+        if len(self.told_why) >= _KEPT:
+            self.told_why.clear()
+        self.told_why.add(key)
+        if can:
+            text = f"Warning: The {what} cannot be scheduled right now: actors and placement groups hold what it needs. Create fewer of them, or add nodes to this cluster."
+        else:
+            text = f"Error: No available node types can fulfill {what}. Add suitable nodes to this cluster to resolve this issue."
+        text = f"\x1b[33m(scheduler)\x1b[0m {text}\n"
+        driver = self.jobs.get(job)
+        if driver is None or not driver["alive"]:
+            sys.stderr.write(text)
+        elif driver["log"]:
+            driver["link"].send("log", "err", text)
 
     def _place_all(self):
         for group in self.groups.values():
@@ -747,10 +801,10 @@ class Head:
         for then in waiting:
             then("CREATED")
 
-    def _nodes_for(self, group):
+    def _nodes_for(self, group, free=None):
         """A node for each bundle, which is the one that it has if it has one; or None."""
         alive = [n for n in self.nodes.values() if n.alive]
-        free = {n.id: dict(n.free) for n in alive}
+        free = free or {n.id: dict(n.free) for n in alive}
         if group.strategy == "STRICT_PACK":
             for node in alive:
                 pot = free[node.id]

@@ -227,6 +227,34 @@ class Failures(unittest.TestCase):
                 "@ray.remote(resources={'a': 1})\ndef f(): return 1\nprint(ray.get(f.remote(), timeout=60))\n", args=[top])
         self.assertEqual(out, "1\n")
 
+    def test_late_messages(self):
+        for seed in range(1, 31 if os.environ.get("GOLAUNCH_TEST_ALL") else 2):
+            with self.subTest(seed=seed), tempfile.TemporaryDirectory() as top:
+                here = os.path.dirname(os.path.abspath(__file__))
+                process = subprocess.Popen(
+                    [sys.executable, os.path.join(here, "late.py"), str(seed), top], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={
+                        **os.environ, "RAY_TEST_SEED": str(seed), "RAY_preload_python_modules": "delays", "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
+                self.addCleanup(process.kill)
+                out, err = process.communicate(timeout=LIMIT)
+                self.assertEqual(out, "all is given back\n", err)
+
+    def test_what_waits_says_so(self):
+        """Once, as Ray does, for what no node has, and for what actors hold."""
+        process = self.run_program(
+            "import ray\nfrom ray.util.placement_group import placement_group\nray.init(num_cpus=2)\n"
+            "@ray.remote(num_cpus=2)\nclass A:\n    def f(self): return 1\n"
+            "a = A.remote()\nray.get(a.f.remote())\n"
+            "@ray.remote(resources={'b': 1})\ndef f(): return 1\n"
+            "@ray.remote\ndef g(): return 1\n"
+            "refs = [f.remote(), f.remote(), g.remote(), placement_group([{'CPU': 3}] * 2, 'STRICT_PACK', name='p').ready(), A.options(num_cpus=9, name='n').remote().f.remote()]\n"
+            "print(len(ray.wait(refs, num_returns=5, timeout=12)[0]))\n")
+        out, err = process.communicate(timeout=LIMIT)
+        no = "Error: No available node types can fulfill "
+        self.assertEqual(out, "0\n", err)
+        self.assertEqual(sorted(line.partition("\x1b[0m ")[2].partition(". ")[0] for line in err.splitlines()), sorted([
+            no + "STRICT_PACK placement group p of [{'CPU': 3.0}, {'CPU': 3.0}]", no + "resource request {'CPU': 1.0, 'b': 1.0} of f", no + "resource request {'CPU': 9.0} of actor A",
+            "Warning: The resource request {'CPU': 1.0} of g cannot be scheduled right now: actors and placement groups hold what it needs"]))
+
     def test_an_environment_that_cannot_be_had(self):
         """Its tasks and actors say why, where Ray tries again without end."""
         out = self.finish(

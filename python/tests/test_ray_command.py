@@ -15,7 +15,7 @@ import urllib.request
 from base import Case
 
 import ray
-from ray import _cluster
+from ray import _cluster, _nodes
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 _DRIVER = """import os, ray
@@ -145,6 +145,18 @@ class Test(Case):
         self.assertRaises(NotImplementedError, client.delete_job, job)
         self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
         self.assertRaisesRegex(ConnectionError, "^address='127.0.0.1:1': cannot reach the coordinator at 127.0.0.1:1", ray.init, "127.0.0.1:1")
+
+    def test_a_job_that_waits(self):
+        """It says so."""
+        self.head("--include-dashboard", "false")
+        _nodes.Processes().stop(only={p["pid"] for p in _nodes.Processes().all if p["what"] == "agent"})
+        with subprocess.Popen([sys.executable, "-m", "ray._command", "job", "submit", "--submission-id", "one", "--", "true"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            self.addCleanup(process.kill)
+            self.assertEqual(process.stderr.readline(), "Status for job 'one': PENDING\n")
+            self.assertRegex(process.stderr.readline(), "^Status message: Job has not started yet. .*node")
+            self.ray("job", "stop", "one")
+            self.assertEqual(process.wait(60), 1)
 
     def test_a_start_that_fails(self):
         """It leaves nothing."""
