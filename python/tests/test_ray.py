@@ -51,6 +51,9 @@ class Programs(unittest.TestCase):
     def test_pools(self):
         self.program("pools")
 
+    def test_processes(self):
+        self.program("processes")
+
     def test_nodes(self):
         self.program("nodes")
 
