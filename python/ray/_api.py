@@ -1,6 +1,7 @@
 """ray.get, ray.put and the other functions of the module."""
 
 import inspect
+import json
 
 from . import _session
 from ._generator import ObjectRefGenerator
@@ -150,4 +151,12 @@ def get_gpu_ids():
 
 
 def timeline(filename=None):
-    raise NotImplementedError("golaunch does not serve ray.timeline; use golaunch top, and golaunch stacks")
+    """The tasks that are over as the events of a Chrome trace, or a file of these."""
+    from ._history import trace
+
+    core = _session.core()
+    events = trace(core.ask(core.head, "tasks")[0][0])
+    if filename is None:
+        return events
+    with open(filename, "w") as f:
+        json.dump(events, f)

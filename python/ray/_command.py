@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 
 from . import _nodes, _state, job_submission
 from .job_submission import JobStatus, JobSubmissionClient
@@ -215,40 +216,79 @@ def _job_list(o):
     return 0
 
 
-# ray list
+# ray list, get, summary
 
 
-_COLUMNS = {
-    "nodes": ("node_id", "node_ip", "is_head_node", "state", "state_message", "node_name", "resources_total", "labels"),
-    "actors": ("actor_id", "class_name", "state", "job_id", "name", "node_id", "pid", "ray_namespace"),
-    "jobs": ("job_id", "submission_id", "entrypoint", "type", "status", "message", "error_type", "driver_info"),
-}
+def _resource(name):
+    return name.replace("-", "_")
+
+
+def _selected(o, what, detail):
+    rows, total = _state.selected(what, _state.rows(job_submission.coordinator(o.address), what), [_state.predicate(f) for f in o.filter or ()], o.limit, detail)
+    if total > len(rows):
+        print(f"The first {len(rows)} of {total} entries: use --filter to select some, or a higher --limit.", file=sys.stderr)
+    return rows
 
 
 def _list(o):
-    if o.what == "tasks":
-        raise NotImplementedError("golaunch does not serve `ray list tasks`: calls go from caller to worker, and nobody records them; use `ray stack` for what runs")
-    rows = getattr(_state, o.what)(job_submission.coordinator(o.address))
-    for text in o.filter or []:
-        found = re.fullmatch(r"([^=!]+?)\s*(!?=)\s*(.*)", text)
-        if not found:
-            raise _nodes.Failed(f"--filter {text!r}: KEY=VALUE or KEY!=VALUE")
-        key, equal, value = found.groups()
-        rows = [r for r in rows if (str(r.get(key.strip())).lower() == value.lower()) == (equal == "=")]
-    total, rows = len(rows), rows[:o.limit]
-    if o.format == "json":
-        _say(json.dumps([{k: v for k, v in r.items() if k != "free"} for r in rows]))
-        return 0
+    what = _resource(o.what)
+    rows = _selected(o, what, o.detail)
+    if not rows:
+        _say("No resource in the cluster")
+    elif o.format == "json":
+        _say(json.dumps(rows))
+    elif o.format == "yaml":
+        _yaml(rows)
+    else:
+        _titled(f"List: {datetime.datetime.now()}")
+        _say("-" * 30)
+        _say(f"Total: {len(rows)}")
+        _say()
+        _say("Table:")
+        _say("-" * 30)
+        basic, more = _state.COLUMNS[what]
+        _say(_table(basic + (more if o.detail else []), rows))
+        _say()
+    return 0
+
+
+def _titled(title):
     _say()
-    _say(f"======== List: {datetime.datetime.now()} ========")
+    _say(f"======== {title} ========")
     _say("Stats:")
-    _say("-" * 30)
-    _say(f"Total: {total}")
-    _say()
-    _say("Table:")
-    _say("-" * 30)
+
+
+def _yaml(rows):
+    try:
+        import yaml
+    except ImportError:
+        raise _nodes.Failed("--format yaml needs a module that this Python does not have: pip install pyyaml, or use --format json") from None
+    _say(yaml.dump(rows, indent=4, explicit_start=True, explicit_end=True, sort_keys=False))
+
+
+def _get(o):
+    what = _resource(o.what)
+    key = _state.COLUMNS[what][0][0]
+    found, _ = _state.selected(what, _state.rows(job_submission.coordinator(o.address), what), [(key, "=", o.id)])
+    if not found:
+        _say(f"Resource with id={o.id} not found in the cluster.")
+    else:
+        _yaml(found)
+    return 0
+
+
+def _summary(o):
+    made = _state.summary(o.what, _state.rows(job_submission.coordinator(o.address), o.what))
+    _titled(f"{o.what.capitalize()} Summary: {datetime.datetime.now()}")
+    _say("-" * 36)
+    for name in sorted(n for n in made if n.startswith("total")):
+        _say(f"{name}: {made[name]}")
+    _say("\n")
+    _say(f"Table (group by {made['summary_by']}):")
+    _say("-" * 36)
+    rows = list(made["summary"].values())
     if rows:
-        _say(_table(_COLUMNS[o.what], rows))
+        _say(_table(sorted(rows[0]), rows))
     _say()
     return 0
 
@@ -285,6 +325,15 @@ def _stack(o):
     for job in running:
         code = subprocess.run([find_binary(), "stacks", "--coordinator", coordinator, job]).returncode or code
     return code
+
+
+def _timeline(o):
+    fd, path = tempfile.mkstemp(prefix=f"ray-timeline-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}-", suffix=".json")
+    with os.fdopen(fd, "w") as f:
+        json.dump(_state.timeline(job_submission.coordinator(o.address)), f)
+    _say(f"Trace file written to {path}.")
+    _say("You can open this with chrome://tracing in the Chrome browser.")
+    return 0
 
 
 def _unserved(instead):
@@ -369,17 +418,29 @@ def _parser():
     p = verb("delete", _unserved("nothing: the oldest of 1,000 jobs is forgotten by itself"), "not served", jobs)
     p.add_argument("job", nargs="*", help=argparse.SUPPRESS)
 
-    p = verb("list", _list, "print the nodes, actors or jobs of a cluster")
-    p.add_argument("what", choices=["nodes", "actors", "jobs", "tasks"])
+    resources = [what.replace("_", "-") for what in _state.COLUMNS]
+    p = verb("list", _list, "print the nodes, actors, tasks, jobs or placement groups of a cluster")
+    p.add_argument("what", choices=resources)
     address(p)
-    p.add_argument("--format", choices=["default", "table", "json"], default="default")
+    p.add_argument("--format", choices=["default", "table", "json", "yaml"], default="default")
     p.add_argument("-f", "--filter", action="append", help="KEY=VALUE or KEY!=VALUE; repeat it for more")
     p.add_argument("--limit", type=int, default=100)
-    p.add_argument("--detail", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--detail", action="store_true", help="print more of each")
+    p.add_argument("--timeout", help=argparse.SUPPRESS)
+    p = verb("get", _get, "print all of a node, an actor, a task or a placement group")
+    p.add_argument("what", choices=[what for what in resources if what != "jobs"])
+    p.add_argument("id")
+    address(p)
+    p.add_argument("--timeout", help=argparse.SUPPRESS)
+    p = verb("summary", _summary, "count the tasks or actors of a cluster by their states")
+    p.add_argument("what", choices=["tasks", "actors"])
+    address(p)
+    p.add_argument("--timeout", help=argparse.SUPPRESS)
+    address(verb("timeline", _timeline, "write a Chrome trace of the tasks that are over"))
     address(verb("stack", _stack, "print the Python stacks of what runs"))
-    for name, instead in (("timeline", "golaunch top, and ray stack"), ("memory", "ray status"), ("summary", "ray list"), ("dashboard", "golaunch dashboard"),
+    for name, instead in (("memory", "ray status"), ("dashboard", "golaunch dashboard"),
                           ("up", "golaunch agent on each machine"), ("down", "ray stop on each machine"), ("exec", "ssh"), ("attach", "ssh"), ("submit", "ray job submit"),
-                          ("rsync-up", "ray job submit --working-dir"), ("rsync-down", "scp"), ("logs", "ray job logs, and golaunch logs"), ("get", "ray list"),
+                          ("rsync-up", "ray job submit --working-dir"), ("rsync-down", "scp"), ("logs", "ray job logs, and golaunch logs"),
                           ("drain-node", "golaunch swap"), ("microbenchmark", "nothing"), ("debug", "ray stack")):
         p = verb(name, _unserved(instead), "not served")
         p.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

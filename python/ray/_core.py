@@ -17,7 +17,7 @@ import traceback
 import weakref
 from collections import OrderedDict, deque
 
-from . import _objects, _wire
+from . import _history, _objects, _wire
 from . import exceptions as errors
 from ._objects import ObjectRef
 
@@ -56,7 +56,7 @@ class Local:
 
 class Task:
     __slots__ = ("id", "fid", "function", "body", "deps", "want_deps", "count", "pool", "actor", "retries", "retry_exceptions", "name", "pins", "link", "lease",
-                 "cancelled", "stream", "method", "ready", "parent", "makers", "kept", "__weakref__")
+                 "cancelled", "stream", "method", "ready", "parent", "makers", "kept", "called", "made", "attempt", "__weakref__")
 
     def __init__(self):
         self.lease = self.link = self.actor = self.pool = self.stream = self.fid = self.function = self.method = None
@@ -64,6 +64,7 @@ class Task:
         self.deps = self.pins = self.makers = ()
         self.cancelled, self.ready, self.want_deps, self.parent, self.id = False, True, 0, None, None
         self.count, self.retries, self.retry_exceptions = 1, 0, False
+        self.called, self.made, self.attempt = None, time.time(), 0
 
 
 class Kept:
@@ -135,6 +136,7 @@ class Core:
         self.thread = None
         self.printed = None
         self.creates = False  # it has created actors, which end with it
+        self.notes = _history.Notes(self)
 
     # Life cycle
 
@@ -158,6 +160,7 @@ class Core:
         with self.lock:
             if self.closed:
                 return
+            self.notes.tell()
             self.closed = True
         for link in list(self.links.values()) + [self.host, self._head]:
             if link is not None:
@@ -380,6 +383,9 @@ class Core:
 
     def said_accept(self, link, fds):
         self._accept_far(socket.socket(fileno=fds[0]))
+
+    def on_tasks(self, link, then):
+        then(self.notes.known())
 
     def said_log(self, link, fds, out, text):
         if self.printed is not None:
@@ -1144,13 +1150,14 @@ class Core:
         elif lease.pool.leases.pop(lease.number, None) is not None:
             self.head.send("release", lease.number)
 
-    def _result(self, link, task_id, outs, seconds):
+    def _result(self, link, task_id, outs, seconds, began=None, error=None):
         """A task is done: outs are descriptors with what is in them."""
         calls = ()
         with self.lock:
             task = self.tasks.get(task_id)
             if task is None:
                 return
+            self.notes.over(task, error, began, seconds)
             lease, actor = task.lease, task.actor
             if lease is not None:
                 lease.tasks.pop(task_id, None)
@@ -1228,8 +1235,9 @@ class Core:
     def said_got(self, link, fds, task_id):
         self.held_results.pop((link, task_id), None)
 
-    def _finish(self, task, desc):
+    def _finish(self, task, desc, error=None):
         with self.lock:
+            self.notes.over(task, error or ("ACTOR_DIED" if task.actor is not None else "TASK_EXECUTION_EXCEPTION", ""))
             if task.stream is None:
                 calls = self._done(task, [(desc, ())] * max(1, task.count), None)
             else:
@@ -1241,7 +1249,7 @@ class Core:
             then(desc)
 
     def _fail(self, task, error):
-        self._finish(task, ("e", errors.dump(error)))
+        self._finish(task, ("e", errors.dump(error)), _history.failed(error))
 
     def _retried(self, task, desc):
         """Whether a task whose exception is one to be tried again is; the lock is held."""
@@ -1270,12 +1278,14 @@ class Core:
             tasks = list(lease.tasks.values())
             lease.tasks.clear()
             for i, task in reversed(list(enumerate(tasks))):
-                task.lease = task.link = None
+                task.link = None
                 if task.cancelled:
                     failed.append((task, errors.TaskCancelledError(_hex(task))))
                 elif i > 0 or task.retries != 0:
-                    if i == 0 and task.retries > 0:
-                        task.retries -= 1
+                    if i == 0:
+                        task.retries -= task.retries > 0
+                        self.notes.over(task, ("WORKER_DIED", ""))
+                    task.lease = None
                     pool.queue.appendleft(task)
                 else:
                     failed.append((task, errors.WorkerCrashedError()))

@@ -18,9 +18,19 @@ _LIMIT = 30.0  # seconds for a request to come, and for its answer to be taken
 _MOST = 16  # requests at a time
 
 
-def _listed(rows):
+def _listed(what, rows, query):
+    """Rows as a query wants them: filter_keys, filter_predicates and filter_values, limit and detail."""
+    filters = list(zip(*(query.get(name, []) for name in ("filter_keys", "filter_predicates", "filter_values"))))
+    detail = query.get("detail", ["0"])[0].lower() in ("1", "true")
+    try:
+        shown, filtered = _state.selected(what, rows, filters, int(query.get("limit", [_state.MOST])[0]), True)
+    except ValueError as error:
+        return {"result": False, "msg": str(error), "data": {"result": None}}
+    if not detail:
+        basic, _ = _state.COLUMNS[what]
+        shown = [{name: r[name] for name in basic} for r in shown]
     return {"result": True, "msg": "", "data": {"result": {
-        "total": len(rows), "num_after_truncation": len(rows), "num_filtered": len(rows), "result": rows, "partial_failure_warning": "", "warnings": None}}}
+        "total": len(rows), "num_after_truncation": len(rows), "num_filtered": filtered, "result": shown, "partial_failure_warning": "", "warnings": None}}}
 
 
 def _own(sock):
@@ -107,9 +117,13 @@ class _Request(http.server.BaseHTTPRequestHandler):
             return {"version": "4", "ray_version": __version__, "ray_commit": "", "session_name": "", "coordinator": coordinator}
         if path == ["api", "cluster_status"]:
             return self._status(coordinator, query.get("format", ["0"])[0] == "1")
-        if path in (["api", "v0", "nodes"], ["api", "v0", "actors"], ["api", "v0", "jobs"]):
-            rows = getattr(_state, path[2])(coordinator)
-            return _listed([{k: v for k, v in row.items() if k != "free"} for row in rows])
+        if path[:2] == ["api", "v0"] and len(path) == 3 and path[2] in _state.COLUMNS:
+            return _listed(path[2], _state.rows(coordinator, path[2]), query)
+        if path[:2] == ["api", "v0"] and path[3:] == ["summarize"] and path[2] in ("tasks", "actors"):
+            made = _state.summary(path[2], _state.rows(coordinator, path[2]))
+            return {"result": True, "msg": "", "data": {"result": {"result": {"node_id_to_summary": {"cluster": made}}}}}
+        if path == ["api", "v0", "tasks", "timeline"]:
+            return _state.timeline(coordinator)
         if path == ["api", "prometheus", "sd"]:
             return []  # golaunch metrics listens where it is told to
         if path[:2] == ["api", "jobs"]:
@@ -131,7 +145,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def _status(coordinator, formatted):
         if formatted:
             return {"result": True, "msg": "Got formatted cluster status.", "data": {"clusterStatus": _state.status(coordinator)}}
-        listed = _state.nodes(coordinator)
+        listed = _state.rows(coordinator, "nodes")
         alive = [n for n in listed if n["state"] == "ALIVE"]
 
         def used(nodes):

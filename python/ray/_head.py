@@ -9,6 +9,7 @@ import sys
 import time
 from collections import OrderedDict
 
+from . import _history
 from ._core import base_of
 
 _EPSILON = 1e-6
@@ -67,6 +68,7 @@ class Actor:
         self.process, self.lease, self.request = None, None, None
         self.holders, self.waiting, self.error = {}, [], None
         self.leaving = False  # it ends in order
+        self.pid, self.made, self.began, self.ended = None, time.time(), None, None  # of its process, and when its constructor was called
 
 
 class Group:
@@ -89,6 +91,7 @@ class Head:
         self.turn = 0  # of SPREAD
         self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
         self.drivers = itertools.count(1)
+        self.history = _history.History()
         self.ended, self.asked_of = OrderedDict(), {}  # why the last processes have ended, and who waits to hear of one
         self.over, self.ending = False, None
         if host.config["job"]:
@@ -576,6 +579,7 @@ class Head:
                         self._actor_over(actor, str(error))
                     return
                 lease.process = actor.process = address
+                actor.began, actor.ended = time.time(), None
                 lease.node.link.do(None, "send", address[0], ("create", actor.id, spec, actor.body, lease.gpus, actor.restarts))
 
             lease.node.link.do(got, "worker", self._job(actor.job), spec["env"])
@@ -583,10 +587,11 @@ class Head:
         actor.request = Request(None, actor.id, spec["placed"], spec["strategy"], actor.job, granted, f"actor {spec['class']}")
         self._request(actor.request)
 
-    def told_created(self, actor_id, error):
+    def told_created(self, actor_id, error, pid):
         actor = self.actors.get(actor_id)
         if actor is None or actor.state == "DEAD":
             return
+        actor.pid, actor.ended = pid, time.time()
         if error is not None:
             actor.error = error
             actor.leaving = True
@@ -724,8 +729,21 @@ class Head:
     def on_actors(self, link, then):
         then([{
             "actor_id": a.id, "name": a.name or "", "namespace": a.namespace, "class_name": a.spec["class"], "state": a.state, "job_id": a.job,
-            "node_id": a.process[1] if a.process else None, "restarts": a.restarts, "why": a.why,
+            "node_id": a.process[1] if a.process else None, "restarts": a.restarts, "why": a.why, "pid": a.pid, "detached": a.detached, "want": a.spec.get("runs"),
         } for a in self.actors.values()])
+
+    # Tasks
+
+    def said_over(self, link, job, rows):
+        self.history.told(job, rows)
+
+    def on_tasks(self, link, then):
+        """All tasks: those that are over, and what all processes know of others."""
+        def asked(answers):
+            rows, pids = self.history.with_known(answers)
+            then((rows + [(a.job, _history.of_actor(a)) for a in self.actors.values()], pids))
+
+        _history.gathered(self.loop, [n.link.do for n in self.nodes.values() if n.alive], "tasks", asked)
 
     # Placement groups
 
@@ -748,8 +766,8 @@ class Head:
         then(None if group is None else (group.id, group.bundles))
 
     def on_groups(self, link, then):
-        then([{"id": g.id, "name": g.name, "state": g.state, "strategy": g.strategy, "bundles": g.bundles, "nodes": [n.id if n else "" for n in g.nodes]}
-              for g in self.groups.values()])
+        then([{"id": g.id, "name": g.name, "state": g.state, "strategy": g.strategy, "bundles": g.bundles, "nodes": [n.id if n else "" for n in g.nodes], "job": g.job,
+               "detached": g.detached} for g in self.groups.values()])
 
     def on_group_remove(self, link, then, group_id):
         group = self.groups.get(group_id)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections import deque
 
-from . import _cluster, _wire, _worker
+from . import _cluster, _history, _wire, _worker
 from ._head import Head
 from .exceptions import RuntimeEnvSetupError
 
@@ -382,6 +382,10 @@ class _Node:
         process = self.processes.get(proc)
         then(process is not None and os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None)
 
+    def do_tasks(self, then):
+        """What the processes of this node know of tasks, and the pids of those that run some."""
+        _history.gathered(self.loop, [link.ask for link in self.linked.values() if not link.far], "tasks", lambda answers: then((answers, {p.proc: p.pid for p in self.processes.values()})))
+
     def do_owner_gone(self, then, base):
         """Frees what a process owned that has ended, or all those of a node that is lost."""
         self.said_free(None, (), [oid for oid in self.objects if oid.startswith(base)])
@@ -452,7 +456,8 @@ class _Node:
             then(error=RuntimeEnvSetupError(why))
 
     def said_created(self, link, fds, actor, error):
-        self.tell_head("created", actor, error)
+        process = self.processes.get(link.peer)
+        self.tell_head("created", actor, error, process and process.pid)
 
     def said_exiting(self, link, fds, actor, why):
         self.tell_head("exiting", actor, why)

@@ -3,21 +3,110 @@
 import datetime
 import json
 
-from . import _cluster
+from . import _cluster, _history
 from .job_submission import JobSubmissionClient, run
 
 _BYTES = ("memory", "object_store_memory")
+MOST = 10_000  # rows of an answer, as in Ray
+
+# What Ray shows of each, and what it shows beside that with --detail.
+COLUMNS = {
+    "nodes": ("node_id node_ip is_head_node state state_message node_name resources_total labels", "start_time_ms end_time_ms"),
+    "actors": ("actor_id class_name state job_id name node_id pid ray_namespace",
+               "serialized_runtime_env required_resources death_cause is_detached placement_group_id repr_name num_restarts "
+               "num_restarts_due_to_lineage_reconstruction num_restarts_due_to_node_preemption call_site label_selector fallback_strategy"),
+    "tasks": ("task_id attempt_number name state job_id actor_id type func_or_class_name parent_task_id node_id worker_id worker_pid error_type",
+              "language required_resources runtime_env_info placement_group_id events profiling_data creation_time_ms start_time_ms end_time_ms task_log_info "
+              "error_message is_debugger_paused call_site label_selector fallback_strategy"),
+    "placement_groups": ("placement_group_id name creator_job_id state", "bundles is_detached stats"),
+    "jobs": ("job_id submission_id entrypoint type status message error_type driver_info", ""),
+}
+COLUMNS = {what: (basic.split(), more.split()) for what, (basic, more) in COLUMNS.items()}
 
 
-def nodes(coordinator):
-    """The nodes of the session of a cluster, or of the cluster if it has none."""
-    found = _cluster.ask(coordinator, "nodes")
+def of_head(what, said):
+    """Rows with all columns, of what the head of a session has said of nodes, actors, groups or tasks."""
+    rows = _OF_HEAD[what](said)
+    columns = sum(COLUMNS[what], [])
+    return [{**dict.fromkeys(columns), **row} for row in rows]
+
+
+def _nodes(said):
+    return [{
+        "node_id": n["id"], "node_ip": n["address"][2], "is_head_node": "node:__internal_head__" in n["total"], "state": "ALIVE" if n["alive"] else "DEAD",
+        "state_message": None if n["alive"] else n["why"], "node_name": n["address"][2], "resources_total": n["total"],
+        "labels": {"ray.io/node-id": n["id"], **n["labels"]}, "free": n["free"],
+    } for n in said]
+
+
+def _actors(said):
+    return [{
+        "actor_id": a["actor_id"].hex(), "class_name": a["class_name"], "state": a["state"], "job_id": a["job_id"], "name": a["name"], "node_id": a["node_id"], "pid": a["pid"],
+        "ray_namespace": a["namespace"], "serialized_runtime_env": "{}", "required_resources": {name: float(amount) for name, amount in (a["want"] or {}).items()}, "death_cause": {"message": a["why"]} if a["why"] else None,
+        "is_detached": a["detached"], "repr_name": "", "num_restarts": a["restarts"], "num_restarts_due_to_lineage_reconstruction": 0,
+        "num_restarts_due_to_node_preemption": 0, "label_selector": {},
+    } for a in said]
+
+
+def _tasks(said):
+    rows, pids = said
+    return [_history.task(job, row, pids) for job, row in rows]
+
+
+def _groups(said):
+    return [{
+        "placement_group_id": g["id"].hex(), "name": g["name"], "creator_job_id": g["job"], "state": g["state"], "is_detached": g["detached"],
+        "bundles": [{"bundle_id": {"placement_group_id": g["id"].hex(), "bundle_index": i}, "unit_resources": b, "node_id": g["nodes"][i] if g["nodes"] else None}
+                    for i, b in enumerate(g["bundles"])],
+    } for g in said]
+
+
+_OF_HEAD = {"nodes": _nodes, "actors": _actors, "tasks": _tasks, "placement_groups": _groups}
+_ASKED = {"placement_groups": "groups"}
+
+
+def question(what):
+    """What the head is asked."""
+    return _ASKED.get(what, what)
+
+
+def rows(coordinator, what):
+    """Those of a cluster, with all columns."""
+    if what == "jobs":
+        return [j.dict() for j in JobSubmissionClient(coordinator).list_jobs()]
+    found = _cluster.ask(coordinator, question(what))
     if found is not None:
-        return [{
-            "node_id": n["id"], "node_ip": n["address"][2], "is_head_node": "node:__internal_head__" in n["total"], "state": "ALIVE" if n["alive"] else "DEAD",
-            "state_message": None if n["alive"] else n["why"], "node_name": n["address"][2], "resources_total": n["total"],
-            "labels": {"ray.io/node-id": n["id"], **n["labels"]}, "free": n["free"],
-        } for n in found]
+        return of_head(what, found)
+    return _nodes_of_coordinator(coordinator) if what == "nodes" else []
+
+
+def predicate(text):
+    """A filter: KEY=VALUE or KEY!=VALUE."""
+    key, equal, value = text.partition("=")
+    how = "!=" if key.endswith("!") else "="
+    key = key.rstrip("!") if how == "!=" else key
+    if not equal or not key or not value:
+        raise ValueError(f"The format of a given filter {text} is invalid: Please provide key=val or key!=val format string.")
+    return key, how, value
+
+
+def selected(what, listed, filters=(), limit=None, detail=True):
+    """Rows that all filters select, at most so many, and how many they are without that limit."""
+    basic, more = COLUMNS[what]
+    names = {name.lower(): name for name in basic + more}
+    for key, how, value in filters or ():
+        if how not in ("=", "!="):
+            raise ValueError(f"filters: {how!r} is not one of = and !=")
+        name = names.get(key.lower())
+        if name is None:
+            raise ValueError(f"Invalid filter key {key!r} for resource {what!r}. Available filter keys are: {', '.join(names.values())}")
+        listed = [r for r in listed if (str(r.get(name)).lower() == str(value).lower()) == (how == "=")]
+    shown = listed[:MOST if limit is None else limit]
+    return [{**{name: r.get(name) for name in basic}, **{name: r.get(name) if detail else None for name in more}} for r in shown], len(listed)
+
+
+def _nodes_of_coordinator(coordinator):
+    """The nodes of a cluster that has no session."""
     listed = []
     for n in json.loads(run("status", "--coordinator", coordinator, "--json"))["nodes"]:
         said = _cluster.described(n)
@@ -38,15 +127,23 @@ def nodes(coordinator):
     return listed
 
 
-def actors(coordinator):
-    return [{
-        "actor_id": a["actor_id"].hex(), "class_name": a["class_name"], "state": a["state"], "job_id": a["job_id"], "name": a["name"], "node_id": a["node_id"], "pid": a.get("pid"),
-        "ray_namespace": a["namespace"],
-    } for a in _cluster.ask(coordinator, "actors") or []]
+def timeline(coordinator):
+    """A Chrome trace of the tasks that are over."""
+    found = _cluster.ask(coordinator, "tasks")
+    return _history.trace(found[0]) if found is not None else []
 
 
-def jobs(coordinator):
-    return [j.dict() for j in JobSubmissionClient(coordinator).list_jobs()]
+def actors_by_class(listed):
+    """What `ray summary actors` shows."""
+    by = {}
+    for a in listed:
+        counts = by.setdefault(a["class_name"], {"class_name": a["class_name"], "state_counts": {}})["state_counts"]
+        counts[a["state"]] = counts.get(a["state"], 0) + 1
+    return {"summary": by, "total_actors": len(listed), "summary_by": "class"}
+
+
+def summary(what, listed):
+    return _history.summary(listed) if what == "tasks" else actors_by_class(listed)
 
 
 def usage(listed):
@@ -69,7 +166,7 @@ def _size(n):
 
 def status(coordinator):
     """What `ray status` prints."""
-    listed = nodes(coordinator)
+    listed = rows(coordinator, "nodes")
     alive = [f" 1 node_{n['node_id']}" for n in listed if n["state"] == "ALIVE"]
     dead = [f" node_{n['node_id']}: {n['state_message'] or 'it is lost'}" for n in listed if n["state"] != "ALIVE"]
     used = []

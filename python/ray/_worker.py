@@ -18,24 +18,25 @@ import time
 import traceback
 from collections import deque
 
-from . import _objects, _session, _wire
+from . import _history, _objects, _session, _wire
 from . import exceptions as errors
 from ._core import Core, _result_id
 
 _LONG = 0.01  # seconds after which tasks that wait behind another are given back
 _BATCH = 16  # results that are sent at once
 _HOLD = 0.002  # seconds
+_EPOCH = time.time() - time.monotonic()
 current = contextvars.ContextVar("task", default=None)
 
 
 class Running:
     """What runs."""
 
-    __slots__ = ("id", "name", "link", "began", "cancelled", "future", "function", "group")
+    __slots__ = ("id", "name", "link", "began", "cancelled", "future", "function", "group", "failed")
 
     def __init__(self, task_id, name, link, function, group=None):
         self.id, self.name, self.link, self.function, self.group = task_id, name, link, function, group
-        self.began, self.cancelled, self.future = time.monotonic(), False, None
+        self.began, self.cancelled, self.future, self.failed = time.monotonic(), False, None, None
 
 
 class ActorExit(BaseException):
@@ -193,6 +194,10 @@ class Executor:
             running.cancelled = True
             raise KeyboardInterrupt
 
+    def runs(self):
+        """Which tasks run, and since when."""
+        return [(task_id, running.began + _EPOCH) for task_id, running in list(self.running.items())]
+
     def lost(self, link):
         for task_id, running in list(self.running.items()):
             if running.link is link and self.actor_id is None:
@@ -262,7 +267,7 @@ class Executor:
                 outs = [(self.failure(running, error), ())]
             self.main = None
             seconds = time.monotonic() - running.began
-            self.reply(link, task_id, outs, seconds)
+            self.reply(link, task_id, outs, seconds, running)
         finally:
             self.main = None
             self.running.pop(task_id, None)
@@ -319,8 +324,8 @@ class Executor:
             self.core.held_results[running.link, (running.id, index)] = nested
         running.link.send("I", running.id, index, outs[0])
 
-    def reply(self, link, task_id, outs, seconds):
-        frame = link.frame("R", task_id, outs, seconds)
+    def reply(self, link, task_id, outs, seconds, running):
+        frame = link.frame("R", task_id, outs, seconds, running.began + _EPOCH, running.failed)
         with self.hold_lock:
             if self.queue and seconds < 0.0002 and len(self.held) < _BATCH and len(frame) < 4096:
                 self.held.append((link, frame))
@@ -357,16 +362,19 @@ class Executor:
             link.send_bytes(b"".join(frames))
 
     def _fail(self, link, task_id, error):
-        link.send("R", task_id, [(("e", errors.dump(error)), ())], 1.0)
+        link.send("R", task_id, [(("e", errors.dump(error)), ())], 1.0, None, _history.failed(error))
 
     def failure(self, running, error, method=None):
         """An exception as a descriptor."""
         if running.cancelled or isinstance(error, KeyboardInterrupt) or _is_cancellation(error):
             cancelled = errors.TaskCancelledError(f"TaskID({running.id.hex()})")
             if running.future is not None:
+                running.failed = _history.failed(cancelled)
                 return "e", errors.dump(cancelled)
             error = cancelled.with_traceback(error.__traceback__)
-        return "e", errors.dump(self.task_error(running.function, error))
+        raised = self.task_error(running.function, error)
+        running.failed = _history.failed(error if running.cancelled else raised)
+        return "e", errors.dump(raised)
 
     def task_error(self, name, error):
         cause = error.cause if isinstance(error, errors.RayTaskError) else error
@@ -397,7 +405,7 @@ class Executor:
         self.spec, self.restarts = spec, restarts
         strategy = spec["strategy"]
         self.group = strategy if strategy[0] == "group" else None
-        running = self.main = Running(actor_id + b"\0" * 8, spec["class"] + ".__init__", None, f"{spec['class']}.__init__")
+        running = self.main = Running(b"\xff" * 8 + actor_id, spec["class"] + ".__init__", None, f"{spec['class']}.__init__")
         token = current.set(running)
         try:
             self.show(gpus)
@@ -495,7 +503,7 @@ class Executor:
                 outs = [(self.failure(running, error), ())]
             if mine:
                 self.main = None
-            link.send("R", task_id, outs, time.monotonic() - running.began)  # at once: the next call may end the process
+            link.send("R", task_id, outs, time.monotonic() - running.began, running.began + _EPOCH, running.failed)  # at once: the next call may end the process
         finally:
             if mine:
                 self.main = None
@@ -570,7 +578,7 @@ class Executor:
         except BaseException as error:
             outs = [(self.failure(running, error), ())]
         self.running.pop(task_id, None)
-        link.send("R", task_id, outs, time.monotonic() - running.began)
+        link.send("R", task_id, outs, time.monotonic() - running.began, running.began + _EPOCH, running.failed)
 
     async def _stream_async(self, running, items):
         if not hasattr(items, "__aiter__"):
@@ -605,6 +613,7 @@ def _beyond(tb):
 def _shut(core):
     """Ends the process, once what it has sent is with the kernel."""
     done = threading.Event()
+    core.notes.tell()
 
     def check():
         links = [x for x in [core.host, *core.links.values()] if x is not None and not x.closed]

@@ -189,7 +189,8 @@ class ActorMethod:
                 f"{handle._meta['class']}.{self._name} is not called: {most} calls of this process wait for the actor's answer, as many as its option max_pending_calls allows")
         task = Task()
         task.actor, task.method = link, self._name
-        task.name = options.get("name") or f"{handle._meta['class']}.{self._name}"
+        task.called = f"{handle._meta['class']}.{self._name}"
+        task.name = options.get("name") or task.called
         retries = options.get("max_task_retries")
         task.retries = handle._meta["max_task_retries"] if retries is None else retries
         task.retry_exceptions = options.get("retry_exceptions") or False

@@ -87,7 +87,7 @@ def coordinator(address=None):
     """The golaunch coordinator of the cluster that an address means: HOST:PORT of its own, or http:// and that of the dashboard."""
     address = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
-        found = _cluster.address_of_auto()
+        found = _cluster.address_of_auto() or (_cluster.running("auto") or {}).get("cluster")  # that of a program which has started its own
         if not found:
             raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.")
         return found

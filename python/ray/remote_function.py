@@ -59,7 +59,7 @@ class RemoteFunction:
         task = Task()
         task.fid, task.function = self._made[1], self._made[2]
         task.pool = core.pool((tuple(sorted(want.items())), strategy, env["key"]), want, strategy, env)
-        task.name = options.get("name") or self._name
+        task.name, task.called = options.get("name") or self._name, self._name
         task.retries = 3 if options.get("max_retries") is None else options["max_retries"]
         task.retry_exceptions = options.get("retry_exceptions") or False
         task.parent = _session.task_id()

@@ -28,9 +28,9 @@ class RuntimeContext:
         return self._core.node_id
 
     def get_worker_id(self):
-        import hashlib
+        from ._history import worker_id
 
-        return hashlib.sha224(self._core.proc.encode()).hexdigest()
+        return worker_id(self._core.proc)
 
     def get_task_id(self):
         running = self._running

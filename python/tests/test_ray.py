@@ -54,6 +54,9 @@ class Programs(unittest.TestCase):
     def test_processes(self):
         self.program("processes")
 
+    def test_state(self):
+        self.program("state")
+
     def test_nodes(self):
         self.program("nodes")
 
@@ -282,6 +285,17 @@ class Failures(unittest.TestCase):
         head.left(driver)
         head.joined({"id": "b", "address": ("b-h1", "b", "", 0), "resources": {}}, host)
         self.assertEqual(dict(head.jobs), {})
+
+    def test_tasks_that_are_over_are_bounded(self):
+        """The head forgets the oldest, whoever called them."""
+        out = self.finish(
+            "import ray\nfrom ray.util.state import list_tasks\nray.init(num_cpus=2)\n"
+            "@ray.remote\ndef f(i): return i\n"
+            "@ray.remote\ndef calls(): return ray.get([f.remote(i) for i in range(30)])\n"
+            "ray.get(calls.remote()); ray.get([f.remote(i) for i in range(100)])\n"
+            "tasks = list_tasks(limit=1000)\nprint(len(tasks), {t.state for t in tasks}, len(ray.timeline()))\n",
+            env={**os.environ, "RAY_task_events_max_num_task_in_gcs": "20"})
+        self.assertEqual(out, "20 {'FINISHED'} 20\n")
 
     def test_the_head_forgets(self):
         out = self.finish(

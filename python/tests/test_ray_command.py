@@ -80,7 +80,14 @@ class Test(Case):
         listed = self.ray("job", "list")
         self.assertEqual(re.findall(r"submission_id='(\w+)'", listed), ["three", "two", "one"])
         self.assertNotIn("a value", listed)
-        self.assertIn("NotImplementedError: golaunch does not serve `ray timeline`; use golaunch top", self.ray("timeline", code=1))
+        self.assertIn("NotImplementedError: golaunch does not serve `ray memory`; use ray status", self.ray("memory", code=1))
+        path = re.search("Trace file written to (.*)[.]\n", self.ray("timeline"))[1]
+        with open(path) as f:
+            self.assertEqual(json.load(f), [])
+        os.remove(path)
+        self.assertEqual(self.ray("list", "tasks", "--format", "json"), "No resource in the cluster\n")
+        self.assertIn("total_actors: 0\n", self.ray("summary", "actors"))
+        self.assertIn("ValueError: Invalid filter key 'x' for resource 'nodes'. Available filter keys are: node_id, node_ip, ", self.ray("list", "nodes", "-f", "x=1", code=1))
         nodes = json.loads(self.ray("list", "nodes", "--format", "json"))
         self.assertEqual([(n["node_ip"], n["is_head_node"], n["state"]) for n in nodes], [("127.0.0.1", True, "ALIVE")])
         self.assertIn("No job of the cluster runs.", self.ray("stack"))
@@ -92,9 +99,15 @@ class Test(Case):
         """As Ray 2.60 answers, where scripts look."""
         listed = self.get(dashboard + "/api/v0/nodes")
         self.assertEqual((listed["result"], listed["data"]["result"]["total"]), (True, 1))
-        self.assertEqual({k: v for k, v in listed["data"]["result"]["result"][0].items() if k in nodes[0] and k != "resources_total"},
-                         {k: v for k, v in nodes[0].items() if k != "resources_total"})
+        row, = listed["data"]["result"]["result"]
+        self.assertEqual({**nodes[0], **row}, nodes[0])
         self.assertEqual(self.get(dashboard + "/api/v0/actors")["data"]["result"]["result"], [])
+        for query, count in (("filter_keys=state&filter_predicates=%3D&filter_values=ALIVE", 1), ("filter_keys=state&filter_predicates=!%3D&filter_values=alive&detail=1", 0)):
+            self.assertEqual(len(self.get(dashboard + "/api/v0/nodes?" + query)["data"]["result"]["result"]), count)
+        self.assertEqual(self.get(dashboard + "/api/v0/tasks?limit=2")["data"]["result"]["result"], [])
+        self.assertEqual(self.get(dashboard + "/api/v0/tasks?filter_keys=x&filter_predicates=%3D&filter_values=1")["result"], False)
+        tasks = self.get(dashboard + "/api/v0/tasks/summarize")["data"]["result"]["result"]["node_id_to_summary"]["cluster"]
+        self.assertEqual((tasks["total_tasks"], tasks["summary_by"]), (0, "func_name"))
         status = self.get(dashboard + "/api/cluster_status")["data"]["clusterStatus"]
         self.assertEqual(status["loadMetricsReport"]["usage"]["CPU"], [0.0, 2.0])
         self.assertEqual(list(status["autoscalerReport"]["activeNodes"].values()), [1])

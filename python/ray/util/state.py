@@ -1,48 +1,115 @@
-"""What the cluster has: actors, nodes and placement groups, as dicts."""
+"""What the cluster has: actors, nodes, placement groups and tasks. A row has its columns as attributes and as items."""
 
-from .. import _api, _session
-from .placement_group import placement_group_table
-
-
-def _actors():
-    core = _session.core()
-    return [{
-        "actor_id": a["actor_id"].hex(), "class_name": a["class_name"], "state": a["state"], "job_id": a["job_id"], "name": a["name"], "node_id": a["node_id"],
-        "ray_namespace": a["namespace"], "num_restarts": a["restarts"], "death_cause": a["why"] or None,
-    } for a in core.ask(core.head, "actors")[0]]
+from .. import _session, _state
 
 
-def _selected(rows, filters, limit):
-    for key, how, value in filters or ():
-        if how not in ("=", "!="):
-            raise ValueError(f"filters: {how!r} is not one of = and !=")
-        rows = [r for r in rows if (str(r.get(key)).lower() == str(value).lower()) == (how == "=")]
-    return rows[:limit]
+class StateSchema(dict):
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def asdict(self):
+        return dict(self)
+
+
+class ActorState(StateSchema):
+    pass
+
+
+class NodeState(StateSchema):
+    pass
+
+
+class PlacementGroupState(StateSchema):
+    pass
+
+
+class TaskState(StateSchema):
+    pass
+
+
+class JobState(StateSchema):
+    pass
+
+
+_SCHEMAS = {"actors": ActorState, "nodes": NodeState, "placement_groups": PlacementGroupState, "tasks": TaskState, "jobs": JobState}
+
+
+def _all(what, address):
+    if _session.initialized() and what != "jobs":
+        core = _session.core()
+        return _state.of_head(what, core.ask(core.head, _state.question(what))[0])
+    from ..job_submission import coordinator
+
+    return _state.rows(coordinator(address), what)
+
+
+def _rows(what, address, filters, limit, detail):
+    shown, _ = _state.selected(what, _all(what, address), filters, limit, detail)
+    return [_SCHEMAS[what](row) for row in shown]
+
+
+def _one(what, id, address):
+    found = _rows(what, address, [(_state.COLUMNS[what][0][0], "=", id)], None, True)
+    return found[0] if found else None
+
+
+def list_actors(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
+    return _rows("actors", address, filters, limit, detail)
+
+
+def list_nodes(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
+    return _rows("nodes", address, filters, limit, detail)
+
+
+def list_placement_groups(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
+    return _rows("placement_groups", address, filters, limit, detail)
+
+
+def list_tasks(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
+    """Those that are not over, and the last of those that are."""
+    return _rows("tasks", address, filters, limit, detail)
+
+
+def list_jobs(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
+    return _rows("jobs", address, filters, limit, detail)
 
 
 def get_actor(id, address=None, timeout=30, _explain=False):
     """An actor by its hexadecimal id, or None."""
-    return next((a for a in _actors() if a["actor_id"] == id), None)
+    return _one("actors", id, address)
 
 
-def list_actors(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
-    return _selected(_actors(), filters, limit)
+def get_node(id, address=None, timeout=30, _explain=False):
+    return _one("nodes", id, address)
 
 
-def list_nodes(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
-    return _selected([{
-        "node_id": n["id"], "node_ip": n["address"][2], "is_head_node": "node:__internal_head__" in n["total"], "state": "ALIVE" if n["alive"] else "DEAD",
-        "state_message": n["why"] or None, "node_name": n["address"][2], "resources_total": n["total"], "labels": n["labels"],
-    } for n in _api._nodes()], filters, limit)
+def get_placement_group(id, address=None, timeout=30, _explain=False):
+    return _one("placement_groups", id, address)
 
 
-def list_placement_groups(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
-    return _selected([{
-        "placement_group_id": g["placement_group_id"], "name": g["name"], "state": g["state"], "bundles": g["bundles"],
-    } for g in placement_group_table().values()], filters, limit)
+def get_task(id, address=None, timeout=30, _explain=False):
+    """A task by its hexadecimal id, or an ObjectRef of its result: its attempts, if there are several."""
+    from .. import ObjectRef
+
+    found = _rows("tasks", address, [("task_id", "=", id.task_id().hex() if isinstance(id, ObjectRef) else id)], None, True)
+    return found if len(found) > 1 else found[0] if found else None
+
+
+def summarize_tasks(address=None, timeout=30, raise_on_missing_output=True, _explain=False):
+    return {"cluster": _state.summary("tasks", _all("tasks", address))}
+
+
+def summarize_actors(address=None, timeout=30, raise_on_missing_output=True, _explain=False):
+    return {"cluster": _state.summary("actors", _all("actors", address))}
 
 
 def __getattr__(name):
-    if name.startswith(("list_", "get_", "summarize_")):
-        raise NotImplementedError(f"golaunch does not serve ray.util.state.{name}; use list_actors, list_nodes or list_placement_groups, or `golaunch status`")
+    if name.startswith(("list_", "get_", "summarize_")) or name == "StateApiClient":
+        raise NotImplementedError(f"golaunch does not serve ray.util.state.{name}; use list_actors, list_nodes, list_tasks or list_placement_groups, or `golaunch status`")
     raise AttributeError(f"module 'ray.util.state' has no attribute {name!r}")
