@@ -6,6 +6,7 @@ The first driver that needs it submits it, and the head ends it when nobody need
 import json
 import os
 import re
+import shlex
 import socket
 import struct
 import subprocess
@@ -22,6 +23,8 @@ _LIMIT = 60.0  # seconds in which a session must begin, and those that end must 
 _LOOK = 1.0  # seconds between two questions to the coordinator
 _STEP = 0.02  # seconds between two looks for a socket on this machine
 _READ = re.compile("HOME|PATH|TMPDIR|CUDA_VISIBLE_DEVICES|(GOLAUNCH|SLURM|LD)_.*")  # variables that change what golaunch itself does
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SETS = "GOLAUNCH_RAY_SETS"  # a variable whose value sets others
 _NAME = re.compile(rf"ray-{os.getuid()}-(\d+)")
 _PROGRAM = "import json,os,sys; sys.path += json.loads(os.environ['" + VARIABLE + "'])['path']; from ray._host import main; main()"
 
@@ -129,9 +132,32 @@ def _golaunch(*args, env=None):
 
 
 def variables(values):
-    """The flags of golaunch that give a job variables, and golaunch's own variables for that: a command line is for all to see."""
-    own = {name: value for name, value in values.items() if not _READ.fullmatch(name)}
-    return [word for name, value in values.items() for word in ("--env", name if name in own else f"{name}={value}")], own
+    """The flags of golaunch that give a job variables, golaunch's own variables for that, and what
+    goes before the job's command: a command line is for all to see. Variables that golaunch itself
+    would read, and those that name others, as "${PATH}:/x" does, are set by a shell on the node.
+    """
+    own, lines = {}, []
+    for name, value in values.items():
+        if not _READ.fullmatch(name) and "$" not in value:
+            own[name] = value
+        elif _IDENTIFIER.fullmatch(name):
+            lines.append(f"export {name}={_expanding(value)}")
+        else:
+            raise ValueError(f"env_vars: {name!r} is no name of a variable: letters, digits and _")
+    before = ()
+    if lines:
+        own[_SETS] = "\n".join(lines)
+        before = "sh", "-c", f'eval "${_SETS}"; unset {_SETS}; exec "$@"', "sh"
+    return [word for name in own for word in ("--env", name)], own, before
+
+
+def _expanding(value):
+    """A text as a shell's word, in which $NAME and ${NAME} are variables. As with Ray, ${NAME} is nothing if there is none, and $NAME stays."""
+    parts = re.split(r"(\$\{\w+\}|\$\w+)", value, flags=re.ASCII)
+    for i in range(1, len(parts), 2):
+        name = parts[i].strip("${}")
+        parts[i] = parts[i] if name[0].isdigit() else f'"${{{name}-}}"' if parts[i][1] == "{" else f'"${{{name}-\\${name}}}"'
+    return "".join(shlex.quote(p) if p and not p.startswith('"${') else p for p in parts) or "''"
 
 
 def complaint(said):

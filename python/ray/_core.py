@@ -135,6 +135,7 @@ class Core:
         self.held_results = {}
         self.thread = None
         self.printed = None
+        self.directory = None  # of a worker: its copy of the working directory that travels
         self.creates = False  # it has created actors, which end with it
         self.notes = _history.Notes(self)
 

@@ -7,6 +7,7 @@ when one has ended. It is one thread, so that it may fork.
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -648,7 +649,8 @@ def _change(config, server, sock):
     for name in list(os.environ):
         if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
-    os.environ.update(env.get("env_vars") or {})
+    for name, value in (env.get("env_vars") or {}).items():  # which may name others, as "${PATH}:/x" does
+        os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
     if env.get("working_dir") and not env.get("package"):
         os.chdir(env["working_dir"])
     python = env.get("py_executable") or (shlex.quote(config["job"]["python"]) if config["job"]["python"] != sys.executable else None)

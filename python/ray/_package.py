@@ -39,6 +39,7 @@ def enter(core, package):
     path = os.path.join(kept, f"{core.session}.{package['id'][:16]}")
     if not os.path.isdir(path):
         _make(core, package, kept, path)
+    core.directory = path
     os.chdir(path)
     sys.path.insert(0, path)
 

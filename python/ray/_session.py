@@ -259,6 +259,14 @@ def _of_submission(runtime_env):
         raise ValueError(f"RAY_JOB_CONFIG_JSON_ENV_VAR={said!r} is no JSON object with a runtime_env: {error}") from None
 
 
+def working_dir():
+    """The working directory that travels with this program, or None."""
+    if _config is not None:
+        return _core.directory
+    here = env_of_job().get("working_dir") or (_of_submission(None) or {}).get("working_dir")
+    return here and os.path.abspath(here)
+
+
 def _host_here(hosts):
     """The host of this machine and a connection to it: a driver's objects are there."""
     from . import _wire

@@ -184,7 +184,9 @@ class JobSubmissionClient:
             known["runtime_env"]["env_vars"] = dict.fromkeys(runtime_env["env_vars"], "***")
         args = [*self._on(), "--detach", "--job-id", job, "--nodes", "1", "--procs-per-node", "1", "--max-restarts", "0", "--grace", "3s", "--bind", "none", "--env-preset",
                 "none", "--bundle", "off"]
-        variables = {"RAY_ADDRESS": self._coordinator, **{k: os.environ[k] for k in ("GOLAUNCH_BINARY",) if k in os.environ}}
+        variables = {"RAY_ADDRESS": self._coordinator}
+        if "GOLAUNCH_BINARY" in os.environ:
+            args += ["--env", "GOLAUNCH_BINARY"]
         of_tasks = {k: v for k, v in runtime_env.items() if v}
         directory = of_tasks.get("working_dir")
         if directory:
@@ -198,9 +200,9 @@ class JobSubmissionClient:
             of_tasks["working_dir"] = "."
         if of_tasks:
             variables["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps({"runtime_env": of_tasks, "metadata": known["metadata"]})
-        variables.update(runtime_env.get("env_vars") or {})
-        flags, own = _cluster.variables(variables)
-        args += flags
+        flags, own, before = _cluster.variables(runtime_env.get("env_vars") or {})
+        own = {**variables, **own}
+        args += [word for name in variables for word in ("--env", name)] + flags
         head = next((n for n in self._nodes() if _cluster.described(n).get("head")), None)
         if not directory:
             args += ["--dir", _cluster.described(head).get("dir", "/") if head else "/"]
@@ -210,7 +212,7 @@ class JobSubmissionClient:
                 order.flush()
                 args += ["--order", f"file:{order.name}"]
             try:
-                run("run", *args, "--", "sh", "-c", f"unset {_OF_RANKS}; eval \"$2\"", "ray-job", json.dumps(known), entrypoint, env=own)
+                run("run", *args, "--", *before, "sh", "-c", f"unset {_OF_RANKS}; eval \"$2\"", "ray-job", json.dumps(known), entrypoint, env=own)
             except RuntimeError as error:
                 if "there is a job" in str(error):
                     raise RuntimeError(f"Job with submission_id {job} already exists. Please use a different submission_id.") from None

@@ -146,8 +146,16 @@ class Failures(unittest.TestCase):
         self.killed(process, word)
 
     def test_variables_are_in_no_command_line(self):
-        """Except those that golaunch itself would read."""
-        self.assertEqual(_cluster.variables({"KEY": "secret", "HOME": "/x"}), (["--env", "KEY", "--env", "HOME=/x"], {"KEY": "secret"}))
+        """Those that golaunch itself would read, and those that name others, are set on the node."""
+        values = {"KEY": "secret", "HOME": "it's", "GOLAUNCH_X": "a\n$(false) `false` ${KEY}${NONE}$KEY-$NONE$1$", "PATH": "${PATH}:/x", "EMPTY_": "${NONE}"}
+        flags, own, before = _cluster.variables(values)
+        self.assertEqual(flags, ["--env", "KEY", "--env", _cluster._SETS])
+        self.assertNotIn("it's", " ".join(before))
+        said = subprocess.run([*before, sys.executable, "-c", f"import os; print([os.environ[k] for k in {list(values)}], {_cluster._SETS!r} in os.environ)"],
+                              env={"PATH": os.environ["PATH"], **own}, capture_output=True, text=True)
+        want = ["secret", "it's", "a\n$(false) `false` secretsecret-$NONE$1$", os.environ["PATH"] + ":/x", ""]
+        self.assertEqual(said.stdout, f"{want} False\n", said.stderr)
+        self.assertRaisesRegex(ValueError, "no name of a variable", _cluster.variables, {"LD_x; false": ""})
 
     def test_two_drivers(self):
         """The second uses the first one's cluster: its own actors end with it, and detached ones do not."""

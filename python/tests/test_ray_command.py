@@ -28,6 +28,24 @@ def task():
 
 print("the task has", ray.get(task.remote()))
 """
+_TRAINER = """import os, sys
+import helper
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def train():
+    import torch.distributed as dist
+
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, (os.getcwd(), helper.here))
+    return every
+
+
+made = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement_strategy="SPREAD"), run_config=RunConfig(storage_path=sys.argv[1])).fit().return_value
+directories = {where for where, _ in made}
+print(f"copies: {len(directories)}, other than the program's: {os.getcwd() not in directories}, {[said for _, said in made]}")
+"""
 
 
 class Test(Case):
@@ -70,8 +88,9 @@ class Test(Case):
         self.assertIn(f"the driver has what travels {address} []\nthe task has 2.0\n", said)
         self.assertRegex(said, "(?s)Job 'one' submitted successfully.*Job 'one' succeeded")
         self.assertIn("Job with submission_id one already exists.", self.ray("job", "submit", "--submission-id", "one", "--", "true", code=1))
-        said = self.ray("job", "submit", "--submission-id", "two", "--runtime-env-json", '{"env_vars": {"A": "a value"}}', "--", "sh", "-c", 'echo "[$A]"; exit 7', code=1)
-        self.assertRegex(said, r"(?s)\n\[a value\]\n.*Job 'two' failed\n-*\nStatus message: Job entrypoint command failed with exit code 7")
+        said = self.ray("job", "submit", "--submission-id", "two", "--runtime-env-json", '{"env_vars": {"A": "a value", "PATH": "${PATH}:/${A}x"}}', "--", "sh", "-c",
+                        'echo "[$A] ${PATH##*:}"; exit 7', code=1)
+        self.assertRegex(said, r"(?s)\n\[a value\] /a valuex\n.*Job 'two' failed\n-*\nStatus message: Job entrypoint command failed with exit code 7")
         self.ray("job", "submit", "--no-wait", "--submission-id", "three", "--", "sleep", "1000")
         self.assertRegex(self.ray("job", "stop", "three"), "Attempting to stop job 'three'\nWaiting for .*\nJob 'three' was stopped")
         self.assertIn("Job 'one' succeeded", self.ray("job", "status", "one"))
@@ -158,6 +177,24 @@ class Test(Case):
         self.assertRaises(NotImplementedError, client.delete_job, job)
         self.assertRaisesRegex(ConnectionError, "Failed to connect to Ray at address: 127.0.0.1:1. cannot reach the coordinator at 127.0.0.1:1", JobSubmissionClient, "127.0.0.1:1")
         self.assertRaisesRegex(ConnectionError, "^address='127.0.0.1:1': cannot reach the coordinator at 127.0.0.1:1", ray.init, "127.0.0.1:1")
+
+    def test_a_trainer_in_a_working_directory(self):
+        """Its ranks find it on each node: each has a copy of its own."""
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("there is no torch")
+        address, _ = self.head("--include-dashboard", "false", "--num-cpus", "1")
+        self.ray("start", "--address", address, "--node-ip-address", "127.0.0.2", "--num-cpus", "1")
+        os.mkdir(self.path("program"))
+        with open(self.path("program/main.py"), "w") as f:
+            f.write(_TRAINER)
+        with open(self.path("program/helper.py"), "w") as f:
+            f.write("import os\nhere = os.path.dirname(os.path.abspath(__file__)) == os.getcwd() and open('data.txt').read()\n")
+        with open(self.path("program/data.txt"), "w") as f:
+            f.write("data")
+        said = self.ray("job", "submit", "--working-dir", "program", "--", sys.executable, "main.py", self.path("results"))
+        self.assertIn("copies: 2, other than the program's: True, ['data', 'data']", said)
 
     def test_a_job_that_waits(self):
         """It says so."""

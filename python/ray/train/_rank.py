@@ -91,7 +91,7 @@ def main(path):
 
     with open(os.path.join(path, "function.pickle"), "rb") as f:
         program = pickle.load(f)
-    sys.path[:] = program["path"]
+    sys.path[:] = [_here(p, program["directory"]) for p in program["path"]]
     try:
         function, argument = cloudpickle.loads(program["function"])
         _run = _Run(path, program)
@@ -100,6 +100,7 @@ def main(path):
         if program["gpu"]:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group(program["backend"] or ("nccl" if program["gpu"] else "gloo"), timeout=program["timeout"])
+        dist.barrier()  # which NCCL's start is not: no rank may report before what others have left is gone
         value = function() if argument is None else function(argument)
         dist.barrier()
         if _run.rank == 0:
@@ -112,6 +113,13 @@ def main(path):
         _leave(path, f"error-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}", body)
         raise
     dist.destroy_process_group()
+
+
+def _here(path, directory):
+    """A path of the program, in this node's copy if it is in the working directory that travels."""
+    if directory and os.path.commonpath([path, directory]) == directory:
+        return os.path.join(os.getcwd(), os.path.relpath(path, directory))
+    return path
 
 
 def _leave(path, name, body):

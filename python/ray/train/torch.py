@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Optional
 
-from .. import _cluster
+from .. import _cluster, _session
 from .._nodes import with_parent
 from . import _config, _rank
 from ._store import Store
@@ -50,8 +50,9 @@ class TorchTrainer:
             if left == "value" or left.startswith("error-"):
                 os.remove(os.path.join(path, left))
         argument = self._argument if self._argument is not None else {} if _wants_argument(self._function) else None
+        directory = _session.working_dir()
         _rank._leave(path, "function.pickle", pickle.dumps({
-            "path": [os.path.abspath(p) for p in sys.path], "function": cloudpickle.dumps((self._function, argument)), "checkpoints": self._run.checkpoint_config,
+            "path": [os.path.abspath(p) for p in sys.path], "directory": directory, "function": cloudpickle.dumps((self._function, argument)), "checkpoints": self._run.checkpoint_config,
             "resume_from": self._resume_from, "gpu": self._scaling.use_gpu, "backend": self._torch.backend,
             "timeout": datetime.timedelta(seconds=self._torch.timeout_s),
         }))
@@ -60,9 +61,11 @@ class TorchTrainer:
         command = [find_binary(), *_where(self._scaling), "--max-restarts", str(2**31 - 1 if failures < 0 else failures), "--backoff", "0s"]
         if os.environ.get("RAY_preload_python_modules"):
             command += ["--preload", os.environ["RAY_preload_python_modules"]]
-        flags, own = _cluster.variables((self._run.worker_runtime_env or {}).get("env_vars") or {})
+        if directory:
+            command += ["--workspace", directory]
+        flags, own, before = _cluster.variables((self._run.worker_runtime_env or {}).get("env_vars") or {})
         command += flags
-        command += ["--", sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r}); from ray.train._rank import main; main({path!r})"]
+        command += ["--", *before, sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r}); from ray.train._rank import main; main({path!r})"]
         code = _run(command, {**os.environ, **own})
         if code != 0:
             raise _failure(path, code)
@@ -97,7 +100,8 @@ def _where(scaling):
     if not address or address == "local":
         return ["--nodes", "1", each, str(scaling.num_workers)]
     address = address[6:] if address.startswith("ray://") else address
-    most = max([n["gpus" if scaling.use_gpu else "cpus"] for n in _cluster.status(address)["nodes"] if n["state"] == "ready"], default=1)
+    ready = [n for n in _cluster.status(address)["nodes"] if n["state"] == "ready"]
+    most = max([n["gpus"] if scaling.use_gpu else _cluster.described(n).get("num_cpus", n["cpus"]) for n in ready], default=1)
     nodes = math.ceil(scaling.num_workers / max(1, most))
     if scaling.num_workers % nodes:
         raise ValueError(f"num_workers={scaling.num_workers}: a multiple of {nodes}, the number of nodes that it takes")
