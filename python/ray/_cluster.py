@@ -42,6 +42,12 @@ def directory():
     return path
 
 
+def copies(of_job):
+    """Where a host has the working directories of its session. Those of a program's own session are where golaunch removes what it leaves, however it ends."""
+    controller = None if of_job else os.environ.get("GOLAUNCH_CONTROLLER")
+    return os.path.join(os.path.dirname(controller), "cluster", "dirs") if controller else os.path.join(directory(), "dirs")
+
+
 def _own(path):
     try:
         info = os.lstat(path)

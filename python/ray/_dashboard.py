@@ -1,5 +1,6 @@
 """The paths of Ray's dashboard that scripts read. It changes nothing: jobs are submitted to golaunch's coordinator, which wants a token."""
 
+import contextlib
 import http.server
 import ipaddress
 import json
@@ -14,8 +15,9 @@ import urllib.parse
 from . import _state
 from .job_submission import JobSubmissionClient
 
-_LIMIT = 30.0  # seconds for a request to come, and for its answer to be taken
-_MOST = 16  # requests at a time
+_LIMIT = 30.0  # seconds for a request to come and to be answered
+_MOST = 16  # requests at a time; more are refused
+_STRANGERS = 4  # of other users, who are told that they may not
 
 
 def _listed(what, rows, query):
@@ -49,6 +51,11 @@ def _here(host):
         return False
 
 
+def _cut(sock):
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 class _Unknown(Exception):
     """There is nothing of that path."""
 
@@ -58,22 +65,36 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, address, coordinator):
         self.coordinator = coordinator
-        self.room = threading.BoundedSemaphore(_MOST)
+        self.room, self.strangers = threading.BoundedSemaphore(_MOST), threading.BoundedSemaphore(_STRANGERS)
         super().__init__(address, _Request)
+        self.here = ipaddress.ip_address(self.server_address[0]).is_loopback  # for programs of the same user
 
     def process_request(self, request, client_address):
-        self.room.acquire()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request, client_address):
         try:
-            super().process_request_thread(request, client_address)
+            room = self.strangers if self.here and not _own(request) else self.room
+        except OSError:  # it has gone
+            room = self.strangers
+        if room.acquire(blocking=False):
+            threading.Thread(target=self._serve, args=(request, client_address, room), daemon=True).start()
+        else:
+            self.shutdown_request(request)
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone
+            super().handle_error(request, client_address)
+
+    def _serve(self, request, client_address, room):
+        late = threading.Timer(_LIMIT, _cut, [request])
+        late.daemon = True
+        late.start()
+        try:
+            self.process_request_thread(request, client_address)
         finally:
-            self.room.release()
+            late.cancel()
+            room.release()
 
 
 class _Request(http.server.BaseHTTPRequestHandler):
-    timeout = _LIMIT
     server_version = "golaunch"
 
     def log_message(self, *_):
@@ -82,7 +103,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def parse_request(self):
         if not super().parse_request():
             return False
-        if ipaddress.ip_address(self.server.server_address[0]).is_loopback and not (_own(self.connection) and _here(self.headers.get("Host", ""))):
+        if self.server.here and not (_own(self.connection) and _here(self.headers.get("Host", ""))):
             self._send(403, b"this dashboard is for the programs of the user who started it: see --dashboard-host\n", "text/plain")
             return False
         return True

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -186,6 +187,10 @@ class _Node:
             self.do_end(None, process.proc)
         for link in self.links:
             link.send("over")  # to those that hold the node's other GPUs
+        kept = _cluster.copies(self.config["job"])
+        for name in os.listdir(kept) if os.path.isdir(kept) else ():
+            if name.startswith(self.session + "."):
+                shutil.rmtree(os.path.join(kept, name), ignore_errors=True)
         os._exit(0)
 
     # Connections
@@ -405,6 +410,7 @@ class _Node:
         config = {
             "address": address, "host": self.address, "head": self.head_address, "session": self.session, "job": job, "env": env,
             "certificate": self.tls, "resources": self.facts["resources"], "temp_dir": self.config["temp_dir"],
+            "dirs": _cluster.copies(self.config["job"]),
         }
         sys.stdout.flush()
         pid = os.fork()

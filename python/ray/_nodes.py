@@ -1,6 +1,8 @@
 """The processes that `ray start` starts on a machine: an agent of golaunch, and on the head its coordinator and the dashboard."""
 
+import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ from .job_submission import PORT
 
 _LIMIT = 60.0  # seconds in which each must be ready
 _STOP = 45.0  # seconds in which each must have ended after SIGTERM; the agent gives its ranks 30
+_KEPT = 10  # directories with the logs of nodes, of which all but the last have ended
 _STEP = 0.02  # seconds between two looks at what a process has printed
 ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # what ends `ray start --block`
 _STATE = "state"  # what a coordinator knows, below the directory of `ray start`: the next head begins anew
@@ -43,6 +46,9 @@ class Processes:
 
     def __init__(self):
         self._path = os.path.join(_cluster.directory(), "processes")
+        self._read()
+
+    def _read(self):
         try:
             with open(self._path) as f:
                 noted = json.load(f)
@@ -51,13 +57,23 @@ class Processes:
         self.all = [p for p in noted if _lives(p)]
 
     def add(self, what, pid, directory, address):
-        self.all.insert(0, {"what": what, "pid": pid, "born": _born(pid), "dir": directory, "address": address})
-        self._write()
+        """Notes a process; False if there is a coordinator already, which another `ray start` has just started."""
+        with self._changing():
+            if what == "coordinator" and any(p["what"] == what for p in self.all):
+                return False
+            self.all.insert(0, {"what": what, "pid": pid, "born": _born(pid), "dir": directory, "address": address})
+        return True
 
-    def _write(self):
-        with open(self._path + ".new", "w") as f:
-            json.dump(self.all, f)
-        os.replace(self._path + ".new", self._path)
+    @contextlib.contextmanager
+    def _changing(self):
+        """Others may change the notes at the same time."""
+        with open(self._path + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read()
+            yield
+            with open(self._path + ".new", "w") as f:
+                json.dump(self.all, f)
+            os.replace(self._path + ".new", self._path)
 
     def stop(self, force=False, only=None):
         """Ends them, and returns how many there were, and those that have not ended."""
@@ -78,8 +94,8 @@ class Processes:
                 alive.append(p)
             elif p["what"] == "coordinator":
                 shutil.rmtree(os.path.join(p["dir"], _STATE), ignore_errors=True)
-        self.all = [p for p in self.all if _lives(p)]
-        self._write()
+        with self._changing():
+            pass
         return count, alive
 
 
@@ -105,7 +121,10 @@ def _start(noted, what, args, ready, directory, address, block):
     log = os.path.join(directory, f"{what}.log")
     with open(log, "wb") as f:
         process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=with_parent if block else None)
-    noted.add(what, process.pid, directory, address)
+    if not noted.add(what, process.pid, directory, address):
+        process.kill()
+        process.wait()
+        raise Failed("another `ray start --head` of this user has just started a head on this machine; `ray stop` it first.")
     until = time.monotonic() + _LIMIT
     try:
         while True:
@@ -134,6 +153,7 @@ def start(o):
         raise Failed(f"Ray is trying to start at {o.node_ip_address or socket.gethostname()}:{_port(o)}, but is already running at {_cluster.started_here()}; `ray stop` it first.")
     directory = os.path.join(_cluster.directory(), time.strftime("session-%Y%m%d-%H%M%S-") + str(os.getpid()))
     os.mkdir(directory, 0o700)
+    _forget(noted)
     dashboard = ""
     try:
         address = o.address
@@ -173,6 +193,13 @@ def start(o):
         noted.stop(only={p.pid for p in started})
         raise
     return own, address, dashboard, started
+
+
+def _forget(noted):
+    """Removes what the oldest nodes of this machine have left, beyond a number."""
+    top, used = _cluster.directory(), {os.path.basename(p["dir"]) for p in noted.all}
+    for name in sorted(n for n in os.listdir(top) if n.startswith("session-") and n not in used)[:-_KEPT]:
+        shutil.rmtree(os.path.join(top, name), ignore_errors=True)
 
 
 def _port(o):

@@ -32,9 +32,8 @@ def put(core, archive):
     return {"id": hashlib.sha256(archive).hexdigest(), "ref": pickle.dumps(ref).hex()}
 
 
-def enter(core, package):
+def enter(core, package, kept):
     """Goes to the node's copy of the directory, which is made once for each session and content."""
-    kept = os.path.join(_cluster.directory(), "dirs")
     os.makedirs(kept, mode=0o700, exist_ok=True)
     path = os.path.join(kept, f"{core.session}.{package['id'][:16]}")
     if not os.path.isdir(path):

@@ -80,7 +80,7 @@ def main(config, server, sock):
         from . import _package
 
         try:
-            _package.enter(core, config["env"]["package"])
+            _package.enter(core, config["env"]["package"], config["dirs"])
         except Exception as error:
             core.host.send("unfit", f"the working directory cannot be had on node {core.node_id} ({core.address[2]}): {type(error).__name__}: {error}")
             _shut(core)

@@ -119,13 +119,18 @@ class Failures(unittest.TestCase):
     def test_a_killed_driver_leaves_nothing(self):
         word = f"RAY_TEST_WORD={os.getpid()}-killed"
         process = self.run_program(
-            "import ray, sys, time\nray.init(num_cpus=2)\n"
-            "@ray.remote\nclass A:\n    def hello(self): return 1\n"
-            "a = A.options(lifetime='detached', name='a').remote()\nray.get(a.hello.remote())\n"
-            "keep = ray.put(b'x' * 1000000)\nprint('up', flush=True)\ntime.sleep(1000)\n",
-            env={**os.environ, "RAY_TEST_WORD": word.partition("=")[2]})
-        self.assertEqual(process.stdout.readline(), "up\n")
+            "import os, ray, sys, time\nray.init(num_cpus=2, runtime_env={'working_dir': sys.argv[1]})\n"
+            "@ray.remote\nclass A:\n    def hello(self): return os.getcwd()\n"
+            "a = A.options(lifetime='detached', name='a').remote()\nhere = ray.get(a.hello.remote())\n"
+            "keep = ray.put(b'x' * 1000000)\nprint(here, flush=True)\ntime.sleep(1000)\n",
+            args=[HERE], env={**os.environ, "RAY_TEST_WORD": word.partition("=")[2]})
+        here = process.stdout.readline().strip()
+        self.assertTrue(os.path.exists(os.path.join(here, "dirs.py")), here)
         self.killed(process, word)
+        end = time.monotonic() + LIMIT
+        while os.path.exists(here):
+            self.assertLess(time.monotonic(), end, f"{here} is left")
+            time.sleep(0.05)
 
     def killed(self, process, word):
         self.assertGreater(len(processes(word)), 2)

@@ -8,14 +8,15 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 import urllib.error
 import urllib.request
 
-from base import Case
+from base import Case, patched
 
 import ray
-from ray import _cluster, _nodes
+from ray import _cluster, _dashboard, _nodes
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 _DRIVER = """import os, ray
@@ -207,6 +208,47 @@ class Test(Case):
             self.assertRegex(process.stderr.readline(), "^Status message: Job has not started yet. .*node")
             self.ray("job", "stop", "one")
             self.assertEqual(process.wait(60), 1)
+
+    def test_slow_clients_of_the_dashboard(self):
+        """They are cut off, and those of another user take no room."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can be another user")
+        server = _dashboard._Server(("127.0.0.1", 0), "c:1")
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/api/version"
+        with contextlib.ExitStack() as opened:
+            os.seteuid(65534)
+            try:
+                for _ in range(_dashboard._MOST + 1):
+                    opened.enter_context(socket.create_connection(server.server_address, 30))
+            finally:
+                os.seteuid(0)
+            self.assertEqual(self.get(url)["coordinator"], "c:1")
+            with patched(_dashboard, "_LIMIT", 0.5):
+                slow = [opened.enter_context(socket.create_connection(server.server_address, 30)) for _ in range(_dashboard._MOST)]
+                for sock in slow:
+                    sock.sendall(b"GET /api/version HTTP/1.1\r\n")
+                for sock in slow:
+                    self.assertEqual(sock.recv(1), b"")
+            self.assertEqual(self.get(url)["coordinator"], "c:1")
+
+    def test_two_starts_at_once(self):
+        """Neither forgets what the other has started."""
+        noted = [_nodes.Processes() for _ in range(2)]
+        sleeping = [subprocess.Popen(["sleep", "1000"]) for _ in noted]
+        try:
+            for notes, process in zip(noted, sleeping):
+                self.assertTrue(notes.add("agent", process.pid, self.dir.name, "c:1"))
+            self.assertLessEqual({p.pid for p in sleeping}, {p["pid"] for p in _nodes.Processes().all})
+            self.assertTrue(noted[0].add("coordinator", sleeping[0].pid, self.dir.name, "c:1"))
+            self.assertFalse(noted[1].add("coordinator", sleeping[1].pid, self.dir.name, "c:1"))
+        finally:
+            _nodes.Processes().stop(force=True, only={p.pid for p in sleeping})
+            for process in sleeping:
+                process.kill()
+                process.wait()
 
     def test_a_start_that_fails(self):
         """It leaves nothing."""
