@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
@@ -51,6 +52,9 @@ type Coordinator struct {
 	Lease time.Duration
 	// TokenFile is as in a Job.
 	TokenFile string
+	// Capacity is a file that says which nodes the cluster may ask for when jobs wait (docs/capacity.md);
+	// empty asks for none.
+	Capacity string
 	// Announced lets commands of this user on this machine find the coordinator without its
 	// address.
 	Announced bool
@@ -76,6 +80,12 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	var err error
 	if c.ports, err = portRange(c.PortRange); err != nil {
 		return err
+	}
+	var kinds []capacityfile.Kind
+	if c.Capacity != "" {
+		if kinds, err = capacityfile.Read(c.Capacity); err != nil {
+			return err
+		}
 	}
 	token, err := mtls.LoadToken(c.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
@@ -116,6 +126,9 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
+	if cfg.Capacity, err = c.capacity(kinds, cmp.Or(strings.Join(all, ","), at.String())); err != nil {
+		return errors.Join(err, l.Close(), file.Close())
+	}
 	if len(all) > 0 {
 		cfg.Candidate = c.candidate(own, all, token, file, cfg)
 	} else {

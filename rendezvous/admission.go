@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
@@ -53,6 +54,9 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case old != nil: // it may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
+	}
+	if why := c.state.Capacity.Refuses(node.Name, node.Labels[capacity.TagLabel]); why != "" {
+		return wire.Refused("node %s comes for request %s, which needs no node: %s", node.Name, node.Labels[capacity.TagLabel], why)
 	}
 	if twin := c.members[c.byAddr[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
 		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface)",

@@ -72,6 +72,8 @@ type Config struct {
 	Term      *Term
 	// Workspaces is a directory for the workspaces of jobs; empty keeps none.
 	Workspaces string
+	// Capacity are the kinds of nodes that a cluster may ask for; nil asks for none.
+	Capacity []Capacity
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
 	// Observe is called for each decision about the only job whose reason is new, and Joined for
@@ -114,6 +116,8 @@ type Coordinator struct {
 	queries    queries
 	depot      *depot.Depot
 	succession succession
+	// capacity asks for nodes; nil if the coordinator may ask for none.
+	capacity *capacityPlanner
 	// messages are for people, and journal has the events of the only job.
 	messages *asyncwriter.Writer
 	journal  *journal.Journal
@@ -186,6 +190,7 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	if err := c.restore(); err != nil {
 		return report.Result{}, err
 	}
+	c.startCapacity()
 	cancelled := ctx.Done()
 	for {
 		c.dropReplicas()
@@ -232,6 +237,7 @@ func (c *Coordinator) close() {
 	for _, j := range c.jobs {
 		j.close()
 	}
+	c.capacity.close()
 	if c.log != nil {
 		c.drainLog()
 	}

@@ -199,6 +199,7 @@ func (s *story) tellCapacity() {
 	tag := func(n int) string { return s.state.Capacity.Sorted()[n].Tag }
 	s.add(replica.Entry{Capacity: capacity.Requested{Kind: "a100-8", Nodes: 3, Why: "for job large"}})
 	s.join("n9", "10.0.0.9", map[string]string{capacity.TagLabel: tag(0)})
+	s.add(replica.Entry{Capacity: capacity.Failed{Tag: tag(0), Why: "node n9 has 2 of the 8 GPUs of its kind"}})
 	s.event(cluster.Lost{Node: "n9", Why: "its agent was silent for 15s"})
 	s.add(replica.Entry{Capacity: capacity.Released{Tag: tag(1), Code: capacity.CodeLate, Why: "it did not come within 10m0s"}})
 	s.add(replica.Entry{Capacity: capacity.Gone{Tag: tag(2), Why: "sbatch: invalid partition"}})

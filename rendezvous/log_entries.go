@@ -202,10 +202,11 @@ func (c *Coordinator) apply(e replica.Entry) {
 	for _, id := range o.Forgotten {
 		delete(c.jobs, id)
 	}
+	c.capacity.happened()
 }
 
 // durable says that an entry must survive a power failure: without its beginning a job would be
-// forgotten, and without its end run again. The ID of a quorum must not come twice.
+// forgotten, and without its end run again; a node that was asked for would never be given back. The ID of a quorum must not come twice.
 func durable(e replica.Entry, o replica.Outcome) bool {
 	_, drains := e.Event.(cluster.Drain)
 	if ev, happened := e.Event.(cluster.Happened); happened {
@@ -213,7 +214,7 @@ func durable(e replica.Entry, o replica.Outcome) bool {
 			return true
 		}
 	}
-	return e.Founded != nil || e.Submitted != nil || drains || slices.ContainsFunc(o.Steps, func(s replica.Step) bool { return s.Ends })
+	return e.Founded != nil || e.Capacity != nil || e.Submitted != nil || drains || slices.ContainsFunc(o.Steps, func(s replica.Step) bool { return s.Ends })
 }
 
 // arm sets the timer of a deadline.

@@ -66,6 +66,7 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 		}
 	}
 	if q.Job == "" {
+		c.capacity.status(&s.Status)
 		s.Coordinators, s.Silent = c.succession.coordinators()
 	}
 	if !q.Jobs {

@@ -32,6 +32,7 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all 3, 5 or 7 coordinators of the cluster, the same list for each; a minority may be lost")
 	f.StringVar(&o.PortRange, "port-range", "", cli.PortRangeUsage)
 	f.StringVar(&o.Store, "state-dir", "", "`directory` for the state that a restarted coordinator reads (~/.golaunch/HOST:PORT)")
+	f.StringVar(&o.Capacity, "capacity", "", "`file` with the kinds of nodes to ask for when jobs wait, and to give back when they are idle")
 	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "how long a node may be silent; then its ranks are dead and it counts as lost")
 	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")

@@ -67,6 +67,7 @@ var documented = map[string]struct {
 	"golaunch coordinator":                  {coordinates, "golaunch agent --coordinator 127.0.0.1:29400"},
 	"golaunch agent --coordinator n0:29400": {joins, " is in the cluster of "},
 	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onCluster(hung), "rank 15 of 16"},
+	"golaunch coordinator --capacity capacity.yaml":                                   {asksForNodes, "1 x toy requested: toy has 0 of at least 1 nodes"},
 	"golaunch coordinator --peers n0,n1,n2":                                           {onPeers, "10.77.0.2:29400 leads the cluster from now on"},
 	"golaunch agent --coordinator n0,n1,n2":                                           {onPeers, " is in the cluster of 10.77.0.2,10.77.0.3,10.77.0.4"},
 	"golaunch --coordinator n0,n1,n2 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onPeers, "rank 15 of 16"},
@@ -250,6 +251,16 @@ func coordinates(t *testing.T, line string) string {
 	h := newCluster(t)
 	p := h.start(0, strings.Fields(line)[1:]...)
 	p.line("golaunch agent --coordinator")
+	p.signal(syscall.SIGTERM)
+	return ended(t, p)
+}
+
+// asksForNodes is coordinates, with a capacity file whose kind has a minimum.
+func asksForNodes(t *testing.T, line string) string {
+	h := newCluster(t)
+	h.capacity("kinds: {toy: {min: 1, max: 1, exec: [sh, -c, 'echo {}']}}\n")
+	p := h.start(0, strings.Fields(line)[1:]...)
+	p.line("1 x toy requested")
 	p.signal(syscall.SIGTERM)
 	return ended(t, p)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	if err != nil {
 		return err
 	}
-	shown := listing.Cluster{Version: s.Version, Since: s.Since, Coordinators: listing.NewCoordinators(s.Coordinators, s.Silent)}
+	shown := listing.Cluster{Version: s.Version, Since: s.Since, Coordinators: listing.NewCoordinators(s.Coordinators, s.Silent), Requested: s.Requested, Blocked: s.Blocked}
 	for _, n := range s.Nodes {
 		shown.Nodes = append(shown.Nodes, listing.NewNode(n))
 	}
@@ -105,6 +106,7 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 		}
 		all.Version, all.Since = s.Version, s.Since
 		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
+		all.Requested, all.Blocked = append(all.Requested, s.Requested...), cmp.Or(all.Blocked, s.Blocked)
 		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
 	}
 	if len(errs) == len(connected) {

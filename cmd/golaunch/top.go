@@ -150,6 +150,7 @@ type concernShown struct {
 // showPicture lists jobs and nodes, the worst first.
 func showPicture(p *top.Picture, wrong bool) *topShown {
 	s := &topShown{Cluster: listing.Cluster{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
+	s.Requested, s.Blocked = p.State.Requested, p.State.Blocked
 	s.Coordinators = listing.NewCoordinators(p.State.Coordinators, p.State.Silent)
 	for _, n := range p.Nodes {
 		s.Nodes = append(s.Nodes, listing.NewNode(n.NodeStatus))

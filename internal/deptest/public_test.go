@@ -18,7 +18,7 @@ const screen = 56
 var public = map[string]debt{
 	"launcher": {}, "launcher/group": {}, "launcher/report": {}, "placement": {}, "rankenv": {}, "nccl": {},
 	"agent":      {internal: 8, why: "launcher says what a rank is bound to, and where its output goes"},
-	"rendezvous": {internal: 10, why: "launcher wires it to its candidate, its log and the job"},
+	"rendezvous": {internal: 11, why: "launcher wires it to its candidate, its log and the job"},
 }
 
 // debt is how many lines go doc prints for a package if that is more than a screen, and how often

@@ -14,7 +14,11 @@ import (
 // FromStatus converts a status into messages. It makes each one when the one before it was taken.
 func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
-		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent}) {
+		first := &pb.StatusReply{
+			Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent,
+			Requested: Convert(s.Requested, fromRequestedNodes), Blocked: Plain(s.Blocked),
+		}
+		if !yield(first) {
 			return
 		}
 		for nodes := range pieces(flat(s.Nodes, fromNodeStatus), sizeOf) {
@@ -36,6 +40,7 @@ func AddStatus(s *report.Status, m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
 		s.Coordinators, s.Silent = m.GetCoordinators(), m.GetSilent()
+		s.Requested, s.Blocked = Convert(m.GetRequested(), toRequestedNodes), m.GetBlocked()
 	}
 	for _, n := range Convert(m.GetNodes(), toNodeStatus) {
 		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Name == n.Name {
@@ -53,6 +58,14 @@ func AddStatus(s *report.Status, m *pb.StatusReply) {
 			s.Jobs = append(s.Jobs, j)
 		}
 	}
+}
+
+func fromRequestedNodes(r report.RequestedNodes) *pb.RequestedNodes {
+	return &pb.RequestedNodes{Kind: r.Kind, Nodes: int32(r.Nodes), Since: fromTime(r.Since), State: Plain(r.State)}
+}
+
+func toRequestedNodes(m *pb.RequestedNodes) report.RequestedNodes {
+	return report.RequestedNodes{Kind: m.GetKind(), Nodes: int(m.GetNodes()), Since: toTime(m.GetSince()), State: m.GetState()}
 }
 
 func fromNodeStatus(n report.NodeStatus) iter.Seq[*pb.NodeStatus] {

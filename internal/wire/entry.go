@@ -78,6 +78,8 @@ func fromCapacity(ev capacity.Event) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_CapacityReleased{CapacityReleased: &pb.CapacityReleased{
 			Tag: ev.Tag, Code: string(ev.Code), Why: Plain(ev.Why),
 		}}}
+	case capacity.Failed:
+		return &pb.Entry{Body: &pb.Entry_CapacityFailed{CapacityFailed: &pb.CapacityFailed{Tag: ev.Tag, Why: Plain(ev.Why)}}}
 	case capacity.Gone:
 		return &pb.Entry{Body: &pb.Entry_CapacityGone{CapacityGone: &pb.CapacityGone{Tag: ev.Tag, Why: Plain(ev.Why)}}}
 	}
@@ -189,6 +191,8 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 	case *pb.Entry_CapacityReleased:
 		r := b.CapacityReleased
 		e.Capacity = capacity.Released{Tag: r.GetTag(), Code: capacity.Code(r.GetCode()), Why: r.GetWhy()}
+	case *pb.Entry_CapacityFailed:
+		e.Capacity = capacity.Failed{Tag: b.CapacityFailed.GetTag(), Why: b.CapacityFailed.GetWhy()}
 	case *pb.Entry_CapacityGone:
 		e.Capacity = capacity.Gone{Tag: b.CapacityGone.GetTag(), Why: b.CapacityGone.GetWhy()}
 	case *pb.Entry_Elapsed:

@@ -13,10 +13,25 @@ type Status struct {
 	// Coordinators are the addresses, HOST:PORT, of a cluster with several, the leader first; empty
 	// for one. Silent are those of them that do not answer the leader.
 	Coordinators, Silent []string
+	// Requested are the nodes that were asked of providers and have not come; there are at most 64
+	// such requests. Blocked says which job no nodes can be asked for, and why; empty if there is
+	// none.
+	Requested []RequestedNodes
+	Blocked   string
 	// Nodes are sorted by name.
 	Nodes []NodeStatus
 	// Jobs are in the order of submission: all that are not over, and the last that are.
 	Jobs []JobStatus
+}
+
+// RequestedNodes are nodes that were asked of a provider at a time and have not come.
+type RequestedNodes struct {
+	Kind  string    `json:"kind"`
+	Nodes int       `json:"nodes"`
+	Since time.Time `json:"since"`
+	// State is what the provider says of the first of them, such as "Slurm job 4711, pending:
+	// Priority"; empty while it has said nothing.
+	State string `json:"state,omitempty"`
 }
 
 // Query limits a [Status].

@@ -15,8 +15,8 @@
 //   - Of the kinds that complete a job, that with the highest Priority is taken, then the cheapest,
 //     then the first. If no kind alone completes it, several do together.
 //   - A node that does not come within its kind's StartTimeout is given up, and so is one that the
-//     provider refuses or no longer has. Its kind is then left alone, for longer each time, until a
-//     node of it comes.
+//     provider refuses or no longer has. Its kind is then left alone, for longer each time. So is
+//     the kind of a node that comes with less than its kind promises.
 //   - A node that no job holds and no waiting job will get is idle. It is drained once it has been
 //     idle for its kind's Idle, and deleted once its agent has left. A node on its way that no job
 //     needs any more is given up after the same time. The kind keeps Min nodes.
@@ -93,6 +93,8 @@ type (
 		Code      Code
 		Why       string
 	}
+	// Fail notes that a node is not what its kind promises.
+	Fail struct{ Tag, Why string }
 	// Delete gives a node back, or gives up one that has not come.
 	Delete struct {
 		Tag  string
@@ -103,6 +105,7 @@ type (
 
 func (Request) action() {}
 func (Drain) action()   {}
+func (Fail) action()    {}
 func (Delete) action()  {}
 
 // Situation is what a decision is made on.

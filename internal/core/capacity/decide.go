@@ -115,6 +115,9 @@ func (d *decision) judgeKinds() {
 		}
 		if why := lacks(o.Node, k.Node); why != "" {
 			d.unusable[c.Kind] = fmt.Sprintf("node %s has %s; correct the kind", c.Node, why)
+			if !c.Failed {
+				d.do(Fail{Tag: c.Tag, Why: d.unusable[c.Kind]})
+			}
 		}
 	}
 }

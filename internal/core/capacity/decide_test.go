@@ -84,6 +84,8 @@ func text(d Decision) string {
 		switch a := a.(type) {
 		case Request:
 			lines = append(lines, fmt.Sprintf("%d x %s (%s: %s)", a.Nodes, a.Kind, a.Code, a.Why))
+		case Fail:
+			lines = append(lines, fmt.Sprintf("%s failed: %s", a.Tag, a.Why))
 		case Drain:
 			lines = append(lines, fmt.Sprintf("drain %s (%s: %s)", a.Node, a.Code, a.Why))
 		case Delete:
@@ -178,7 +180,8 @@ func TestDecide(t *testing.T) {
 		{"a kind that promised too much is left alone", []Kind{a100}, func(s *scene) {
 			s.join(s.claim("a100", 1)[0], gpus(4))
 			s.queue("j", request(1, 8))
-		}, "j blocked: a100: node n1 has 4 of the 8 GPUs of its kind; correct the kind"},
+		}, "a100-epochx-1 failed: node n1 has 4 of the 8 GPUs of its kind; correct the kind\n" +
+			"j blocked: a100: node n1 has 4 of the 8 GPUs of its kind; correct the kind"},
 		{"a drained node that has left", []Kind{a100}, func(s *scene) {
 			c := s.claim("a100", 1)[0]
 			s.Pool.Joined(s.Now, "n1", c.Tag)
@@ -303,10 +306,12 @@ func TestFailuresBackOff(t *testing.T) {
 	if got, want := fmt.Sprint(waits), "[30s 1m0s 2m0s 4m0s 8m0s 15m0s 15m0s 15m0s]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	now = now.Add(maxBackoff + time.Second)
 	p.Apply(now, "EPOCHX", Requested{Kind: "a", Nodes: 1})
 	p.Joined(now, "n1", p.Sorted()[0].Tag)
-	if len(p.Backoffs) > 0 {
-		t.Error("a node came, and the kind is still left alone")
+	p.Apply(now, "EPOCHX", Failed{p.Sorted()[0].Tag, "half a node"})
+	if got := p.Backoffs["a"].Until.Sub(now); got != minBackoff {
+		t.Errorf("%v after a kind was well for long", got)
 	}
 }
 

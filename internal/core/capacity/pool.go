@@ -21,8 +21,9 @@ type Claim struct {
 	// Requested is when it was asked for, Joined when its node last joined, Lost when that was
 	// lost, and Released when it was given back or up; zero while it was not.
 	Requested, Joined, Lost, Released time.Time
-	// Left says that the lost node had been drained.
-	Left bool
+	// Left says that the lost node had been drained, and Failed that its node was a failure of its
+	// kind.
+	Left, Failed bool
 	// Why is why it was asked for and, once it is released, why that was.
 	Why string
 }
@@ -64,6 +65,8 @@ type (
 		Code Code
 		Why  string
 	}
+	// Failed says that the node of a claim is not what its kind promises.
+	Failed struct{ Tag, Why string }
 	// Gone says that the provider refused a claim or does not have it. A claim that was not
 	// released is released by that: the provider may have been wrong.
 	Gone struct{ Tag, Why string }
@@ -71,6 +74,7 @@ type (
 
 func (Requested) event() {}
 func (Released) event()  {}
+func (Failed) event()    {}
 func (Gone) event()      {}
 
 // Apply applies the next event. An event about a claim that is not there changes nothing. The epoch
@@ -93,6 +97,12 @@ func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 		}
 		c.Released, c.Why = at, ev.Why
 		p.Claims[ev.Tag] = c
+	case Failed:
+		if c, there := p.Claims[ev.Tag]; there && !c.Failed {
+			p.failed(at, c.Kind, ev.Why)
+			c.Failed = true
+			p.Claims[ev.Tag] = c
+		}
 	case Gone:
 		switch c, there := p.Claims[ev.Tag]; {
 		case !there || c.Present():
@@ -130,7 +140,6 @@ func (p *Pool) Joined(at time.Time, node, tag string) {
 	if c, ours := p.Claims[tag]; ours {
 		c.Node, c.Joined, c.Lost, c.Left = node, at, time.Time{}, false
 		p.Claims[tag] = c
-		delete(p.Backoffs, c.Kind)
 	}
 }
 
@@ -156,8 +165,11 @@ const (
 // failed leaves a kind alone. Claims that were made together fail together, as one failure.
 func (p *Pool) failed(at time.Time, kind, why string) {
 	b := p.Backoffs[kind]
-	if at.Before(b.Until) {
+	switch {
+	case at.Before(b.Until):
 		return
+	case at.Sub(b.Until) > maxBackoff: // the kind has been well for long
+		b.Failures = 0
 	}
 	wait := min(minBackoff<<min(b.Failures, 10), maxBackoff)
 	p.Backoffs[kind] = Backoff{Failures: b.Failures + 1, Until: at.Add(wait), Why: why}

@@ -53,6 +53,7 @@ type Entry struct {
 	//	*Entry_CapacityRequested
 	//	*Entry_CapacityReleased
 	//	*Entry_CapacityGone
+	//	*Entry_CapacityFailed
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,6 +272,15 @@ func (x *Entry) GetCapacityGone() *CapacityGone {
 	return nil
 }
 
+func (x *Entry) GetCapacityFailed() *CapacityFailed {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_CapacityFailed); ok {
+			return x.CapacityFailed
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -344,6 +354,10 @@ type Entry_CapacityGone struct {
 	CapacityGone *CapacityGone `protobuf:"bytes,20,opt,name=capacity_gone,json=capacityGone,proto3,oneof"`
 }
 
+type Entry_CapacityFailed struct {
+	CapacityFailed *CapacityFailed `protobuf:"bytes,21,opt,name=capacity_failed,json=capacityFailed,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -377,6 +391,8 @@ func (*Entry_CapacityRequested) isEntry_Body() {}
 func (*Entry_CapacityReleased) isEntry_Body() {}
 
 func (*Entry_CapacityGone) isEntry_Body() {}
+
+func (*Entry_CapacityFailed) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -1154,29 +1170,30 @@ func (x *CapacityGone) GetWhy() string {
 	return ""
 }
 
-type Elapsed struct {
+// CapacityFailed says that a requested node is not what its kind promises.
+type CapacityFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Tag           string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Elapsed) Reset() {
-	*x = Elapsed{}
+func (x *CapacityFailed) Reset() {
+	*x = CapacityFailed{}
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Elapsed) String() string {
+func (x *CapacityFailed) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Elapsed) ProtoMessage() {}
+func (*CapacityFailed) ProtoMessage() {}
 
-func (x *Elapsed) ProtoReflect() protoreflect.Message {
+func (x *CapacityFailed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
@@ -1189,9 +1206,63 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use CapacityFailed.ProtoReflect.Descriptor instead.
+func (*CapacityFailed) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CapacityFailed) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *CapacityFailed) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type Elapsed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Elapsed) Reset() {
+	*x = Elapsed{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Elapsed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Elapsed) ProtoMessage() {}
+
+func (x *Elapsed) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -1219,7 +1290,7 @@ type TimedOut struct {
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1303,7 @@ func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1316,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -1278,7 +1349,7 @@ type Cancelled struct {
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1362,7 @@ func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1375,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -1360,7 +1431,8 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xda\t\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xad\n" +
+	"\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12!\n" +
@@ -1382,7 +1454,8 @@ const file_log_proto_rawDesc = "" +
 	"\x06formed\x18\x11 \x01(\v2\x1e.golaunch.rendezvous.v1.FormedH\x00R\x06formed\x12Z\n" +
 	"\x12capacity_requested\x18\x12 \x01(\v2).golaunch.rendezvous.v1.CapacityRequestedH\x00R\x11capacityRequested\x12W\n" +
 	"\x11capacity_released\x18\x13 \x01(\v2(.golaunch.rendezvous.v1.CapacityReleasedH\x00R\x10capacityReleased\x12K\n" +
-	"\rcapacity_gone\x18\x14 \x01(\v2$.golaunch.rendezvous.v1.CapacityGoneH\x00R\fcapacityGoneB\x06\n" +
+	"\rcapacity_gone\x18\x14 \x01(\v2$.golaunch.rendezvous.v1.CapacityGoneH\x00R\fcapacityGone\x12Q\n" +
+	"\x0fcapacity_failed\x18\x15 \x01(\v2&.golaunch.rendezvous.v1.CapacityFailedH\x00R\x0ecapacityFailedB\x06\n" +
 	"\x04bodyB\f\n" +
 	"\n" +
 	"_submitter\"7\n" +
@@ -1431,6 +1504,9 @@ const file_log_proto_rawDesc = "" +
 	"\x03why\x18\x03 \x01(\tR\x03why\"2\n" +
 	"\fCapacityGone\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"4\n" +
+	"\x0eCapacityFailed\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"7\n" +
 	"\aElapsed\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
@@ -1461,7 +1537,7 @@ func file_log_proto_rawDescGZIP() []byte {
 
 var file_log_proto_msgTypes []protoimpl.MessageInfo
 
-func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 17) }
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 18) }
 
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
@@ -1478,47 +1554,49 @@ var file_log_proto_goTypes = []any{
 	(*CapacityRequested)(nil),     // 11: golaunch.rendezvous.v1.CapacityRequested
 	(*CapacityReleased)(nil),      // 12: golaunch.rendezvous.v1.CapacityReleased
 	(*CapacityGone)(nil),          // 13: golaunch.rendezvous.v1.CapacityGone
-	(*Elapsed)(nil),               // 14: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 15: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 16: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*Submission)(nil),            // 18: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 19: golaunch.rendezvous.v1.Node
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*Draining)(nil),              // 21: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 22: golaunch.rendezvous.v1.FromAgent
+	(*CapacityFailed)(nil),        // 14: golaunch.rendezvous.v1.CapacityFailed
+	(*Elapsed)(nil),               // 15: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 16: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 17: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Submission)(nil),            // 19: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 20: golaunch.rendezvous.v1.Node
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*Draining)(nil),              // 22: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 23: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
-	17, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	18, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	18, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	19, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	19, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	20, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
 	4,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
 	5,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
 	6,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
 	7,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	14, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	15, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	16, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	15, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	16, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	17, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
 	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
 	9,  // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
 	11, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
 	12, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
 	13, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
-	19, // 18: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	20, // 19: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
-	21, // 20: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	22, // 21: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	20, // 22: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
-	10, // 23: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
-	20, // 24: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	14, // 18: golaunch.rendezvous.v1.Entry.capacity_failed:type_name -> golaunch.rendezvous.v1.CapacityFailed
+	20, // 19: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	21, // 20: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	22, // 21: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	23, // 22: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	21, // 23: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	10, // 24: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
+	21, // 25: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once
@@ -1550,6 +1628,7 @@ func file_log_proto_init() {
 		(*Entry_CapacityRequested)(nil),
 		(*Entry_CapacityReleased)(nil),
 		(*Entry_CapacityGone)(nil),
+		(*Entry_CapacityFailed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1557,7 +1636,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7801,8 +7801,12 @@ type StatusReply struct {
 	Jobs    []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// coordinators are where those of a cluster are that has several, the one that leads first, and
 	// silent those that do not answer it.
-	Coordinators  []string `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
-	Silent        []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
+	Coordinators []string `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
+	Silent       []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
+	// requested are the nodes that were asked of providers and have not come, and blocked says which
+	// job no nodes can be asked for, and why.
+	Requested     []*RequestedNodes `protobuf:"bytes,7,rep,name=requested,proto3" json:"requested,omitempty"`
+	Blocked       string            `protobuf:"bytes,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7881,6 +7885,90 @@ func (x *StatusReply) GetSilent() []string {
 	return nil
 }
 
+func (x *StatusReply) GetRequested() []*RequestedNodes {
+	if x != nil {
+		return x.Requested
+	}
+	return nil
+}
+
+func (x *StatusReply) GetBlocked() string {
+	if x != nil {
+		return x.Blocked
+	}
+	return ""
+}
+
+type RequestedNodes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestedNodes) Reset() {
+	*x = RequestedNodes{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestedNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestedNodes) ProtoMessage() {}
+
+func (x *RequestedNodes) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestedNodes.ProtoReflect.Descriptor instead.
+func (*RequestedNodes) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *RequestedNodes) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RequestedNodes) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *RequestedNodes) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *RequestedNodes) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -7897,7 +7985,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7910,7 +7998,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7923,7 +8011,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{98}
+	return file_rendezvous_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -7974,7 +8062,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7987,7 +8075,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8000,7 +8088,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{99}
+	return file_rendezvous_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -8036,7 +8124,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8049,7 +8137,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8062,7 +8150,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{100}
+	return file_rendezvous_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Hold) GetJob() string {
@@ -8111,7 +8199,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8124,7 +8212,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8137,7 +8225,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{101}
+	return file_rendezvous_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *JobStatus) GetId() string {
@@ -8313,7 +8401,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8326,7 +8414,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8339,7 +8427,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{102}
+	return file_rendezvous_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -8402,7 +8490,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8415,7 +8503,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8428,7 +8516,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{103}
+	return file_rendezvous_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Verdict) GetAction() string {
@@ -9096,14 +9184,21 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12\x14\n" +
 	"\x05brief\x18\x03 \x01(\bR\x05brief\x12\x12\n" +
-	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\x86\x02\n" +
+	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\xe6\x02\n" +
 	"\vStatusReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
 	"\x05nodes\x18\x03 \x03(\v2\".golaunch.rendezvous.v1.NodeStatusR\x05nodes\x125\n" +
 	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\x12\"\n" +
 	"\fcoordinators\x18\x05 \x03(\tR\fcoordinators\x12\x16\n" +
-	"\x06silent\x18\x06 \x03(\tR\x06silent\"\xfe\x01\n" +
+	"\x06silent\x18\x06 \x03(\tR\x06silent\x12D\n" +
+	"\trequested\x18\a \x03(\v2&.golaunch.rendezvous.v1.RequestedNodesR\trequested\x12\x18\n" +
+	"\ablocked\x18\b \x01(\tR\ablocked\"\x82\x01\n" +
+	"\x0eRequestedNodes\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\"\xfe\x01\n" +
 	"\n" +
 	"NodeStatus\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x121\n" +
@@ -9194,7 +9289,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -9296,28 +9391,29 @@ var file_rendezvous_proto_goTypes = []any{
 	(*DrainReply)(nil),            // 95: golaunch.rendezvous.v1.DrainReply
 	(*StatusRequest)(nil),         // 96: golaunch.rendezvous.v1.StatusRequest
 	(*StatusReply)(nil),           // 97: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 98: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 99: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 100: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 101: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 102: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 103: golaunch.rendezvous.v1.Verdict
-	nil,                           // 104: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 105: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 106: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 107: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 108: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 109: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 110: google.protobuf.Timestamp
+	(*RequestedNodes)(nil),        // 98: golaunch.rendezvous.v1.RequestedNodes
+	(*NodeStatus)(nil),            // 99: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 100: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 101: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 102: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 103: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 104: golaunch.rendezvous.v1.Verdict
+	nil,                           // 105: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 106: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 107: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 108: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 109: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 110: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 111: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	104, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	105, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	105, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	106, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	109, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	110, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
@@ -9352,46 +9448,46 @@ var file_rendezvous_proto_depIdxs = []int32{
 	41,  // 38: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
 	25,  // 39: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
 	18,  // 40: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	106, // 41: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	110, // 42: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	107, // 41: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	111, // 42: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	14,  // 43: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	5,   // 44: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	109, // 45: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	109, // 46: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	110, // 45: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	110, // 46: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	14,  // 47: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 48: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	109, // 49: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	110, // 50: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	110, // 49: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	111, // 50: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	19,  // 51: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	107, // 52: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	108, // 52: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
 	38,  // 53: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
 	38,  // 54: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	109, // 55: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	110, // 56: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	110, // 55: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	111, // 56: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
 	27,  // 57: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	109, // 58: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	109, // 59: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	109, // 60: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	110, // 58: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	110, // 59: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	110, // 60: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
 	28,  // 61: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
 	31,  // 62: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
 	30,  // 63: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	109, // 64: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	110, // 64: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
 	32,  // 65: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
 	34,  // 66: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	32,  // 67: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	109, // 68: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	109, // 69: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	109, // 70: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
-	109, // 71: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
+	110, // 68: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	110, // 69: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	110, // 70: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
+	110, // 71: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
 	38,  // 72: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	110, // 73: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	109, // 74: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	111, // 73: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	110, // 74: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	45,  // 75: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	46,  // 76: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	19,  // 77: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	19,  // 78: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	109, // 79: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	109, // 80: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	110, // 79: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	110, // 80: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	0,   // 81: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	53,  // 82: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
 	60,  // 83: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
@@ -9401,12 +9497,12 @@ var file_rendezvous_proto_depIdxs = []int32{
 	58,  // 87: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
 	54,  // 88: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
 	55,  // 89: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	109, // 90: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	109, // 91: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	110, // 90: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	110, // 91: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
 	61,  // 92: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	62,  // 93: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
 	62,  // 94: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	110, // 95: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	111, // 95: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
 	65,  // 96: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
 	38,  // 97: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
 	66,  // 98: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
@@ -9423,93 +9519,95 @@ var file_rendezvous_proto_depIdxs = []int32{
 	77,  // 109: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	76,  // 110: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
 	76,  // 111: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
-	110, // 112: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
-	110, // 113: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
+	111, // 112: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
+	111, // 113: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
 	19,  // 114: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	38,  // 115: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	110, // 116: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	109, // 117: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	103, // 118: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	111, // 116: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	110, // 117: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	104, // 118: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
 	80,  // 119: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	109, // 120: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	109, // 121: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	109, // 122: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	109, // 123: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	110, // 120: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	110, // 121: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	110, // 122: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	110, // 123: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
 	0,   // 124: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	81,  // 125: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	109, // 126: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	109, // 127: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	109, // 128: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	108, // 129: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	109, // 130: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	109, // 131: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	110, // 126: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	110, // 127: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	110, // 128: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	109, // 129: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	110, // 130: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	110, // 131: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
 	84,  // 132: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
 	85,  // 133: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
 	71,  // 134: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
 	86,  // 135: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	109, // 136: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	110, // 137: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	110, // 136: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	111, // 137: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
 	78,  // 138: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
 	87,  // 139: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
 	18,  // 140: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
 	45,  // 141: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	53,  // 142: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
 	89,  // 143: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	109, // 144: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	110, // 144: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
 	62,  // 145: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	109, // 146: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	110, // 147: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	98,  // 148: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	101, // 149: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	18,  // 150: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	109, // 151: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	100, // 152: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	99,  // 153: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	110, // 154: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	110, // 155: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	110, // 156: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	71,  // 157: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	74,  // 158: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	102, // 159: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 160: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	75,  // 161: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
-	72,  // 162: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
-	110, // 163: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 164: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	68,  // 165: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 166: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	79,  // 167: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 168: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	82,  // 169: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	88,  // 170: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	90,  // 171: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	92,  // 172: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	94,  // 173: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	96,  // 174: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 175: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 176: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 177: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 178: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 179: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	69,  // 180: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 181: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	83,  // 182: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 183: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	83,  // 184: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	67,  // 185: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	91,  // 186: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	93,  // 187: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	95,  // 188: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	97,  // 189: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 190: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 191: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 192: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 193: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	179, // [179:194] is the sub-list for method output_type
-	164, // [164:179] is the sub-list for method input_type
-	164, // [164:164] is the sub-list for extension type_name
-	164, // [164:164] is the sub-list for extension extendee
-	0,   // [0:164] is the sub-list for field type_name
+	110, // 146: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	111, // 147: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	99,  // 148: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	102, // 149: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	98,  // 150: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
+	111, // 151: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
+	18,  // 152: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	110, // 153: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	101, // 154: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	100, // 155: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	111, // 156: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	111, // 157: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	111, // 158: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	71,  // 159: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	74,  // 160: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	103, // 161: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 162: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	75,  // 163: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
+	72,  // 164: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
+	111, // 165: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 166: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	68,  // 167: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 168: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	79,  // 169: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 170: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	82,  // 171: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	88,  // 172: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	90,  // 173: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	92,  // 174: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	94,  // 175: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	96,  // 176: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 177: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 178: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 179: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 180: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 181: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	69,  // 182: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 183: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	83,  // 184: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 185: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	83,  // 186: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	67,  // 187: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	91,  // 188: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	93,  // 189: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	95,  // 190: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	97,  // 191: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 192: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 193: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 194: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 195: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	181, // [181:196] is the sub-list for method output_type
+	166, // [166:181] is the sub-list for method input_type
+	166, // [166:166] is the sub-list for extension type_name
+	166, // [166:166] is the sub-list for extension extendee
+	0,   // [0:166] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -9576,14 +9674,14 @@ func file_rendezvous_proto_init() {
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[101].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[102].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   109,
+			NumMessages:   110,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

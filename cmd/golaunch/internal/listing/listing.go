@@ -23,8 +23,11 @@ type (
 		Since   time.Time `json:"since"`
 		// Coordinators are there if the cluster has several.
 		Coordinators []Coordinator `json:"coordinators"`
-		Nodes        []Node        `json:"nodes"`
-		Jobs         []Job         `json:"jobs"`
+		// Requested and Blocked are as in a report.Status.
+		Requested []report.RequestedNodes `json:"requested"`
+		Blocked   string                  `json:"blocked,omitempty"`
+		Nodes     []Node                  `json:"nodes"`
+		Jobs      []Job                   `json:"jobs"`
 	}
 	Jobs struct {
 		jsonout.Header
@@ -96,10 +99,34 @@ func (s Cluster) Write(w io.Writer, nodes bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.writeRequested(w); err != nil {
+		return err
+	}
 	if err := s.writeExcluded(w); err != nil {
 		return err
 	}
 	return s.writeGoodput(w)
+}
+
+// writeRequested writes a line for the nodes that were asked for at a time, and one for the job that
+// none can be asked for.
+func (s Cluster) writeRequested(w io.Writer) error {
+	var b strings.Builder
+	for _, r := range s.Requested {
+		fmt.Fprintf(&b, "waiting for %d x %s, requested %s", r.Nodes, r.Kind, r.Since.Local().Format("15:04"))
+		if r.State != "" {
+			fmt.Fprintf(&b, " (%s)", r.State)
+		}
+		b.WriteByte('\n')
+	}
+	if s.Blocked != "" {
+		b.WriteString(s.Blocked + "\n")
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, "\n"+b.String())
+	return err
 }
 
 // writeExcluded writes a line for each node that is passed over.

@@ -374,6 +374,7 @@ func (m *Model) State() *State {
 			s.Answered = p.answered
 		}
 		s.Coordinators, s.Silent = append(s.Coordinators, p.status.Coordinators...), append(s.Silent, p.status.Silent...)
+		s.Requested, s.Blocked = append(s.Requested, p.status.Requested...), cmp.Or(s.Blocked, p.status.Blocked)
 		s.Version, s.Since = cmp.Or(s.Version, p.status.Version), p.status.Since
 		s.add(p)
 	}

@@ -35,8 +35,11 @@ type State struct {
 	Answered time.Time
 	// Trouble says why the state is old; empty if it is not.
 	Trouble string
-	// Coordinators, Silent, Version and Since are a cluster's, as in [report.Status].
+	// Coordinators, Silent, Requested, Blocked, Version and Since are a cluster's, as in
+	// [report.Status].
 	Coordinators, Silent []string
+	Requested            []report.RequestedNodes
+	Blocked              string
 	Version              string
 	Since                time.Time
 	// Nodes are sorted by name, Jobs by the time of submission.

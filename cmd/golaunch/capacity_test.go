@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// capacity writes a capacity file.
+func (h *heads) capacity(text string) string {
+	h.t.Helper()
+	file := filepath.Join(h.dir, "capacity.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	return file
+}
+
+// hosts is the example of a provider, with the nodes from the second on as its hosts, whose agents
+// declare GPUs.
+func (h *heads) hosts(gpus int) string {
+	h.t.Helper()
+	script, err := filepath.Abs("../../examples/capacity/hosts.py")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	words := []string{"python3", script, filepath.Join(h.dir, "nodes")}
+	for i, n := range h.nodes[1:] {
+		words = append(words, strings.Join(n.Command("sh", "-c", fmt.Sprintf(`'exec "$@" --num-gpus %d --name n%d'`, gpus, i+1), "-").Args, " "))
+	}
+	for i, w := range words {
+		words[i] = fmt.Sprintf("%q", w)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// TestCapacityFollowsTheQueue: a cluster without nodes gets two for a job, and gives them back.
+func TestCapacityFollowsTheQueue(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	file := h.capacity("kinds:\n  toy:\n    gpus: 2\n    max: 2\n    idle: 1s\n    exec: " + h.hosts(2) + "\n")
+	coordinator := h.coordinate("--capacity", file)
+	out := h.do("--nodes", "2", "--gpus-per-node", "2", "--coordinator", h.at, "--", "sh", "-c", "echo rank $RANK on $GOLAUNCH_NODE")
+	for _, want := range []string{"on n1\n", "on n2\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the job does not print %q:\n%s", want, out)
+		}
+	}
+	coordinator.line("2 x toy requested: for job ")
+	coordinator.line("toy-[a-z0-9]+-1 is given back: node n[12] was drained and has left")
+	coordinator.line("toy-[a-z0-9]+-2 is given back: node n[12] was drained and has left")
+	coordinator.line("toy-[a-z0-9]+-1 is gone")
+	coordinator.line("toy-[a-z0-9]+-2 is gone")
+	if s := h.status(); len(s.Nodes) > 0 || len(s.Requested) > 0 {
+		t.Errorf("%d nodes and %d requests are left", len(s.Nodes), len(s.Requested))
+	}
+	left, err := os.ReadDir(filepath.Join(h.dir, "nodes"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("the provider has %d nodes, %v", len(left), err)
+	}
+}

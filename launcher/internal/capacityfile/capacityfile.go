@@ -1,0 +1,290 @@
+// Package capacityfile reads the file that says which nodes a cluster may ask for.
+package capacityfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Kind is a kind of node with its provider.
+type Kind struct {
+	capacity.Kind
+	// Provider is one of Providers, and Words what the file says to it.
+	Provider string
+	Words    []string
+	// Limit bounds each call of the provider.
+	Limit time.Duration
+}
+
+// Providers are what a kind may name.
+var Providers = []string{"exec", "slurm"}
+
+// Bounds of a file. Aliases, with which a short file could stand for a very long one, are refused.
+const (
+	maxFile  = 256 << 10
+	maxKinds = 64
+	maxNodes = 10_000
+)
+
+// Defaults of a kind.
+const (
+	defaultIdle         = 10 * time.Minute
+	defaultStartTimeout = 30 * time.Minute
+	defaultLimit        = time.Minute
+)
+
+// Read reads a file. An error names the file, the line and what to do.
+func Read(path string) ([]Kind, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usage.Errorf("cannot read the capacity file: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, usage.Errorf("cannot read the capacity file: %w", err)
+	}
+	if len(text) > maxFile {
+		return nil, usage.Errorf("%s has more than %d KiB", path, maxFile>>10)
+	}
+	kinds, err := Parse(text)
+	if err != nil {
+		return nil, usage.Errorf("%s: %w", path, err)
+	}
+	return kinds, nil
+}
+
+// Parse reads the text of a file.
+func Parse(text []byte) ([]Kind, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 {
+		return nil, errors.New("it is empty; want kinds:")
+	}
+	var kinds []Kind
+	err := each(doc.Content[0], func(key string, at, n *yaml.Node) error {
+		if key != "kinds" {
+			return unknown(at, "kinds")
+		}
+		return each(n, func(name string, at, n *yaml.Node) error {
+			k, err := parseKind(name, at, n)
+			kinds = append(kinds, k)
+			return err
+		})
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(kinds) == 0:
+		return nil, errors.New("it names no kinds of nodes")
+	case len(kinds) > maxKinds:
+		return nil, fmt.Errorf("it names %d kinds of nodes, %d at most", len(kinds), maxKinds)
+	}
+	return kinds, nil
+}
+
+// each calls f for each entry of a mapping.
+func each(n *yaml.Node, f func(key string, at, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return wrong(n, "names with values")
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		at, value := n.Content[i], n.Content[i+1]
+		if at.Kind != yaml.ScalarNode {
+			return wrong(at, "a name")
+		}
+		if seen[at.Value] {
+			return fmt.Errorf("line %d: %s is there twice", at.Line, at.Value)
+		}
+		seen[at.Value] = true
+		if err := f(at.Value, at, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrong says that something else is wanted.
+func wrong(n *yaml.Node, want string) error {
+	switch n.Kind {
+	case yaml.AliasNode:
+		return fmt.Errorf("line %d: aliases (*%s) are not allowed", n.Line, n.Value)
+	case yaml.ScalarNode:
+		return fmt.Errorf("line %d: %q: want %s", n.Line, n.Value, want)
+	case yaml.MappingNode:
+		return fmt.Errorf("line %d: names with values are here: want %s", n.Line, want)
+	default:
+		return fmt.Errorf("line %d: a list is here: want %s", n.Line, want)
+	}
+}
+
+func unknown(at *yaml.Node, known ...string) error {
+	return fmt.Errorf("line %d: %q is not known; want %s", at.Line, at.Value, strings.Join(known, ", "))
+}
+
+// kindName is the beginning of a DNS label.
+var kindName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+
+func parseKind(name string, at, n *yaml.Node) (Kind, error) {
+	k := Kind{Kind: capacity.Kind{Name: name, Max: -1, Idle: defaultIdle, StartTimeout: defaultStartTimeout}, Limit: defaultLimit}
+	if !kindName.MatchString(name) || len(name) > capacity.MaxKind {
+		return k, fmt.Errorf("line %d: %q is no name of a kind; use small letters, digits and hyphens, %d at most", at.Line, name, capacity.MaxKind)
+	}
+	if err := each(n, k.set); err != nil {
+		return k, err
+	}
+	switch {
+	case k.Provider == "":
+		return k, fmt.Errorf("line %d: %s has no provider; give it one of %s", at.Line, name, strings.Join(Providers, ", "))
+	case k.Max < 0:
+		return k, fmt.Errorf("line %d: %s has no max, the number of nodes that there may be", at.Line, name)
+	case k.Min > k.Max:
+		return k, fmt.Errorf("line %d: %s has a min of %d, and a max of %d", at.Line, name, k.Min, k.Max)
+	}
+	return k, nil
+}
+
+// set sets a field of a kind.
+func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
+	switch key {
+	case "gpus":
+		var gpus int
+		gpus, err = number(n, 1024)
+		for i := range gpus {
+			k.Node.GPUs = append(k.Node.GPUs, placement.GPU{Index: i})
+		}
+	case "cpus":
+		k.Node.CPUs, err = number(n, 1<<16)
+	case "memory":
+		k.Node.Memory, err = size(n)
+	case "labels":
+		k.Node.Labels = map[string]string{}
+		err = each(n, func(name string, _, n *yaml.Node) (err error) {
+			k.Node.Labels[name], err = scalar(n, "a text")
+			return err
+		})
+	case "min":
+		k.Min, err = number(n, maxNodes)
+	case "max":
+		k.Max, err = number(n, maxNodes)
+	case "priority":
+		k.Priority, err = number(n, 1000)
+	case "cost":
+		var text string
+		if text, err = scalar(n, "a price"); err == nil {
+			if k.Cost, err = strconv.ParseFloat(text, 64); err != nil || !(k.Cost >= 0 && k.Cost < 1e9) {
+				err = wrong(n, "a price per hour")
+			}
+		}
+	case "idle":
+		k.Idle, err = duration(n)
+	case "start_timeout":
+		k.StartTimeout, err = duration(n)
+	case "call_timeout":
+		k.Limit, err = duration(n)
+	default:
+		if !slices.Contains(Providers, key) {
+			return unknown(at, append([]string{"gpus", "cpus", "memory", "labels", "min", "max", "priority", "cost", "idle", "start_timeout", "call_timeout"}, Providers...)...)
+		}
+		if k.Provider != "" {
+			return fmt.Errorf("line %d: %s has a provider already: %s", at.Line, k.Name, k.Provider)
+		}
+		k.Provider = key
+		k.Words, err = words(n)
+		if err == nil && key == "exec" && len(k.Words) == 0 {
+			err = wrong(n, "a command and its arguments")
+		}
+	}
+	return err
+}
+
+func scalar(n *yaml.Node, want string) (string, error) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return "", wrong(n, want)
+	}
+	return n.Value, nil
+}
+
+func number(n *yaml.Node, most int) (int, error) {
+	want := fmt.Sprintf("a number from 0 to %d", most)
+	text, err := scalar(n, want)
+	if err != nil {
+		return 0, err
+	}
+	v, err := strconv.Atoi(text)
+	if err != nil || v < 0 || v > most {
+		return 0, wrong(n, want)
+	}
+	return v, nil
+}
+
+func duration(n *yaml.Node) (time.Duration, error) {
+	const want = "a time of at least 1s, such as 90s, 10m or 2h"
+	text, err := scalar(n, want)
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second {
+		return 0, wrong(n, want)
+	}
+	return d, nil
+}
+
+// units of memory.
+var units = map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+func size(n *yaml.Node) (int64, error) {
+	const want = "an amount of memory, such as 512GiB"
+	text, err := scalar(n, want)
+	if err != nil {
+		return 0, err
+	}
+	digits := strings.TrimRight(text, "KMGTiB")
+	v, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+	unit, known := units[text[len(digits):]]
+	if err != nil || !known || v < 0 || v > (1<<60)/unit {
+		return 0, wrong(n, want)
+	}
+	return v * unit, nil
+}
+
+// words are a list of words, or one word.
+func words(n *yaml.Node) ([]string, error) {
+	const want = "a list of words"
+	if n.Kind != yaml.SequenceNode {
+		if n.Tag == "!!null" {
+			return nil, nil
+		}
+		text, err := scalar(n, want)
+		return []string{text}, err
+	}
+	var all []string
+	for _, n := range n.Content {
+		text, err := scalar(n, "a word")
+		if err != nil {
+			return nil, err
+		}
+		if strings.ContainsRune(text, 0) {
+			return nil, wrong(n, "a word without a NUL")
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}

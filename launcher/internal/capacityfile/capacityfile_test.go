@@ -1,0 +1,122 @@
+package capacityfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/placement"
+)
+
+func TestParse(t *testing.T) {
+	got, err := Parse([]byte(`
+# nodes of our site
+kinds:
+  a100-2:
+    gpus: 2
+    cpus: 96
+    memory: 1TiB
+    labels: {rack: r7}
+    min: 1
+    max: 4
+    priority: 2
+    cost: 12.5
+    idle: 90s
+    start_timeout: 2h
+    call_timeout: 5s
+    slurm: [--partition=gpu, "--gres=gpu:2"]
+  spare:
+    max: 1
+    exec: ./provider
+`))
+	want := []Kind{{
+		Kind: capacity.Kind{
+			Name: "a100-2", Min: 1, Max: 4, Priority: 2, Cost: 12.5, Idle: 90 * time.Second, StartTimeout: 2 * time.Hour,
+			Node: placement.Node{GPUs: []placement.GPU{{Index: 0}, {Index: 1}}, CPUs: 96, Memory: 1 << 40, Labels: map[string]string{"rack": "r7"}},
+		},
+		Provider: "slurm", Words: []string{"--partition=gpu", "--gres=gpu:2"}, Limit: 5 * time.Second,
+	}, {
+		Kind:     capacity.Kind{Name: "spare", Max: 1, Idle: defaultIdle, StartTimeout: defaultStartTimeout},
+		Provider: "exec", Words: []string{"./provider"}, Limit: defaultLimit,
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestMistakesAreNamedWithTheirLine(t *testing.T) {
+	kind := func(text string) string { return "kinds:\n  a:\n    max: 1\n    exec: [x]\n    " + text }
+	many := "kinds:\n"
+	for i := range maxKinds + 1 {
+		many += fmt.Sprintf("  k%d: {max: 1, exec: x}\n", i)
+	}
+	bomb := "kinds:\n  a: &a {max: 1}\n"
+	for c := 'b'; c <= 'z'; c++ {
+		bomb += fmt.Sprintf("  %c: &%c [%s]\n", c, c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 20))
+	}
+	for text, want := range map[string]string{
+		"":                                 "it is empty; want kinds:",
+		"kinds:":                           `line 1: "": want names with values`,
+		"kinds: {}":                        "it names no kinds of nodes",
+		"nodes:\n  a: 1":                   `line 1: "nodes" is not known; want kinds`,
+		"kinds: [a]":                       "line 1: a list is here: want names with values",
+		"kinds:\n  A_1: {}":                `line 2: "A_1" is no name of a kind; use small letters, digits and hyphens, 40 at most`,
+		"kinds:\n  a: {max: 1}":            "line 2: a has no provider; give it one of exec, slurm",
+		"kinds:\n  a: {exec: x}":           "line 2: a has no max, the number of nodes that there may be",
+		"kinds:\n  a:\n\tmax: 1":           "line 3: found character that cannot start any token",
+		kind("max: 2"):                     "line 5: max is there twice",
+		kind("min: 2"):                     "line 2: a has a min of 2, and a max of 1",
+		kind("min: -1"):                    `line 5: "-1": want a number from 0 to 10000`,
+		kind("gpus: many"):                 `line 5: "many": want a number from 0 to 1024`,
+		kind("gpus: 1e9"):                  `line 5: "1e9": want a number from 0 to 1024`,
+		kind("memory: 8G"):                 `line 5: "8G": want an amount of memory, such as 512GiB`,
+		kind("memory: 9999999999999TiB"):   `line 5: "9999999999999TiB": want an amount of memory, such as 512GiB`,
+		kind("idle: 0s"):                   `line 5: "0s": want a time of at least 1s, such as 90s, 10m or 2h`,
+		kind("idle: 10"):                   `line 5: "10": want a time of at least 1s, such as 90s, 10m or 2h`,
+		kind("cost: .nan"):                 `line 5: ".nan": want a price per hour`,
+		kind("cost: [1]"):                  "line 5: a list is here: want a price",
+		kind("labels: [a]"):                "line 5: a list is here: want names with values",
+		kind("slurm: [--x]"):               "line 5: a has a provider already: exec",
+		kind("maximum: 3"):                 `line 5: "maximum" is not known; want gpus, cpus,`,
+		"kinds:\n  a: {max: 1, exec: }":    "line 2: \"\": want a command and its arguments",
+		"kinds:\n  a: {max: 1, exec: [[]]": "did not find expected",
+		many:                               "it names 65 kinds of nodes, 64 at most",
+		bomb:                               "line 2: a has no provider",
+		"kinds:\n  a: &a {max: 1, exec: x}\n  b: *a\n": "line 3: aliases (*a) are not allowed",
+		"x: &x [*x]": `line 1: "x" is not known`,
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.200s\ngives %v\nwant  %s", text, err, want)
+		}
+	}
+}
+
+func TestReadNamesTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "capacity.yaml")
+	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{"kinds: 3": file + `: line 1: "3"`, strings.Repeat("#", maxFile+1): file + " has more than 256 KiB"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("kinds:\n  a: {max: 1, exec: [x], memory: 1GiB}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		kinds, err := Parse(text)
+		if err == nil && (len(kinds) == 0 || len(kinds) > maxKinds) {
+			t.Errorf("%d kinds", len(kinds))
+		}
+	})
+}

@@ -1,0 +1,104 @@
+// Package provider asks for nodes by calling the commands that a site has: Slurm's, or any command
+// that speaks JSON.
+package provider
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+)
+
+// Agent is the command line of the agents that a provider starts.
+type Agent struct {
+	// Golaunch is this program, and Coordinator what agents give for --coordinator.
+	Golaunch, Coordinator string
+	// TokenFile is a --token-file of its own; empty for the default.
+	TokenFile string
+	// Labels are those of the nodes, KEY=value.
+	Labels []string
+}
+
+// command is the command line of the agent of a tag. It contains no secret.
+func (a Agent) command(tag string) []string {
+	line := []string{a.Golaunch, "agent", "--coordinator", a.Coordinator, "--label", capacity.TagLabel + "=" + tag}
+	if a.TokenFile != "" {
+		line = append(line, "--token-file", a.TokenFile)
+	}
+	for _, l := range a.Labels {
+		line = append(line, "--label", l)
+	}
+	return line
+}
+
+const (
+	// maxOutput bounds what a command prints.
+	maxOutput = 4 << 20
+	// endTime is how long a command may take to end once it was told to.
+	endTime = 2 * time.Second
+)
+
+// run runs a command of the site, and returns what it prints. The error of a command that fails has
+// the first line that it prints on stderr. The coordinator's token is not in the environment, for
+// schedulers keep that of the jobs they start.
+func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") })
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = endTime
+	cmd.Stdin = bytes.NewReader(stdin)
+	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxLine}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	runtime.LockOSThread() // Pdeathsig is sent at the end of the thread that forks
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w%s", name, err, said(stderr.text))
+	case stdout.cut:
+		return nil, fmt.Errorf("%s printed more than %d MiB", name, maxOutput>>20)
+	}
+	return stdout.text, nil
+}
+
+// maxLine bounds what is shown of a command's words.
+const maxLine = 512
+
+func said(stderr []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(stderr)), "\n")
+	if line == "" {
+		return ""
+	}
+	return ": " + line
+}
+
+// bounded keeps the beginning of what is written.
+type bounded struct {
+	text []byte
+	most int
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := min(len(p), b.most-len(b.text))
+	b.cut = b.cut || room < len(p)
+	b.text = append(b.text, p[:room]...)
+	return len(p), nil
+}
+
+// errNonsense says what a command printed that was not understood.
+func errNonsense(name string, out []byte, err error) error {
+	shown := out[:min(len(out), 80)]
+	return fmt.Errorf("%s printed what is not its answer: %q (%w)", name, shown, err)
+}

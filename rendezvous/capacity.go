@@ -1,0 +1,246 @@
+package rendezvous
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/provision"
+)
+
+// Provider makes and deletes nodes of one kind. The node of a tag runs an agent that says the tag
+// as its label "capacity.tag". Create and Delete have no effect if the provider has the node
+// already, or not any more. The end of ctx ends a call.
+type Provider interface {
+	// Create asks for nodes. It does not wait until they are there.
+	Create(ctx context.Context, tags []string) error
+	// List returns the nodes that the provider has or will have, also for others: by tag what it
+	// says of them, for people: "Slurm job 4711, pending: Priority".
+	List(ctx context.Context) (states map[string]string, err error)
+	// Delete gives nodes back, or gives up those that are not there yet.
+	Delete(ctx context.Context, tags []string) error
+}
+
+// Capacity are nodes of a kind that a cluster may ask for.
+type Capacity struct {
+	capacity.Kind
+	Provider Provider
+	// Limit bounds each call of the provider; a minute when 0.
+	Limit time.Duration
+}
+
+// decideEvery is the shortest time between two decisions.
+const decideEvery = time.Second
+
+// capacityPlanner asks for the nodes that the queue needs. It belongs to the goroutine of Run; its
+// workers have goroutines of their own.
+type capacityPlanner struct {
+	c       *Coordinator
+	kinds   []capacity.Kind
+	workers map[string]*provision.Worker
+	stop    context.CancelFunc
+	// timer is for the next decision, at due; zero when none is planned. last was the newest.
+	timer     *time.Timer
+	due, last time.Time
+	idle      map[string]time.Time
+	// blocked says which job no nodes can be asked for, and why.
+	blocked string
+	// states are what providers say of nodes, by tag, and troubles what they cannot do, by kind.
+	states, troubles map[string]string
+}
+
+// startCapacity begins to ask for nodes, if the coordinator may.
+func (c *Coordinator) startCapacity() {
+	if len(c.cfg.Capacity) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &capacityPlanner{
+		c: c, stop: cancel, workers: map[string]*provision.Worker{}, states: map[string]string{}, troubles: map[string]string{},
+	}
+	for _, k := range c.cfg.Capacity {
+		w := provision.New(k.Provider, cmp.Or(k.Limit, time.Minute), func(r provision.Report) { c.post(func() { p.reported(k.Name, r) }) })
+		p.kinds, p.workers[k.Name] = append(p.kinds, k.Kind), w
+		go w.Run(ctx)
+	}
+	c.capacity = p
+	p.want()
+	p.happened()
+}
+
+// close ends the timer and the workers. What they have begun goes on; the next coordinator finds
+// it.
+func (p *capacityPlanner) close() {
+	if p != nil {
+		p.stop()
+		p.timer.Stop()
+	}
+}
+
+// happened has a decision made soon.
+func (p *capacityPlanner) happened() {
+	if p != nil {
+		p.plan(p.last.Add(decideEvery))
+	}
+}
+
+// plan has a decision made at a time or before.
+func (p *capacityPlanner) plan(at time.Time) {
+	if !p.due.IsZero() && !at.Before(p.due) {
+		return
+	}
+	p.due = at
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.timer = time.AfterFunc(time.Until(at), func() {
+		p.c.post(func() {
+			if p.due.Equal(at) {
+				p.decide()
+			}
+		})
+	})
+}
+
+func (p *capacityPlanner) decide() {
+	p.due, p.last = time.Time{}, time.Now()
+	state := p.c.state
+	d := capacity.Decide(capacity.Situation{
+		Now: now(), Kinds: p.kinds, Pool: state.Capacity, Demands: state.Cluster.Demands(), Offers: state.Cluster.Offers(), Idle: p.idle,
+	})
+	p.idle = d.Idle
+	p.block(d)
+	for _, a := range d.Actions {
+		p.act(a)
+	}
+	if len(d.Actions) > 0 {
+		p.want()
+	}
+	if !d.Next.IsZero() {
+		p.plan(later(d.Next, p.last.Add(decideEvery)))
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// block tells once for which job no nodes can be asked.
+func (p *capacityPlanner) block(d capacity.Decision) {
+	text := ""
+	if d.Blocked != "" {
+		text = fmt.Sprintf("no nodes are asked for job %s: %s", d.Blocked, d.Why)
+	}
+	if text != "" && text != p.blocked {
+		p.c.noteCluster("%s", text)
+	}
+	p.blocked = text
+}
+
+func (p *capacityPlanner) act(a capacity.Action) {
+	switch a := a.(type) {
+	case capacity.Request:
+		p.c.noteCluster("%d x %s requested: %s", a.Nodes, a.Kind, a.Why)
+		p.c.applyCapacity(capacity.Requested{Kind: a.Kind, Nodes: a.Nodes, Why: wire.Plain(a.Why)})
+	case capacity.Drain:
+		p.c.noteCluster("node %s is drained: %s", a.Node, a.Why)
+		p.c.applyEvent(cluster.Drain{Node: a.Node})
+	case capacity.Fail:
+		p.c.warn(fmt.Errorf("%s: %s", a.Tag, a.Why))
+		p.c.applyCapacity(capacity.Failed{Tag: a.Tag, Why: wire.Plain(a.Why)})
+	case capacity.Delete:
+		p.c.noteCluster("%s is given back: %s", a.Tag, a.Why)
+		p.c.applyCapacity(capacity.Released{Tag: a.Tag, Code: a.Code, Why: wire.Plain(a.Why)})
+	}
+}
+
+func (c *Coordinator) applyCapacity(ev capacity.Event) {
+	c.apply(replica.Entry{At: now(), Capacity: ev})
+}
+
+// want tells the workers what their providers should have, once the log has it too.
+func (p *capacityPlanner) want() {
+	all := map[string][]provision.Wanted{}
+	for _, claim := range p.c.state.Capacity.Sorted() {
+		if !claim.Released.IsZero() || claim.Joined.IsZero() {
+			all[claim.Kind] = append(all[claim.Kind], provision.Wanted{Tag: claim.Tag, Delete: !claim.Released.IsZero()})
+		}
+	}
+	p.c.log.Then(func() {
+		for kind, w := range p.workers {
+			w.Want(all[kind])
+		}
+	})
+}
+
+// reported takes what a worker found.
+func (p *capacityPlanner) reported(kind string, r provision.Report) {
+	for tag, state := range r.States {
+		p.states[tag] = cut(state)
+	}
+	trouble := ""
+	if r.Err != nil {
+		trouble = cut(r.Err.Error())
+	}
+	if trouble != "" && trouble != p.troubles[kind] {
+		p.c.warn(fmt.Errorf("%s: %s", kind, trouble))
+	}
+	p.troubles[kind] = trouble
+	pool := p.c.state.Capacity
+	for tag, why := range r.Gone {
+		claim, there := pool.Claims[tag]
+		if !there {
+			continue
+		}
+		if claim.Released.IsZero() {
+			p.c.warn(fmt.Errorf("%s does not come: %s", tag, cut(why)))
+		}
+		p.c.applyCapacity(capacity.Gone{Tag: tag, Why: cut(why)})
+		if _, there := pool.Claims[tag]; !there {
+			delete(p.states, tag)
+			p.c.noteCluster("%s is gone", tag)
+		}
+	}
+	p.want()
+}
+
+// maxState bounds what a provider says, in the log and in a status.
+const maxState = 1 << 10
+
+func cut(text string) string {
+	text = wire.Plain(text)
+	return wire.Plain(text[:min(len(text), maxState)])
+}
+
+// MaxRequested bounds the requests in a status.
+const maxRequested = 64
+
+// status adds to a status what was asked for.
+func (p *capacityPlanner) status(s *report.Status) {
+	if p == nil {
+		return
+	}
+	s.Blocked = p.blocked
+	for _, claim := range p.c.state.Capacity.Sorted() {
+		if !claim.Released.IsZero() || !claim.Joined.IsZero() {
+			continue
+		}
+		same := func(r report.RequestedNodes) bool { return r.Kind == claim.Kind && r.Since.Equal(claim.Requested) }
+		if i := slices.IndexFunc(s.Requested, same); i >= 0 {
+			s.Requested[i].Nodes++
+		} else if len(s.Requested) < maxRequested {
+			state := cmp.Or(p.troubles[claim.Kind], p.states[claim.Tag])
+			s.Requested = append(s.Requested, report.RequestedNodes{Kind: claim.Kind, Nodes: 1, Since: claim.Requested, State: state})
+		}
+	}
+}

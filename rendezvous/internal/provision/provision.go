@@ -1,0 +1,233 @@
+// Package provision makes what a provider has equal to what was asked of it: a [Worker] creates
+// nodes that are missing, deletes those that were given back, and reports what the provider says.
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Provider makes and deletes nodes of one kind. The node of a tag runs an agent that says the tag
+// (capacity.TagLabel). Create and Delete have no effect if the provider has the node already, or
+// not any more. The end of ctx ends a call.
+type Provider interface {
+	// Create asks for nodes. It does not wait until they are there.
+	Create(ctx context.Context, tags []string) error
+	// List returns the nodes that the provider has or will have, also for others: by tag what it
+	// says of them, for people: "Slurm job 4711, pending: Priority".
+	List(ctx context.Context) (states map[string]string, err error)
+	// Delete gives nodes back, or gives up those that are not there yet.
+	Delete(ctx context.Context, tags []string) error
+}
+
+// Wanted is what a provider should have or, with Delete, not have. It should have no other of the
+// tags that were ever wanted.
+type Wanted struct {
+	Tag    string
+	Delete bool
+}
+
+// Report is what a worker found.
+type Report struct {
+	// States are what the provider says of wanted nodes, by tag.
+	States map[string]string
+	// Gone are the tags that the provider does not have, each with the reason.
+	Gone map[string]string
+	// Err says what the provider cannot do at the moment; nil if all went well.
+	Err error
+}
+
+const (
+	// pollEvery is how often a provider is asked while it owes something; there is no event for
+	// that.
+	pollEvery = 5 * time.Second
+	// settleTime is how long a list may lack a node that was created.
+	settleTime = 30 * time.Second
+	// maxBatch bounds the tags of a call.
+	maxBatch = 100
+)
+
+// Worker works on what is wanted of a provider, in a goroutine of its own.
+type Worker struct {
+	provider Provider
+	limit    time.Duration
+	report   func(Report)
+	wake     chan struct{}
+
+	mu   sync.Mutex
+	want []Wanted
+
+	// created and deleted are when tags were. Only the goroutine of Run has them.
+	created, deleted map[string]time.Time
+}
+
+// New returns a worker whose calls take at most limit each. Report is called in the goroutine of
+// Run.
+func New(p Provider, limit time.Duration, report func(Report)) *Worker {
+	return &Worker{
+		provider: p, limit: limit, report: report, wake: make(chan struct{}, 1),
+		created: map[string]time.Time{}, deleted: map[string]time.Time{},
+	}
+}
+
+// Want replaces what is wanted. It does not wait.
+func (w *Worker) Want(all []Wanted) {
+	w.mu.Lock()
+	same := slices.Equal(w.want, all)
+	w.want = all
+	w.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (w *Worker) wanted() []Wanted {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.want
+}
+
+// Run works until ctx ends. It does nothing while nothing is wanted.
+func (w *Worker) Run(ctx context.Context) {
+	poll := time.NewTimer(pollEvery)
+	defer poll.Stop()
+	for {
+		var again <-chan time.Time
+		if len(w.wanted()) > 0 {
+			poll.Reset(pollEvery)
+			again = poll.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		case <-again:
+		}
+		if want := w.wanted(); len(want) > 0 {
+			if r := w.work(ctx, want); ctx.Err() == nil {
+				w.report(r)
+			}
+		}
+	}
+}
+
+// work makes one round: what the provider has, what it should create, and what it should delete.
+func (w *Worker) work(ctx context.Context, want []Wanted) Report {
+	w.forget(want)
+	r := Report{States: map[string]string{}, Gone: map[string]string{}}
+	has, err := w.list(ctx)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	var create, remove []string
+	for _, x := range want {
+		state, there := has[x.Tag]
+		at, created := w.created[x.Tag]
+		_, deleted := w.deleted[x.Tag]
+		switch {
+		case there:
+			r.States[x.Tag] = state
+			if x.Delete {
+				remove = append(remove, x.Tag)
+			} else if !created {
+				w.created[x.Tag] = time.Now()
+			}
+		case x.Delete && deleted:
+			r.Gone[x.Tag] = "it was deleted"
+		case x.Delete:
+			remove = append(remove, x.Tag) // it may be on its way into the list
+		case !created:
+			create = append(create, x.Tag)
+		case time.Since(at) > settleTime:
+			r.Gone[x.Tag] = "the provider does not have it any more"
+		}
+	}
+	r.Err = errors.Join(w.create(ctx, create, &r), w.remove(ctx, remove))
+	return r
+}
+
+// forget drops what was noted of tags that are not wanted any more.
+func (w *Worker) forget(want []Wanted) {
+	known := map[string]bool{}
+	for _, x := range want {
+		known[x.Tag] = true
+	}
+	for _, noted := range []map[string]time.Time{w.created, w.deleted} {
+		maps.DeleteFunc(noted, func(tag string, _ time.Time) bool { return !known[tag] })
+	}
+}
+
+func (w *Worker) list(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := w.limited(ctx)
+	defer cancel()
+	has, err := w.provider.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the nodes: %w", w.late(ctx, err))
+	}
+	return has, nil
+}
+
+// create creates nodes. Those that the provider does not have after a failure are gone, with the
+// reason.
+func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
+	for batch := range slices.Chunk(tags, maxBatch) {
+		limited, cancel := w.limited(ctx)
+		err := w.provider.Create(limited, batch)
+		err = w.late(limited, err)
+		cancel()
+		for _, tag := range batch {
+			w.created[tag] = time.Now()
+		}
+		if err == nil {
+			continue
+		}
+		has, lost := w.list(ctx)
+		if lost != nil { // it is not known what came of it
+			return errors.Join(err, lost)
+		}
+		for _, tag := range batch {
+			if _, there := has[tag]; !there {
+				r.Gone[tag] = err.Error()
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Worker) remove(ctx context.Context, tags []string) error {
+	for batch := range slices.Chunk(tags, maxBatch) {
+		limited, cancel := w.limited(ctx)
+		err := w.provider.Delete(limited, batch)
+		err = w.late(limited, err)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("cannot delete %s: %w", batch[0], err)
+		}
+		for _, tag := range batch {
+			w.deleted[tag] = time.Now()
+		}
+	}
+	return nil
+}
+
+func (w *Worker) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, w.limit)
+}
+
+// late says so if a call took too long.
+func (w *Worker) late(ctx context.Context, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the provider did not answer within %v", w.limit)
+	}
+	return err
+}
