@@ -58,6 +58,9 @@ type Task struct {
 	Bundle bool
 	// HangTimeout is how long ranks may stand still; 0 is forever.
 	HangTimeout time.Duration
+	// RankMonitor serves NVRx's rank monitor to the ranks, as [CheckRankMonitor] describes; empty
+	// does not.
+	RankMonitor string
 	// CheckpointDir is where ranks write checkpoints, relative to Dir; empty if that is to be found
 	// out.
 	CheckpointDir string

@@ -14,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/lighthouse"
 	"github.com/golaunch/golaunch/agent/internal/notice"
+	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
@@ -30,14 +31,16 @@ type attempt struct {
 	order job.Start
 	setup rankSetup
 
-	// mu guards scope, halt.ordered, ranks and reports, which the goroutine that follows orders and
+	// mu guards scope, halt.ordered, ranks, requests and reports, which the goroutine that follows orders and
 	// the attempt's own share.
 	mu    sync.Mutex
 	scope ranks.Scope
 	halt  halt
 	// ranks are those that were started.
-	ranks   []ranks.Rank
-	reports []job.Event
+	ranks []ranks.Rank
+	// requests are what the ranks have asked for by their monitor.
+	requests []rankmonitor.Request
+	reports  []job.Event
 
 	forks    forks
 	next     *next
@@ -71,6 +74,9 @@ type rankSetup struct {
 	lighthouse     *lighthouse.Server
 	lighthousePort int
 	lighthouseErr  error
+	// monitor is the ranks' monitor, if they want one. monitorErr is why there is none.
+	monitor    *rankmonitor.Server
+	monitorErr error
 }
 
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
@@ -87,6 +93,7 @@ func (a *attempt) run() {
 	defer close(a.gone)
 	defer a.halt.cancel()
 	defer a.closeLighthouse()
+	defer a.closeMonitor()
 	defer a.next.settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
@@ -149,6 +156,8 @@ func (a *attempt) open() (ranks.Scope, error) {
 		return a.scope, a.setup.proxyErr
 	case a.setup.lighthouseErr != nil:
 		return a.scope, a.setup.lighthouseErr
+	case a.setup.monitorErr != nil:
+		return a.scope, a.setup.monitorErr
 	}
 	if a.scope != nil {
 		return a.scope, nil

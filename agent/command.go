@@ -40,6 +40,7 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 		ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
 		RASAddr: a.rasAddress(b), Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
 	}
+	facts.RankMonitor, facts.FTLauncher = a.monitorSockets(b.Rank)
 	if a.setup.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())
 	}

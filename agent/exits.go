@@ -42,7 +42,7 @@ func (a *attempt) exited(b placement.Bundle, exit report.Exit, at time.Time, liv
 			e.Kernel = gpulog.Faults(lived)
 		}
 		e.Step, _ = ranks.LastHeartbeat(output).Step()
-		e.Tail = a.withAdvice(output.Tail())
+		e.Tail = a.withRequests(a.withAdvice(output.Tail()))
 		var err error
 		if e.Traceback, err = output.Traceback(); err != nil {
 			a.job.node.Warn(err)

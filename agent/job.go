@@ -8,6 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
+	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/saves"
 	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -44,6 +45,8 @@ type jobOnNode struct {
 	bundles bundleWriter
 	// places are where its ranks write checkpoints.
 	places *saves.Places
+	// learned are the limits that its ranks have told their monitor.
+	learned rankmonitor.Learned
 	// over is closed when no attempt will begin any more.
 	over      chan struct{}
 	closeOver func()
@@ -154,6 +157,7 @@ func (j *jobOnNode) start(o job.Start) {
 		a := newAttempt(j, o)
 		a.setup.proxy, a.setup.proxyErr = store.proxyFor(o)
 		a.serveLighthouse()
+		a.serveMonitor()
 		a.setup.bindings, a.setup.bindErr = j.bind(o.World)
 		a.setup.env = j.environment(o.World)
 		j.begin(a)

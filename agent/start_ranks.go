@@ -146,7 +146,7 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 		}),
 		stall.Watch(stall.Options{
 			Base:     job.Stalled{Node: name, Unit: unit, Attempt: number},
-			AsksNCCL: a.order.Group.NodeRank == a.order.World.FirstNode, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks,
+			AsksNCCL: a.order.Group.NodeRank == a.order.World.FirstNode, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks, Monitor: a.setup.monitor,
 			Scope: scope, Ranks: all, Report: func(e job.Stalled) { a.job.report(e) }, Warn: node.Warn,
 		}),
 		ncclprobe.CompareLibraries(all, node.hooks.ncclLoaded, func(differing string) {

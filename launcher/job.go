@@ -218,6 +218,7 @@ func (j Job) facts() map[string]string {
 		"--preload-strict": fmt.Sprint(j.Ranks.PreloadStrict),
 		"--preflight":      j.Health.Preflight,
 		"--hang-timeout":   j.Health.HangTimeout.String(),
+		"--rank-monitor":   short(j.Health.RankMonitor),
 		"--bundle":         j.Health.Bundle,
 		"--checkpoint-dir": j.CheckpointDir,
 		"--lease":          j.Network.Lease.String(),

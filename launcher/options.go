@@ -194,6 +194,10 @@ type Health struct {
 	// HangTimeout is how long ranks may make no progress before their attempt fails, at least 1s
 	// (docs/failures.md); 0 forever.
 	HangTimeout time.Duration `json:"HangTimeout"`
+	// RankMonitor serves the rank monitor of NVIDIA's resiliency extension to the ranks
+	// (docs/ft-launcher.md): "on", or limits such as "step:180,checkpointing:none", after which
+	// their attempt fails. Empty serves none.
+	RankMonitor string `json:"RankMonitor"`
 	// ExcludeAfter is after how many failures that a node may have caused other nodes are preferred
 	// for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails is
 	// avoided at once.

@@ -98,6 +98,9 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 		MasterAddr: plan.Master().String(), MasterPort: j.Ranks.MasterPort, MaxRestarts: j.Restarts.Max, StoreHosted: j.Ranks.Store != storeRank0,
 		GPU: b.GPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role, Ports: j.Network.PortRange,
 	}
+	if j.Health.RankMonitor != "" {
+		facts.RankMonitor, facts.FTLauncher = "SOCKET", "SOCKET"
+	}
 	if facts.Proxied = j.Ranks.Store == storeProxy; facts.Proxied && g.NodeRank > 0 {
 		facts.ProxyAddr = g.Node.Addr.String()
 	}

@@ -309,6 +309,10 @@ func (h Health) check() error {
 		return usage.Errorf("exclude after %d failures for %s: at least 0, and for some time", h.ExcludeAfter, h.ExcludeFor)
 	case h.Bundle != "on" && h.Bundle != "off":
 		return usage.Errorf("bundle %q: on or off", h.Bundle)
+	case h.RankMonitor != "":
+		if err := agent.CheckRankMonitor(h.RankMonitor); err != nil {
+			return usage.Errorf("rank monitor: %v", err)
+		}
 	}
 	return nil
 }

@@ -35,6 +35,9 @@ type Facts struct {
 	// torchft's lighthouse for the group.
 	ReplicaGroups, ReplicaGroup int
 	Lighthouse                  string
+	// RankMonitor and FTLauncher are sockets, of the rank's monitor and of its node's launcher, for
+	// NVIDIA's resiliency extension; empty for none.
+	RankMonitor, FTLauncher string
 	// MasterAddr is where rank 0 runs: an address, IPv6 without brackets, or a host name.
 	MasterAddr string
 	MasterPort int
@@ -87,7 +90,7 @@ type Facts struct {
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
 // scripts expect, and GOLAUNCH_* for the rest.
 func Vars(f Facts) []Var {
-	return slices.Concat(f.torch(), f.torchft(), f.golaunch(), f.cuda(), f.defaults())
+	return slices.Concat(f.torch(), f.torchft(), f.nvrx(), f.golaunch(), f.cuda(), f.defaults())
 }
 
 func (f Facts) torch() []Var {
@@ -141,6 +144,17 @@ func (f Facts) torchft() []Var {
 		{"TORCHFT_LIGHTHOUSE", f.Lighthouse, Torch, "where golaunch serves torchft's lighthouse to this replica group"},
 		{"REPLICA_GROUP_ID", strconv.Itoa(f.ReplicaGroup), Torch, "number of this replica group, from 0"},
 		{"NUM_REPLICA_GROUPS", strconv.Itoa(f.ReplicaGroups), Torch, "replica groups of the job"},
+	}
+}
+
+// nvrx is empty for a rank without a monitor.
+func (f Facts) nvrx() []Var {
+	if f.RankMonitor == "" {
+		return nil
+	}
+	return []Var{
+		{"FT_RANK_MONITOR_IPC_SOCKET", f.RankMonitor, Torch, "where golaunch serves NVRx's rank monitor to this rank"},
+		{"FT_LAUNCHER_IPC_SOCKET", f.FTLauncher, Torch, "where the rank may ask that its node or the job does not start again"},
 	}
 }
 

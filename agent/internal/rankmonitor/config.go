@@ -96,7 +96,7 @@ func (c *Config) set(key, value string) (err error) {
 	case "install_exception_hook":
 		c.ExceptionHook, err = strconv.ParseBool(value)
 	default:
-		return fmt.Errorf("%q is no key of the rank monitor: %s", key, strings.Join(Keys, ", "))
+		return fmt.Errorf("%q is no key of the rank monitor: %s", key, strings.Join(keys, ", "))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -104,9 +104,9 @@ func (c *Config) set(key, value string) (err error) {
 	return nil
 }
 
-// Keys are those of NVRx's configuration that a rank monitor knows, but for
+// keys are those of NVRx's configuration that a rank monitor knows, but for
 // rank_section_timeouts, whose sections are items of their own.
-var Keys = []string{
+var keys = []string{
 	"initial_rank_heartbeat_timeout", "rank_heartbeat_timeout", "rank_out_of_section_timeout", "safety_factor",
 	"num_warmup_iterations", "skip_section_response", "install_exception_hook",
 }

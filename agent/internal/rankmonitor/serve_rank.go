@@ -111,8 +111,10 @@ func (c *client) tell(note func(now time.Time) (wrong string)) error {
 		s.mu.Unlock()
 		return errNoSession
 	}
-	wrong := note(time.Now())
-	by := c.session.next().by
+	now := time.Now()
+	c.session.heard = now
+	wrong := note(now)
+	by := c.session.look(now)
 	look := s.late || !by.IsZero() && (s.armed.IsZero() || by.Before(s.armed))
 	s.mu.Unlock()
 	if look {
@@ -139,15 +141,18 @@ func (c *client) leave() {
 	}
 }
 
-// Wait is what a rank does by its newest word, and for how long. Overdue says that this is longer
-// than it may take.
+// Wait is what a rank does by its newest word.
 type Wait struct {
 	Rank int
+	// Does is in words, to follow "it is": "in section step, which may take 3m0s".
 	Does string
 	For  time.Duration
+	// Limited says that there is a limit of that, and Overdue that it is over.
+	Limited, Overdue bool
 	// Step is the iteration of the rank; -1 if it has told none.
-	Step    int64
-	Overdue bool
+	Step int64
+	// Heard is when it said something last.
+	Heard time.Time
 }
 
 // Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
@@ -160,7 +165,9 @@ func (s *Server) Waits() (waits []Wait) {
 	now := time.Now()
 	for one, rank := range s.sessions {
 		w := one.next()
-		waits = append(waits, Wait{rank, w.does, now.Sub(w.since), one.iteration, !w.by.IsZero() && !now.Before(w.by)})
+		waits = append(waits, Wait{
+			Rank: rank, Does: w.does, For: now.Sub(w.since), Limited: !w.by.IsZero(), Overdue: one.overdue(now), Step: one.iteration, Heard: one.heard,
+		})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
 	return waits
@@ -176,12 +183,10 @@ func (s *Server) check() {
 	now, before, first := time.Now(), s.late, time.Time{}
 	s.late = false
 	for one := range s.sessions {
-		by := one.next().by
-		switch {
-		case by.IsZero():
-		case !now.Before(by):
+		by := one.look(now)
+		if one.overdue(now) {
 			s.late = true
-		case first.IsZero() || by.Before(first):
+		} else if !by.IsZero() && (first.IsZero() || by.Before(first)) {
 			first = by
 		}
 	}

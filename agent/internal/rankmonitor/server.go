@@ -28,9 +28,10 @@ import (
 const (
 	// maxConns bounds the connections at a time, of each socket.
 	maxConns = 8
-	// again is how long a rank must be overdue to be reported a second time, which is when the
-	// coordinator judges. An agent that was stopped first reads what ranks have said meanwhile.
-	again = 5 * time.Second
+	// settle is how long a rank is overdue before that is told: an agent that was stopped first reads
+	// what ranks have said meanwhile. again is how long until it is told again.
+	settle = time.Second
+	again  = 5 * time.Second
 	// pause is how long after a refusal the next connection is looked at.
 	pause = 100 * time.Millisecond
 	// answerLimit bounds how long an answer may take to write.

@@ -13,6 +13,8 @@ type session struct {
 	// newer says that the client is of 0.6 or later, which tells iterations.
 	newer bool
 	began time.Time
+	// heard is when the rank said something last.
+	heard time.Time
 	// beat is the last heartbeat; zero before the first.
 	beat time.Time
 	// open are the open sections, with when they began, and closed is when the last one ended.
@@ -22,11 +24,30 @@ type session struct {
 	first, iteration int64
 	// stepped says that section step has begun.
 	stepped bool
+	// suspect is when it was first seen to be overdue; zero if it was not.
+	suspect time.Time
+}
+
+// overdue reports whether it is overdue for sure: it was so settle ago, and has said nothing since.
+func (s *session) overdue(now time.Time) bool {
+	return !s.suspect.IsZero() && now.Sub(s.suspect) >= settle
+}
+
+// look notes whether it is overdue, and returns when to look again; zero for never.
+func (s *session) look(now time.Time) time.Time {
+	switch by := s.next().by; {
+	case by.IsZero() || now.Before(by):
+		s.suspect = time.Time{}
+		return by
+	case s.suspect.IsZero():
+		s.suspect = now
+	}
+	return s.suspect.Add(settle)
 }
 
 func newSession(limits *Limits, warmUp int, newer bool, now time.Time) *session {
 	return &session{
-		limits: limits, warmUp: warmUp, newer: newer, began: now, closed: now, open: map[string]time.Time{}, first: -1, iteration: -1,
+		limits: limits, warmUp: warmUp, newer: newer, began: now, heard: now, closed: now, open: map[string]time.Time{}, first: -1, iteration: -1,
 	}
 }
 
@@ -81,7 +102,11 @@ func waiting(does string, since time.Time, limit time.Duration) wait {
 	if limit == 0 {
 		return wait{does, since, time.Time{}}
 	}
-	return wait{fmt.Sprintf("%s, which may take %v", does, limit), since, since.Add(limit)}
+	shown := limit.Round(time.Second)
+	if limit < 10*time.Second {
+		shown = max(time.Millisecond, limit.Round(time.Millisecond))
+	}
+	return wait{fmt.Sprintf("%s, which may take %v", does, shown), since, since.Add(limit)}
 }
 
 // next is the wait that is over first; the longest one if none has a limit.

@@ -3,6 +3,7 @@ package stall
 import (
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/process/proc"
@@ -31,12 +32,24 @@ type movement struct {
 	beats bool
 	beat  ranks.Heartbeat
 	step  int64
+	// heard is when the rank monitor has heard of the rank last.
+	heard time.Time
 }
 
 // moved notes a movement other than a heartbeat.
 func (m *movement) moved() {
 	if !m.beats {
 		m.still = 0
+	}
+}
+
+// hear notes what the rank says of itself. What it says is movement, and so is what it does while
+// that has a limit of its own.
+func (m *movement) hear(w rankmonitor.Wait) {
+	if w.Heard != m.heard || w.Limited && !w.Overdue {
+		m.heard = w.Heard
+		m.moved()
+		m.silent = 0
 	}
 }
 

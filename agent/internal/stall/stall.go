@@ -3,11 +3,13 @@ package stall
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
+	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/gpu"
@@ -30,18 +32,20 @@ type Options struct {
 	AsksNCCL bool
 	// Limit is how long ranks may stand still; 0 watches nothing. Ticks replaces its looks unless
 	// it is nil.
-	Limit  time.Duration
-	Ticks  <-chan time.Time
-	Scope  ranks.Scope
-	Ranks  []ranks.Rank
-	Report func(job.Stalled)
-	Warn   func(error)
+	Limit time.Duration
+	Ticks <-chan time.Time
+	// Monitor hears what ranks say of themselves, and has limits of their own; nil if nothing does.
+	Monitor *rankmonitor.Server
+	Scope   ranks.Scope
+	Ranks   []ranks.Rank
+	Report  func(job.Stalled)
+	Warn    func(error)
 }
 
 // Watch reports when ranks stop moving, and when they move again. The caller must call stop once
 // the ranks have exited.
 func Watch(o Options) (stop func()) {
-	if o.Limit <= 0 {
+	if o.Limit <= 0 && o.Monitor == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,14 +71,22 @@ type watch struct {
 	reported int
 	partial  bool
 	nccl     ncclprobe.Progress
+	// overdue says that a rank was overdue by the newest report of the monitor.
+	overdue bool
 }
 
 func (w *watch) run(ctx context.Context) {
-	ticker := time.NewTicker(w.every)
-	defer ticker.Stop()
-	ticks := ticker.C
-	if w.Ticks != nil {
-		ticks = w.Ticks
+	ticks := w.Ticks
+	if w.Limit <= 0 {
+		ticks = nil
+	} else if ticks == nil {
+		ticker := time.NewTicker(w.every)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	var due <-chan struct{}
+	if w.Monitor != nil {
+		due = w.Monitor.Due()
 	}
 	for {
 		select {
@@ -82,7 +94,31 @@ func (w *watch) run(ctx context.Context) {
 			return
 		case <-ticks:
 			w.look(ctx)
+		case <-due:
+			w.lookAtMonitor()
 		}
+	}
+}
+
+// lookAtMonitor reports the ranks that are overdue, with those that have done the same for half as
+// long: these may wait for the others. It reports none if no rank is overdue any more.
+func (w *watch) lookAtMonitor() {
+	waits, least := w.Monitor.Waits(), time.Duration(math.MaxInt64)
+	for _, wait := range waits {
+		if wait.Overdue {
+			least = min(least, wait.For/2)
+		}
+	}
+	e, before := w.Base, w.overdue
+	w.overdue = false
+	for _, wait := range waits {
+		if wait.For >= least {
+			w.overdue = true
+			e.Ranks = append(e.Ranks, job.Still{Rank: wait.Rank, For: wait.For, Beat: wait.Overdue, Step: wait.Step, Does: wait.Does})
+		}
+	}
+	if w.overdue || before {
+		w.Report(e)
 	}
 }
 
@@ -146,6 +182,7 @@ func (w *watch) lookAtRanks(ctx context.Context) (live []*movement) {
 	if err != nil {
 		w.Warn(err)
 	}
+	said := w.said()
 	for _, m := range w.ranks {
 		if !m.Running() {
 			continue
@@ -158,9 +195,22 @@ func (w *watch) lookAtRanks(ctx context.Context) (live []*movement) {
 		if m.heartbeat() {
 			m.beats, m.still, m.silent = true, 0, 0
 		}
+		m.hear(said[m.Bundle.Rank])
 	}
 	w.lookAtPower(ctx, live)
 	return live
+}
+
+// said is what ranks do by their own words.
+func (w *watch) said() map[int]rankmonitor.Wait {
+	if w.Monitor == nil {
+		return nil
+	}
+	said := map[int]rankmonitor.Wait{}
+	for _, wait := range w.Monitor.Waits() {
+		said[wait.Rank] = wait
+	}
+	return said
 }
 
 // lookAtPower asks the driver about the GPUs of ranks that do not move otherwise. It compares from

@@ -92,8 +92,14 @@ func (s *State) hang(u *unit) report.Failure {
 	f := report.Failure{Node: s.plan.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
 	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)+more), longest)
 	late, why := s.laggards(all, behind)
+	if n := len(all) + more; len(late) == 0 && n < u.left {
+		late, why = apart(all)
+	}
 	if len(late) == 0 {
 		f.Why += "; none is behind the others"
+		if alike(all) {
+			f.Why += ", all are " + all[0].Does
+		}
 		return f
 	}
 	f.Why += fmt.Sprintf("; behind is %s: %s", s.without(func(rank int) bool { return !late[rank] }), why)
@@ -127,6 +133,20 @@ func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why s
 	}
 	// Most may wait in different functions of the kernel while one is stopped.
 	return oddest(all, func(does string) string { word, _, _ := strings.Cut(does, " "); return word })
+}
+
+// apart returns all of the ranks that stand still while others go on.
+func apart(all []Still) (late map[int]bool, why string) {
+	late = map[int]bool{}
+	for _, r := range slices.Backward(all) {
+		late[r.Rank], why = true, r.describe()
+	}
+	return late, why
+}
+
+// alike reports whether all ranks do the same.
+func alike(all []Still) bool {
+	return !slices.ContainsFunc(all, func(r Still) bool { return r.Does != all[0].Does })
 }
 
 // slowest returns the ranks with the lowest step, if others have a higher one.

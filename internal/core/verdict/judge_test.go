@@ -26,6 +26,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{"success", report.Failure{Tail: "CUDA out of memory"}, "", 0, "", false},
 		{"nothing known", report.Failure{Exit: failed, Tail: "step 7\n"}, Unknown, 0, report.ActionRestart, false},
+		{"what a rank asks for beats its exception", report.Failure{
+			Exit: failed, Tail: traceback + "KeyError: 'x'\n(golaunch: rank 3 asks for a restart without this node: NVLink)", Traceback: traceback + "KeyError: 'x'\n",
+		}, "exclude-asked", 6, report.ActionReplace, false},
 		{"an exception", report.Failure{Exit: failed, Tail: "step 7\n" + traceback + "KeyError: 'x'\n"}, "python-error", 6, report.ActionRestart, false},
 		{"the exception beats noise above it", report.Failure{
 			Exit: failed, Tail: "CUDA out of memory, trying again\nAddress already in use\n" + traceback + "KeyError: 'x'\n",

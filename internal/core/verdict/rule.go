@@ -18,7 +18,9 @@ type Rule struct {
 	Victim bool
 	// loose lines are also written in passing, as warnings. They decide only in an exception, or if
 	// there is none.
-	loose    bool
+	loose bool
+	// asked lines are those of a rank that knew what to do.
+	asked    bool
 	patterns []pattern
 }
 
@@ -31,7 +33,7 @@ type pattern struct {
 
 // builtin reads the tables once, for the first failure: a job that succeeds does not pay for them.
 var builtin = sync.OnceValue(func() (rules []Rule) {
-	for _, t := range [][]row{hardware, gpu, host, fabric, program} {
+	for _, t := range [][]row{asked, hardware, gpu, host, fabric, program} {
 		for _, r := range t {
 			rules = append(rules, r.rule())
 		}
@@ -51,11 +53,12 @@ type row struct {
 	patterns        string
 	remedy, origin  string
 	passing, victim bool
+	asked           bool
 }
 
 func (r row) rule() Rule {
 	rule := Rule{
-		Action: r.action, Cause: r.cause, Title: r.title, Remedy: r.remedy, Origin: r.origin, Victim: r.victim, loose: r.passing,
+		Action: r.action, Cause: r.cause, Title: r.title, Remedy: r.remedy, Origin: r.origin, Victim: r.victim, loose: r.passing, asked: r.asked,
 	}
 	for p := range strings.Lines(strings.TrimSpace(r.patterns)) {
 		p = strings.TrimSpace(p)

@@ -53,6 +53,9 @@ func Judge(f report.Failure, own ...Rule) report.Verdict {
 	kernel := read(report.FromKernel, f.Kernel)
 	steps := []func() (report.Verdict, bool){
 		func() (report.Verdict, bool) { return first(own, []text{texts[0], texts[1], kernel}, every) },
+		func() (report.Verdict, bool) {
+			return first(builtin(), texts[1:], func(r Rule) bool { return r.asked })
+		},
 		func() (report.Verdict, bool) { return fromExit(f.Exit, certain) },
 		func() (report.Verdict, bool) {
 			return first(builtin(), append([]text{kernel}, texts...), Rule.hardware)

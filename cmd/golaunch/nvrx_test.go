@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
+)
+
+// nvrxPython is a Python with what NVIDIA's resiliency extension imports, and the directory of its
+// newest version.
+func nvrxPython(t *testing.T) (python, version string) {
+	t.Helper()
+	python = suite.Optional(t, "GOLAUNCH_TEST_NVRX", "Python with nvidia-resiliency-ext")
+	return python, filepath.Join(filepath.Dir(filepath.Dir(python)), "versions", "0.7.0")
+}
+
+// TestRankMonitor has a rank hang in a section, with a limit that it has learned. The next attempt
+// knows that limit, and ends the job by asking for that.
+func TestRankMonitor(t *testing.T) {
+	t.Parallel()
+	python, version := nvrxPython(t)
+	script, err := filepath.Abs("testdata/nvrx/rank.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "1", "--rank-monitor", "setup:3600,checkpointing:3600", "--grace", "1s", "--", python, script, version))
+	p.line(`limit 3600\.0`)
+	learned := p.match(`learned (\S+)`)[1]
+	p.line(`hang: 1 rank has not moved for \S+; behind is rank 0 \(.*\): it is in section checkpointing, which may take `)
+	p.line(`limit ` + learned)
+	p.ends(3, "a restart would not help (end-asked)", "rank 0 asks for the end of the job: the data is gone")
+}
