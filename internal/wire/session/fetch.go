@@ -88,7 +88,7 @@ func (s *Session) Fetch(ctx context.Context, w report.Workspace, f *Fetcher) err
 		select {
 		case <-replaced:
 		case <-again.C:
-		case <-s.done:
+		case <-s.end.done:
 			again.Stop()
 			return fmt.Errorf("the session has ended: %w", err)
 		case <-ctx.Done():

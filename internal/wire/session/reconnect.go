@@ -11,15 +11,34 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
+// connection is an agent's stream to the coordinator, and the attempt to replace it.
+type connection struct {
+	stream *agentStream
+	// in and out are the stream's channels; nil once it has ended.
+	in  <-chan *pb.ToAgent
+	out chan<- *pb.FromAgent
+	// brokeWith is why the last stream broke.
+	brokeWith error
+	// redial has the outcome of connecting anew; nil while that is not under way. stop ends it.
+	redial chan dialResult
+	stop   context.CancelFunc
+}
+
+type dialResult struct {
+	stream *agentStream
+	err    error
+}
+
 // broken connects anew, unless the session was refused or the job continues elsewhere.
 func (s *Session) broken() {
-	s.in, s.out = nil, nil
-	s.brokeWith = s.dialer.explain(s.link.ended)
-	if s.dialer.final(s.brokeWith) {
-		s.err = s.brokeWith
+	c := &s.connection
+	c.in, c.out = nil, nil
+	c.brokeWith = s.dialer.explain(c.stream.ended)
+	if s.dialer.final(c.brokeWith) {
+		s.end.err = c.brokeWith
 		return
 	}
-	s.connect(firstAgain)
+	c.redialFrom(s.dialer, firstAgain)
 }
 
 // If there are several coordinators: after the end of a connection an agent asks the same one
@@ -30,15 +49,14 @@ const (
 	firstOther = 0
 )
 
-// connect connects anew, while the present stream stays in use.
-func (s *Session) connect(first int) {
-	if s.redial != nil {
+// redialFrom connects anew, with the given place first, while the present stream stays in use.
+func (c *connection) redialFrom(d dialer, first int) {
+	if c.redial != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan dialResult, 1)
-	s.redial, s.stop = result, cancel
-	d := s.dialer // the original may change while this one is used
+	c.redial, c.stop = result, cancel
 	d.next = first
 	d.scatter()
 	go func() {
@@ -48,29 +66,30 @@ func (s *Session) connect(first int) {
 }
 
 func (s *Session) reconnected(r dialResult) {
-	s.stop()
-	s.redial = nil
+	s.connection.stop()
+	s.connection.redial = nil
 	if r.err != nil {
-		s.err = r.err
+		s.end.err = r.err
 		return
 	}
-	old := s.link
-	s.adopt(r.link)
-	s.pending = append(s.pending, wire.Order{Do: wire.Restate{}})
+	old := s.connection.stream
+	s.adopt(r.stream)
+	s.pending.add(wire.Order{Do: wire.Restate{}})
 	go old.close()
 }
 
 // adopt switches to a stream. All that may not have arrived is sent again.
 func (s *Session) adopt(l *agentStream) {
-	s.link, s.in, s.out, s.sent = l, l.in, l.out, 0
+	s.connection.stream, s.connection.in, s.connection.out = l, l.in, l.out
+	s.unacked.sent = 0
 	s.links.set(l.conn)
-	s.heartbeat()
+	s.lease.ask(s.hasPeers())
 	s.take(l.first)
 }
 
 // leaseError says why the coordinator was not heard for a lease.
 func (s *Session) leaseError() error {
-	why := cmp.Or(s.abandon(), s.brokeWith, errors.New("it accepts the connection, but does not answer"))
+	why := cmp.Or(s.connection.abandon(), s.connection.brokeWith, errors.New("it accepts the connection, but does not answer"))
 	if n := len(s.dialer.voters); n > 1 {
 		why = fmt.Errorf("cannot reach a majority of the %d nodes that may coordinate the job, and a minority must not act: %w", n, why)
 	}
@@ -79,13 +98,13 @@ func (s *Session) leaseError() error {
 
 // abandon ends an attempt to connect and says why it has failed so far. It does not wait for a Dial
 // that ignores its context.
-func (s *Session) abandon() error {
-	if s.redial == nil {
+func (c *connection) abandon() error {
+	if c.redial == nil {
 		return nil
 	}
-	s.stop()
-	result := s.redial
-	s.redial = nil
+	c.stop()
+	result := c.redial
+	c.redial = nil
 	limit := time.NewTimer(100 * time.Millisecond)
 	defer limit.Stop()
 	select {
@@ -99,8 +118,8 @@ func (s *Session) abandon() error {
 }
 
 func (r dialResult) close() {
-	if r.link != nil {
-		r.link.close()
+	if r.stream != nil {
+		r.stream.close()
 	}
 }
 
@@ -108,9 +127,9 @@ func (r dialResult) close() {
 func (s *Session) sayGoodbye(why string) {
 	limit := time.NewTimer(wire.GoodbyeLimit)
 	defer limit.Stop()
-	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: wire.Plain(why)}}})
-	for s.in != nil {
-		out, next := s.out, (*pb.FromAgent)(nil)
+	last := append(s.unacked.unsent(), &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: wire.Plain(why)}}})
+	for s.connection.in != nil {
+		out, next := s.connection.out, (*pb.FromAgent)(nil)
 		if len(last) == 0 {
 			out = nil
 		} else {
@@ -119,7 +138,7 @@ func (s *Session) sayGoodbye(why string) {
 		select {
 		case out <- next:
 			last = last[1:]
-		case _, ok := <-s.in:
+		case _, ok := <-s.connection.in:
 			if !ok {
 				return
 			}

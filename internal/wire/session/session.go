@@ -6,13 +6,10 @@
 package session
 
 import (
-	"context"
+	"cmp"
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -20,13 +17,6 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
-)
-
-const (
-	// maxUnacked bounds the reports that an agent keeps for the coordinator.
-	maxUnacked = 1 << 14
-	// maxPending is how many orders may wait for the agent before the session reads no more.
-	maxPending = 64
 )
 
 // Session is an agent's membership in a job. It outlives broken connections for as long as its
@@ -52,44 +42,20 @@ type Session struct {
 	orders  chan wire.Order
 	reports chan *pb.FromAgent
 	leave   chan string
-	done    chan struct{}
-	err     error
+	end     ending
 	closing sync.Once
 
 	// The fields below belong to the goroutine of run, and to Close once that has ended.
-	dialer dialer
-	link   *agentStream
-	// in and out are the stream's channels; nil once it has ended.
-	in  <-chan *pb.ToAgent
-	out chan<- *pb.FromAgent
-	// unacked are the reports that the coordinator may not have. The first sent of them were sent
-	// on this stream.
-	unacked []*pb.FromAgent
-	sent    int
-	seq     uint64
-	pending []wire.Order
-	// peers came ahead of an order.
-	peers []netip.Addr
-	beat  *pb.FromAgent
-	// heard is when the newest returned heartbeat was sent, and limit the timer that ends the
-	// lease. asked is when a session that was paused for longer asked whether it still has its
-	// lease; 0 if it has not.
-	heard time.Duration
-	asked time.Duration
-	limit *time.Timer
-	// heartbeatTimer fires when a heartbeat, or the answer to one, is due.
-	heartbeatTimer *time.Timer
-	unanswered     bool
-	// redial has the outcome of connecting anew; nil while that is not under way. stop ends it.
-	redial chan dialResult
-	stop   context.CancelFunc
-	// brokeWith is why the connection broke.
-	brokeWith error
-	clock     clock
+	dialer     dialer
+	connection connection
+	lease      leaseKeeper
+	unacked    reportQueue
+	pending    orderQueue
 }
 
-type dialResult struct {
-	link *agentStream
+// ending is how a session ended. Its error is final once done is closed.
+type ending struct {
+	done chan struct{}
 	err  error
 }
 
@@ -97,15 +63,15 @@ func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 	s := &Session{
 		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
 		Workspace: wire.ToWorkspace(w.GetWorkspace()),
-		orders:    make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
-		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), heartbeatTimer: time.NewTimer(0),
+		orders:    make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string),
+		end: ending{done: make(chan struct{})}, dialer: d, lease: newLeaseKeeper(d.Options, w.GetLease().AsDuration()),
 		// The numbers of the agent that this one replaces have been used.
-		seq: l.first.GetAcked(),
+		unacked: reportQueue{seq: l.first.GetAcked()},
 	}
 	s.dialer.shared = s.Job == ""
 	s.dialer.bound = s.dialer.shared
 	if d.Former != (Membership{}) {
-		s.pending = append(s.pending, wire.Order{Do: wire.Restate{}})
+		s.pending.add(wire.Order{Do: wire.Restate{}})
 	}
 	s.adopt(l)
 	return s
@@ -123,8 +89,8 @@ func (s *Session) Membership() Membership { return Membership{s.dialer.instance,
 // [RefusedError], or that the coordinator was not heard for a lease. It is nil before that.
 func (s *Session) Err() error {
 	select {
-	case <-s.done:
-		return s.err
+	case <-s.end.done:
+		return s.end.err
 	default:
 		return nil
 	}
@@ -146,7 +112,7 @@ func (s *Session) Report(id string, ev any) {
 	}
 	select {
 	case s.reports <- msg:
-	case <-s.done:
+	case <-s.end.done:
 	}
 }
 
@@ -156,30 +122,29 @@ func (s *Session) Close(why string) {
 	s.closing.Do(func() {
 		select {
 		case s.leave <- why:
-		case <-s.done:
+		case <-s.end.done:
 		}
-		<-s.done
-		s.link.close()
+		<-s.end.done
+		s.connection.stream.close()
 	})
-	<-s.done
+	<-s.end.done
 }
 
 func (s *Session) run() {
 	defer close(s.orders) // after done, so that Err says why
-	defer close(s.done)
-	defer func() { _ = s.abandon() }()
-	defer s.limit.Stop()
-	defer s.heartbeatTimer.Stop()
-	for s.err == nil {
-		if late := s.dialer.Clock() - s.heard - s.Lease; late >= 0 && !s.mayHaveReprieve(late) {
-			s.err = s.leaseError()
+	defer close(s.end.done)
+	defer func() { _ = s.connection.abandon() }()
+	defer s.lease.stop()
+	for s.end.err == nil {
+		if s.lease.isOver(s.hasPeers()) {
+			s.end.err = s.leaseError()
 			return
 		}
 		next, out := s.next()
-		order, orders := s.first()
+		order, orders := s.pending.first(s.orders)
 		select {
 		case orders <- order:
-			s.pending = s.pending[1:]
+			s.pending.took()
 			if _, over := order.Do.(job.Finish); over && order.Job == s.Job {
 				s.sayGoodbye("the job is over")
 				return
@@ -193,55 +158,24 @@ func (s *Session) run() {
 				s.take(msg)
 			}
 		case msg := <-s.reports:
-			s.seq++
-			msg.Seq = s.seq
-			s.clock.correct(msg)
-			s.unacked = append(s.unacked, msg)
-		case <-s.heartbeatTimer.C:
-			if s.unanswered && s.readable() != nil {
-				s.connect(firstOther)
+			s.lease.clock.correct(msg)
+			s.unacked.add(msg)
+		case <-s.lease.due.C:
+			if s.lease.unanswered && s.readable() != nil {
+				s.connection.redialFrom(s.dialer, firstOther)
 			}
-			s.heartbeat()
-		case r := <-s.redial:
+			s.lease.ask(s.hasPeers())
+		case r := <-s.connection.redial:
 			s.reconnected(r)
-		case <-s.limit.C: // the lease is over
+		case <-s.lease.limit.C: // the lease is over
 		case why := <-s.leave:
 			s.sayGoodbye(why)
 			return
 		}
-		if len(s.unacked) > maxUnacked {
-			s.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
+		if s.unacked.isFull() {
+			s.end.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
 		}
 	}
-}
-
-// mayHaveReprieve says that a session whose lease ended some time ago may still have it.
-func (s *Session) mayHaveReprieve(late time.Duration) bool {
-	now := s.dialer.Clock()
-	switch {
-	case s.asked != 0:
-		return now-s.asked < wire.Reprieval
-	case late < wire.Paused:
-		return false
-	}
-	s.asked = now
-	s.heartbeat()
-	s.limit.Reset(wire.Reprieval)
-	return true
-}
-
-// heartbeatSlot aligns the heartbeats of different nodes by the coordinator's clock, which then
-// wakes up once for many of them. That saves it a fifth of the processor time.
-const heartbeatSlot = 100 * time.Millisecond
-
-// interval is the time from an answered heartbeat to the next: a third of the lease.
-func (s *Session) interval() time.Duration {
-	every := s.Lease / 3
-	if s.hasPeers() {
-		every = s.Lease / 5
-	}
-	now := time.Now().Add(s.clock.ahead)
-	return now.Add(every).Truncate(min(heartbeatSlot, s.Lease/20)).Sub(now)
 }
 
 // hasPeers says that the cluster has several coordinators. If a coordinator is cut off or stopped,
@@ -249,91 +183,51 @@ func (s *Session) interval() time.Duration {
 // to the next within a third of a lease.
 func (s *Session) hasPeers() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
-// heartbeat queues a heartbeat, replacing an unsent one. After a quarter of the lease without an
-// answer the session tries another connection, and sooner if others may lead.
-func (s *Session) heartbeat() {
-	s.unanswered = true
-	patience := s.Lease / 4
-	if s.hasPeers() {
-		patience = s.Lease / 10
-	}
-	s.heartbeatTimer.Reset(patience)
-	s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
-}
-
 // next is what to send next: heartbeats before reports.
 func (s *Session) next() (*pb.FromAgent, chan<- *pb.FromAgent) {
-	switch {
-	case s.beat != nil:
-		return s.beat, s.out
-	case s.sent < len(s.unacked):
-		return s.unacked[s.sent], s.out
+	next := cmp.Or(s.lease.beat, s.unacked.next())
+	if next == nil {
+		return nil, nil
 	}
-	return nil, nil
+	return next, s.connection.out
 }
 
 func (s *Session) wrote() {
-	if s.beat != nil {
-		s.beat = nil
+	if s.lease.beat != nil {
+		s.lease.beat = nil
 	} else {
-		s.sent++
+		s.unacked.sent++
 	}
-}
-
-func (s *Session) first() (wire.Order, chan<- wire.Order) {
-	if len(s.pending) == 0 {
-		return wire.Order{}, nil
-	}
-	return s.pending[0], s.orders
 }
 
 // readable is nil while the agent does not take its orders. Heartbeats are not read then either, so
 // an agent that hangs loses its lease.
 func (s *Session) readable() <-chan *pb.ToAgent {
-	if len(s.pending) >= maxPending {
+	if s.pending.isFull() {
 		return nil
 	}
-	return s.in
+	return s.connection.in
 }
 
 func (s *Session) take(msg *pb.ToAgent) {
-	s.acked(msg.GetAcked())
+	s.unacked.acked(msg.GetAcked())
 	if w := msg.GetWelcome(); w != nil {
-		s.peers = nil // the order that they precede is repeated
-		s.hear(w.GetHeartbeat())
+		s.pending.peers = nil // the order that they precede is repeated
+		s.lease.hear(w.GetHeartbeat(), s.hasPeers())
 	}
 	if b := msg.GetHeartbeat(); b != nil {
-		s.hear(b)
+		s.lease.hear(b, s.hasPeers())
 	}
 	if v := msg.GetVoters(); v != nil {
 		s.dialer.voters = v.GetAddrs()
 		s.dialer.Voter.Learn(v.GetAddrs())
 	}
-	do := wire.ToAction(s.Node, msg)
-	if s.peers, do = wire.Gather(s.peers, msg, do); do != nil {
+	if do := s.pending.gather(msg, wire.ToAction(s.Node, msg)); do != nil {
 		s.dialer.bound = true
 		if a, ok := do.(wire.Ask); ok {
-			a.Via = s.link.conn
+			a.Via = s.connection.stream.conn
 			do = a
 		}
-		s.pending = append(s.pending, wire.Order{Job: msg.GetJob(), Do: do})
-	}
-}
-
-func (s *Session) hear(b *pb.Heartbeat) {
-	s.clock.hear(b, s.dialer.Clock())
-	if at := b.GetAt().AsDuration(); at >= s.heard {
-		s.heard, s.asked, s.unanswered = at, 0, false
-		s.heartbeatTimer.Reset(s.interval())
-		s.limit.Reset(at + s.Lease - s.dialer.Clock())
-		s.dialer.Heard(at, s.Lease)
-	}
-}
-
-// acked forgets the reports up to number n.
-func (s *Session) acked(n uint64) {
-	for len(s.unacked) > 0 && s.unacked[0].Seq <= n {
-		s.unacked = s.unacked[1:]
-		s.sent = max(0, s.sent-1)
+		s.pending.add(wire.Order{Job: msg.GetJob(), Do: do})
 	}
 }
