@@ -48,7 +48,7 @@ func (l *Log) recall(state []byte, changes [][]byte) error {
 	if past := m.GetSnapshot().GetMetadata(); past.GetIndex() > 0 {
 		must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: past}))
 		l.take(&m)
-		l.conf = past.GetConfState()
+		l.members.conf = past.GetConfState()
 	}
 	last := l.past.index
 	var hard *raftpb.HardState

@@ -7,30 +7,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// post has the log's goroutine call f, and never blocks. It is false when that goroutine has ended.
-func (l *Log) post(f func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		return false
-	}
-	l.posted = append(l.posted, f)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-	return true
-}
-
-// asked removes and returns what was posted.
-func (l *Log) asked() []func() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	posted := l.posted
-	l.posted = nil
-	return posted
-}
-
 func (l *Log) run() {
 	defer close(l.closed)
 	defer l.end()
@@ -41,21 +17,19 @@ func (l *Log) run() {
 			return
 		}
 		select {
-		case m := <-l.steps:
+		case m := <-l.inbox.steps:
 			l.step(m)
-			for range len(l.steps) {
-				l.step(<-l.steps)
+			for range len(l.inbox.steps) {
+				l.step(<-l.inbox.steps)
 			}
-		case <-l.wake:
-			for _, f := range l.asked() {
-				f()
-			}
+		case <-l.inbox.wake:
+			l.inbox.callPosted()
 		case <-tick.C:
-			l.now++
+			l.members.now++
 			l.node.Tick()
 			l.checkTransfer()
 			l.noteSilentLeader()
-		case <-l.closing:
+		case <-l.inbox.closing:
 			return
 		}
 	}
@@ -64,18 +38,13 @@ func (l *Log) run() {
 // end calls all callbacks that still wait.
 func (l *Log) end() {
 	l.depose()
-	l.mu.Lock()
-	l.ended = true
-	l.mu.Unlock()
-	for _, f := range l.asked() {
-		f()
-	}
+	l.inbox.end()
 }
 
 // step handles one message. The state that comes with a snapshot is kept here until Raft, which
 // does not use it, has accepted the message.
 func (l *Log) step(m *step) {
-	l.known[m.from.ID] = peer{m.from, l.now} // a new voter must answer before it has the entry that names its leader
+	l.members.heard(m.from) // a new voter must answer before it has the entry that names its leader
 	defer l.noteLeaderHeard(m.from)
 	if m.GetType() != raftpb.MsgSnap {
 		_ = l.node.Step(m.Message) // an error means that the message was dropped; the sender may repeat it
@@ -131,13 +100,13 @@ func (l *Log) noteLeader(now *raft.SoftState) {
 	case now.Lead == l.cfg.Self.ID:
 		l.setLeader(l.cfg.Self)
 	default:
-		l.setLeader(l.known[now.Lead].Voter)
+		l.setLeader(l.members.known[now.Lead].Voter)
 	}
 }
 
 // noteSilentLeader notes that the leader is silent, long before an election.
 func (l *Log) noteSilentLeader() {
-	if v := l.Leader(); v.ID != 0 && v.ID != l.cfg.Self.ID && l.now-l.known[v.ID].heard > ticksToDoubt {
+	if v := l.Leader(); v.ID != 0 && v.ID != l.cfg.Self.ID && l.members.silence(v.ID) > ticksToDoubt {
 		l.setLeader(Voter{})
 	}
 }
@@ -153,7 +122,7 @@ func (l *Log) setLeader(v Voter) {
 	if l.Leader() == v {
 		return
 	}
-	if l.leader.Store(&v); l.cfg.LeaderChanged != nil {
+	if l.view.leader.Store(&v); l.cfg.LeaderChanged != nil {
 		l.cfg.LeaderChanged()
 	}
 }
@@ -168,7 +137,7 @@ func must(err error) {
 // apply applies a committed entry.
 func (l *Log) apply(e *raftpb.Entry) {
 	l.past.index = e.GetIndex()
-	if l.announcing && e.GetIndex() > l.after {
+	if l.news.isKnown(e.GetIndex()) {
 		l.tellVoters()
 	}
 	switch {

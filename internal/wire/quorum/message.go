@@ -14,7 +14,7 @@ type Message struct {
 }
 
 func (l *Log) send(m *raftpb.Message) {
-	to, ok := l.known[m.GetTo()]
+	to, ok := l.members.known[m.GetTo()]
 	if !ok {
 		return
 	}
@@ -49,8 +49,8 @@ func (m Message) Done(err error) {
 		if err != nil {
 			status = raft.SnapshotFailure
 		}
-		m.log.post(func() { m.log.node.ReportSnapshot(m.To.ID, status) })
+		m.log.inbox.post(func() { m.log.node.ReportSnapshot(m.To.ID, status) })
 	case m.m.GetType() == raftpb.MsgApp && err != nil:
-		m.log.post(func() { m.log.node.ReportUnreachable(m.To.ID) })
+		m.log.inbox.post(func() { m.log.node.ReportUnreachable(m.To.ID) })
 	}
 }

@@ -62,7 +62,7 @@ func (p *past) get() (all Past) {
 // metadata is what raft must know of a log up to the last applied entry, which is of the given
 // term.
 func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
-	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.conf}
+	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.members.conf}
 }
 
 // compact has raft forget the entries that a snapshot replaces. No tail is kept for voters that are
@@ -72,7 +72,7 @@ func (l *Log) compact() {
 		return
 	}
 	l.past.snapped = false
-	_, err := l.storage.CreateSnapshot(l.past.index, l.conf, nil)
+	_, err := l.storage.CreateSnapshot(l.past.index, l.members.conf, nil)
 	must(err)
 	must(l.storage.Compact(l.past.index))
 	l.rewrite()
@@ -85,7 +85,7 @@ func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)
 	var known []Voter
-	for _, p := range l.known {
+	for _, p := range l.members.known {
 		known = append(known, p.Voter)
 	}
 	m.Snapshot = &raftpb.Snapshot{Data: encode(known), Metadata: l.metadata(term)}
@@ -97,7 +97,7 @@ func (l *Log) fill(m *raftpb.Message) {
 // restore adopts the log of the snapshot message that raft has just accepted.
 func (l *Log) restore(s *raftpb.Snapshot) {
 	l.take(l.incoming)
-	l.begun.Store(true)
+	l.view.begun.Store(true)
 	l.reconfigured(s.GetMetadata().GetConfState())
 	l.rewrite()
 }
@@ -109,5 +109,5 @@ func (l *Log) take(m *raftpb.Message) {
 		l.past.add(e.GetData())
 	}
 	l.past.snapped = false // raft has nothing else
-	l.learn(decode(m.GetSnapshot().GetData()))
+	l.members.learn(decode(m.GetSnapshot().GetData()))
 }

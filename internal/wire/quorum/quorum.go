@@ -14,7 +14,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,52 +66,42 @@ const (
 	maxInflightBytes = maxInflight * maxAppend
 )
 
-// maxSteps bounds the messages that wait to be handled. Raft repeats what is lost.
-const maxSteps = 256
-
 // Log is one voter's part of the log.
 type Log struct {
-	cfg     Config
-	steps   chan *step
-	wake    chan struct{}
-	closing chan struct{}
-	closed  chan struct{}
-	terms   chan *Term
-
-	mu     sync.Mutex
-	posted []func()
-	ended  bool
+	cfg    Config
+	inbox  inbox
+	closed chan struct{}
+	terms  chan *Term
+	view   view
 
 	// The fields below belong to the goroutine of run.
 	storage *raft.MemoryStorage
 	node    *raft.RawNode
 	past    past
+	members members
 	// incoming is the snapshot message that is being handled.
 	incoming *raftpb.Message
-	known    map[uint64]peer
-	conf     *raftpb.ConfState
+	news     announcement
 	term     *Term
-	// now counts ticks.
-	now int
 	// transfers are called with the outcome of a leadership transfer.
 	transfers []func(error)
-	// announced are the voters that VotersChanged was told of, or, if announcing, will be once an
-	// entry after the given one is committed.
-	announced  []uint64
-	announcing bool
-	after      uint64
 	// failed is the error of the disk, which ends this voter's part.
 	failed error
+}
 
+// view is what any goroutine may know of a log.
+type view struct {
 	// leader is the voter that leads, as far as this one knows. begun says that the log has voters.
 	leader atomic.Pointer[Voter]
 	begun  atomic.Bool
 }
 
-// step is a message of another voter.
-type step struct {
-	from Voter
-	*raftpb.Message
+// leads returns the voter that leads; its ID is 0 if there is none.
+func (v *view) leads() Voter {
+	if leader := v.leader.Load(); leader != nil {
+		return *leader
+	}
+	return Voter{}
 }
 
 // Follow starts a new voter that waits for a leader that wants it, or for [Log.Found].
@@ -126,8 +115,8 @@ func Follow(cfg Config) (*Log, error) {
 
 func newLog(cfg Config) *Log {
 	return &Log{
-		cfg: cfg, steps: make(chan *step, maxSteps), wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
-		terms: make(chan *Term, 1), storage: raft.NewMemoryStorage(), known: map[uint64]peer{}, conf: &raftpb.ConfState{},
+		cfg: cfg, inbox: newInbox(), closed: make(chan struct{}), terms: make(chan *Term, 1), storage: raft.NewMemoryStorage(),
+		members: members{known: map[uint64]peer{}, conf: &raftpb.ConfState{}},
 	}
 }
 
@@ -149,7 +138,7 @@ func (l *Log) renew() (err error) {
 		Logger: &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)},
 	})
 	if err == nil && l.past.index > 0 {
-		l.begun.Store(true)
+		l.view.begun.Store(true)
 		l.announce()
 	}
 	return err
@@ -159,8 +148,8 @@ func (l *Log) renew() (err error) {
 // of. All must be new followers. This voter is the first to lead: at once if alone, else when a
 // majority answers. Only one voter may found a log with the same others.
 func (l *Log) Found(others ...Voter) {
-	l.post(func() {
-		if l.begun.Load() {
+	l.inbox.post(func() {
+		if l.view.begun.Load() {
 			return
 		}
 		l.found(append([]Voter{l.cfg.Self}, others...))
@@ -172,9 +161,9 @@ func (l *Log) Found(others ...Voter) {
 
 // found stores what all voters of a new log agree on before the first election: who they are.
 func (l *Log) found(voters []Voter) {
-	l.learn(voters)
+	l.members.learn(voters)
 	for _, v := range voters {
-		l.conf.Voters = append(l.conf.Voters, v.ID)
+		l.members.conf.Voters = append(l.members.conf.Voters, v.ID)
 	}
 	l.past.index = 1
 	must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: l.metadata(1)}))
@@ -184,16 +173,11 @@ func (l *Log) found(voters []Voter) {
 }
 
 // Begun says that the log has voters, as far as this one knows.
-func (l *Log) Begun() bool { return l.begun.Load() }
+func (l *Log) Begun() bool { return l.view.begun.Load() }
 
 // Leader returns the voter that leads, as far as this one has heard lately; its ID is 0 if there is
 // none.
-func (l *Log) Leader() Voter {
-	if v := l.leader.Load(); v != nil {
-		return *v
-	}
-	return Voter{}
-}
+func (l *Log) Leader() Voter { return l.view.leads() }
 
 // Self returns this voter. A resumed voter has its former ID.
 func (l *Log) Self() Voter { return l.cfg.Self }
@@ -224,16 +208,13 @@ func (l *Log) Step(from Voter, message []byte) {
 	if err := proto.Unmarshal(message, m); err != nil || m.GetTo() != l.cfg.Self.ID || m.GetFrom() != from.ID {
 		return
 	}
-	select {
-	case l.steps <- &step{from, m}:
-	default:
-	}
+	l.inbox.step(&step{from, m})
 }
 
 // Close ends this voter's part as if it had died.
 func (l *Log) Close() {
 	select {
-	case l.closing <- struct{}{}:
+	case l.inbox.closing <- struct{}{}:
 	case <-l.closed:
 	}
 	<-l.closed
@@ -246,7 +227,7 @@ var ErrNoSuccessor = errors.New("no other voter answers")
 // lead any more, or when the others have had the time of an election. Proposals are refused
 // meanwhile. Close should follow.
 func (l *Log) Transfer(done func(error)) {
-	if !l.post(func() { l.transfer(done) }) {
+	if !l.inbox.post(func() { l.transfer(done) }) {
 		go done(nil)
 	}
 }

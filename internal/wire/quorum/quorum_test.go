@@ -144,7 +144,7 @@ func TestALeaderLeftAloneNeedsNoAnswer(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
-			if n := len(r.reads); n > 0 {
+			if n := len(r.reads.asked); n > 0 {
 				t.Errorf("%d have no answer", n)
 			}
 		})
@@ -229,7 +229,7 @@ func TestAFullLog(t *testing.T) {
 	run(t, 1, func(w *world) {
 		l := w.logs[w.add().ID]
 		r, _ := w.leader()
-		l.post(func() { l.past.size = MaxSize - overhead })
+		l.inbox.post(func() { l.past.size = MaxSize - overhead })
 		if err := commit(t, r, "more"); !errors.Is(err, ErrFull) {
 			t.Errorf("%v", err)
 		}

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -20,18 +19,11 @@ type Term struct {
 
 	log  *Log
 	over chan struct{}
-	// The fields below belong to the log's goroutine: how many entries were proposed and applied,
-	// the bytes of those not applied yet, the callbacks that wait for entries, in order, and
-	// whether a proposal was lost.
-	proposed, taken uint64
-	pending         int
-	waiting         []waiter
-	lost            bool
-	// unread wait for the next read index request, and reads for the answer to the request of a
-	// number.
-	unread   []func(error)
-	reads    map[uint64][]func(error)
-	asked    uint64
+	// The fields below belong to the log's goroutine.
+	proposals proposals
+	reads     reads
+	// want are the voters that [Term.Reconfigure] wants, nil once they vote. changing says that a
+	// change of voters is under way.
 	want     []Voter
 	changing bool
 	// leaving are callbacks for voters that want to leave.
@@ -44,12 +36,6 @@ type leaver struct {
 	done func(error)
 }
 
-// waiter is called when the entry of a number is committed.
-type waiter struct {
-	number uint64
-	done   func(error)
-}
-
 // ErrNotLeader says that this voter does not lead any more. What it proposed may or may not be in
 // the log, now or later.
 var ErrNotLeader = errors.New("another coordinator may lead")
@@ -59,7 +45,7 @@ var ErrNotLeader = errors.New("another coordinator may lead")
 var ErrFull = errors.New("the log is full")
 
 func newTerm(l *Log, number uint64) *Term {
-	return &Term{Past: l.past.get(), Voters: l.voters(), Number: number, log: l, over: make(chan struct{}), reads: map[uint64][]func(error){}}
+	return &Term{Past: l.past.get(), Voters: l.voters(), Number: number, log: l, over: make(chan struct{}), reads: reads{node: l.node, asked: map[uint64][]func(error){}}}
 }
 
 // Over is closed when this voter does not lead any more.
@@ -90,7 +76,7 @@ func (t *Term) Confirm(done func(error)) {
 			done(ErrNotLeader)
 			return
 		}
-		t.unread = append(t.unread, done)
+		t.reads.add(done)
 	})
 }
 
@@ -100,7 +86,7 @@ func (t *Term) Confirm(done func(error)) {
 // before they know that it has gone; one that is to go transfers the lead.
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
-	t.log.post(func() { t.want = voters })
+	t.log.inbox.post(func() { t.want = voters })
 }
 
 // Release calls done when the voter of a name may leave: it does not vote, and is not about to. The
@@ -119,7 +105,7 @@ func (t *Term) Release(name string, done func(error)) {
 // release calls those that may leave. No change is under way that could make them vote, and a
 // majority knows the last one.
 func (t *Term) release() {
-	if t == nil || len(t.leaving) == 0 || t.changing || t.log.announcing || len(t.log.conf.GetVotersOutgoing()) > 0 {
+	if t == nil || len(t.leaving) == 0 || t.changing || t.log.news.due || t.log.members.isChanging() {
 		return
 	}
 	needed := slices.Concat(t.want, t.log.voters())
@@ -133,7 +119,7 @@ func (t *Term) release() {
 }
 
 func (t *Term) post(done func(error), f func()) {
-	if !t.log.post(f) {
+	if !t.log.inbox.post(f) {
 		go done(ErrNotLeader)
 	}
 }
@@ -145,21 +131,18 @@ func (t *Term) propose(sealed [][]byte, done func(error)) {
 		m.Entries = append(m.Entries, &raftpb.Entry{Data: e})
 	}
 	switch {
-	case t.log.term != t || t.lost:
+	case t.log.term != t || t.proposals.lost:
 		done(ErrNotLeader)
 		return
 	case !t.fits(sealed, size):
 		done(ErrFull)
 		return
 	case len(sealed) > 0 && t.log.node.Step(m) != nil:
-		t.lost = true // later entries depend on it
+		t.proposals.lost = true // later entries depend on it
 		done(ErrNotLeader)
 		return
 	}
-	t.proposed += uint64(len(sealed))
-	t.pending += size
-	t.waiting = append(t.waiting, waiter{t.proposed, done})
-	t.settle()
+	t.proposals.add(len(sealed), size, done)
 }
 
 // fits says that there is room. A snapshot makes room for itself.
@@ -167,7 +150,7 @@ func (t *Term) fits(sealed [][]byte, size int) bool {
 	if len(sealed) == 1 && sealed[0][0] == kindSnapshot {
 		return size <= MaxSize
 	}
-	return size == 0 || t.log.past.size+t.pending+size <= MaxSize
+	return size == 0 || t.log.past.size+t.proposals.pending+size <= MaxSize
 }
 
 // applied counts an entry: after the first of a term all are its leader's, and they are committed
@@ -176,60 +159,26 @@ func (t *Term) applied(sealed []byte) {
 	if t == nil {
 		return
 	}
-	t.taken++
-	t.pending -= sizeOf(sealed)
-	t.settle()
-}
-
-func (t *Term) settle() {
-	for len(t.waiting) > 0 && t.waiting[0].number <= t.taken {
-		t.waiting[0].done(nil)
-		t.waiting = t.waiting[1:]
-	}
+	t.proposals.applied(sizeOf(sealed))
 }
 
 // read asks for a read index, once for all that wait now.
 func (t *Term) read() {
-	if t == nil || len(t.unread) == 0 {
-		return
-	}
-	t.asked++
-	t.reads[t.asked], t.unread = t.unread, nil
-	t.ask(t.asked)
-}
-
-func (t *Term) ask(read uint64) { t.log.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
-
-// repeatReads repeats requests that removed voters cannot answer any more: raft would wait for
-// them.
-func (t *Term) repeatReads() {
-	for read := range t.reads {
-		t.ask(read)
+	if t != nil {
+		t.reads.begin()
 	}
 }
 
 func (t *Term) confirmed(read []byte) {
-	if t == nil || len(read) != 8 {
-		return
+	if t != nil {
+		t.reads.confirmed(read)
 	}
-	id := binary.BigEndian.Uint64(read)
-	for _, done := range t.reads[id] {
-		done(nil)
-	}
-	delete(t.reads, id)
 }
 
 func (t *Term) end() {
 	close(t.over)
-	for _, w := range t.waiting {
-		w.done(ErrNotLeader)
-	}
-	for _, reads := range t.reads {
-		t.unread = append(t.unread, reads...)
-	}
-	for _, done := range t.unread {
-		done(ErrNotLeader)
-	}
+	t.proposals.end()
+	t.reads.end()
 	for _, l := range t.leaving {
 		l.done(ErrNotLeader)
 	}

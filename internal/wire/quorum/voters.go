@@ -31,12 +31,83 @@ type peer struct {
 	heard int
 }
 
-func (l *Log) learn(voters []Voter) {
+// members are the voters of a log and those that are to be, as far as one of them knows.
+type members struct {
+	known map[uint64]peer
+	conf  *raftpb.ConfState
+	// now counts ticks.
+	now int
+}
+
+func (m *members) learn(voters []Voter) {
 	for _, v := range voters {
-		if _, ok := l.known[v.ID]; !ok {
-			l.known[v.ID] = peer{v, l.now}
+		if _, ok := m.known[v.ID]; !ok {
+			m.heard(v)
 		}
 	}
+}
+
+func (m *members) heard(v Voter) { m.known[v.ID] = peer{v, m.now} }
+
+// silence is for how many ticks a voter has not been heard.
+func (m *members) silence(id uint64) int { return m.now - m.known[id].heard }
+
+// isChanging says that old voters and new ones vote, until the change of voters is complete.
+func (m *members) isChanging() bool { return len(m.conf.GetVotersOutgoing()) > 0 }
+
+// set stores the voters, and forgets those that are gone once a change is complete.
+func (m *members) set(conf *raftpb.ConfState) {
+	if m.conf = conf; m.isChanging() {
+		return
+	}
+	members := slices.Concat(conf.GetVoters(), conf.GetLearners())
+	maps.DeleteFunc(m.known, func(id uint64, _ peer) bool { return !slices.Contains(members, id) })
+}
+
+// ids are those of the voters, in order.
+func (m *members) ids() []uint64 { return slices.Sorted(slices.Values(m.conf.GetVoters())) }
+
+// voters are those that keep the log now, the one of the given ID first if it does.
+func (m *members) voters(self uint64) []Voter {
+	var voters []Voter
+	for _, id := range m.conf.GetVoters() {
+		voters = append(voters, m.known[id].Voter)
+	}
+	slices.SortStableFunc(voters, func(a, b Voter) int {
+		switch self {
+		case a.ID:
+			return -1
+		case b.ID:
+			return 1
+		}
+		return 0
+	})
+	return voters
+}
+
+// learnersToAdd are the changes that have new voters learn the log.
+func (m *members) learnersToAdd(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+	for id := range want {
+		if !slices.Contains(m.conf.GetVoters(), id) && !slices.Contains(m.conf.GetLearners(), id) {
+			changes = append(changes, single(raftpb.ConfChangeAddLearnerNode, id))
+		}
+	}
+	return changes
+}
+
+// votersToChange are the changes that have learners vote, and remove the others.
+func (m *members) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+	for _, id := range m.conf.GetLearners() {
+		if want[id] {
+			changes = append(changes, single(raftpb.ConfChangeAddNode, id))
+		}
+	}
+	for _, id := range slices.Concat(m.conf.GetVoters(), m.conf.GetLearners()) {
+		if !want[id] {
+			changes = append(changes, single(raftpb.ConfChangeRemoveNode, id))
+		}
+	}
+	return changes
 }
 
 // proposeVoterChange proposes the next change on the way to the voters that the leader wants: new
@@ -44,16 +115,16 @@ func (l *Log) learn(voters []Voter) {
 // proposed again, because raft makes one at a time.
 func (l *Log) proposeVoterChange() {
 	t := l.term
-	if t == nil || t.want == nil || t.changing || len(l.conf.GetVotersOutgoing()) > 0 {
+	if t == nil || t.want == nil || t.changing || l.members.isChanging() {
 		return
 	}
 	ids := map[uint64]bool{l.cfg.Self.ID: true}
 	for _, v := range t.want {
 		ids[v.ID] = true
 	}
-	changes := l.learnersToAdd(ids)
+	changes := l.members.learnersToAdd(ids)
 	if len(changes) == 0 {
-		if changes = l.votersToChange(ids); len(changes) == 0 {
+		if changes = l.members.votersToChange(ids); len(changes) == 0 {
 			t.want = nil
 			return
 		}
@@ -62,31 +133,6 @@ func (l *Log) proposeVoterChange() {
 		}
 	}
 	t.changing = l.node.ProposeConfChange(&raftpb.ConfChangeV2{Changes: changes, Context: encode(t.want)}) == nil
-}
-
-// learnersToAdd are the changes that have new voters learn the log.
-func (l *Log) learnersToAdd(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
-	for id := range want {
-		if !slices.Contains(l.conf.GetVoters(), id) && !slices.Contains(l.conf.GetLearners(), id) {
-			changes = append(changes, single(raftpb.ConfChangeAddLearnerNode, id))
-		}
-	}
-	return changes
-}
-
-// votersToChange are the changes that have learners vote, and remove the others.
-func (l *Log) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
-	for _, id := range l.conf.GetLearners() {
-		if want[id] {
-			changes = append(changes, single(raftpb.ConfChangeAddNode, id))
-		}
-	}
-	for _, id := range slices.Concat(l.conf.GetVoters(), l.conf.GetLearners()) {
-		if !want[id] {
-			changes = append(changes, single(raftpb.ConfChangeRemoveNode, id))
-		}
-	}
-	return changes
 }
 
 func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
@@ -102,7 +148,7 @@ func (l *Log) ready(want map[uint64]bool) bool {
 		case !want[id]:
 		case !p.IsLearner || p.State == tracker.StateReplicate && p.Match+maxInflight >= now.GetCommit():
 			have++
-		case l.now-l.known[id].heard < ticksToElect:
+		case l.members.silence(id) < ticksToElect:
 			return false
 		}
 	}
@@ -113,65 +159,55 @@ func (l *Log) ready(want map[uint64]bool) bool {
 func (l *Log) voterChange(e *raftpb.Entry) {
 	var change raftpb.ConfChangeV2
 	must(proto.Unmarshal(e.GetData(), &change))
-	l.learn(decode(change.GetContext()))
+	l.members.learn(decode(change.GetContext()))
 	l.reconfigured(l.node.ApplyConfChange(&change))
 	if l.term != nil {
 		l.term.changing = false
-		l.term.repeatReads()
+		l.term.reads.repeat()
 	}
 }
 
-// reconfigured stores the voters, announces them if they are others, and forgets those that are
-// gone.
+// reconfigured stores the voters, and announces them if they are others.
 func (l *Log) reconfigured(conf *raftpb.ConfState) {
-	l.conf = conf
-	if len(conf.GetVotersOutgoing()) > 0 {
-		return
-	}
-	members := slices.Concat(conf.GetVoters(), conf.GetLearners())
-	maps.DeleteFunc(l.known, func(id uint64, _ peer) bool { return !slices.Contains(members, id) })
-	if !slices.Equal(l.announced, slices.Sorted(slices.Values(conf.GetVoters()))) {
+	l.members.set(conf)
+	if !l.members.isChanging() && !slices.Equal(l.news.voters, l.members.ids()) {
 		l.announce()
 	}
 }
+
+// announcement is what VotersChanged was told of, or will be.
+type announcement struct {
+	voters []uint64
+	// due says that VotersChanged has yet to be told, once an entry after the given one is
+	// committed.
+	due   bool
+	after uint64
+}
+
+// isKnown says that enough voters know of a due announcement when an entry is committed.
+func (a *announcement) isKnown(index uint64) bool { return a.due && index > a.after }
 
 // announce reports a change of voters. A leader first makes sure that others know it: a voter acts
 // on a change when it hears that it is committed, which it does with the next entry of the leader;
 // one of the majority that has that entry leads next.
 func (l *Log) announce() {
-	l.announced = slices.Sorted(slices.Values(l.conf.GetVoters()))
-	l.announcing, l.after = true, 0
+	l.news = announcement{voters: l.members.ids(), due: true}
 	if l.node.BasicStatus().RaftState != raft.StateLeader {
 		l.tellVoters()
 		return
 	}
 	last, err := l.storage.LastIndex()
 	must(err)
-	l.after = last
+	l.news.after = last
 	_ = l.node.Propose(nil) // if it is dropped, another voter leads
 }
 
 func (l *Log) tellVoters() {
-	l.announcing = false
+	l.news.due = false
 	if l.cfg.VotersChanged != nil {
 		l.cfg.VotersChanged(l.voters())
 	}
 }
 
 // voters are those that keep the log now, this one first if it does.
-func (l *Log) voters() []Voter {
-	var voters []Voter
-	for _, id := range l.conf.GetVoters() {
-		voters = append(voters, l.known[id].Voter)
-	}
-	slices.SortStableFunc(voters, func(a, b Voter) int {
-		switch l.cfg.Self.ID {
-		case a.ID:
-			return -1
-		case b.ID:
-			return 1
-		}
-		return 0
-	})
-	return voters
-}
+func (l *Log) voters() []Voter { return l.members.voters(l.cfg.Self.ID) }

@@ -257,8 +257,8 @@ func (w *world) die(t *Term, id uint64, l *Log, state []string) {
 // electorate returns the voters that a voter knows now; none after its end.
 func electorate(l *Log) (ids []uint64) {
 	answered := make(chan struct{})
-	if !l.post(func() {
-		ids = slices.Clone(l.conf.GetVoters())
+	if !l.inbox.post(func() {
+		ids = slices.Clone(l.members.conf.GetVoters())
 		close(answered)
 	}) {
 		return nil
@@ -399,25 +399,25 @@ func (w *world) informed(id uint64, l *Log, live map[uint64]*Log) {
 		members[learner] = struct{}{}
 	}
 	for member := range members {
-		if l.known[member].Voter != (Voter{ID: member, Name: fmt.Sprint("n", member)}) {
-			w.t.Errorf("voter %d knows %v as %v", id, member, l.known[member])
+		if l.members.known[member].Voter != (Voter{ID: member, Name: fmt.Sprint("n", member)}) {
+			w.t.Errorf("voter %d knows %v as %v", id, member, l.members.known[member])
 		}
 	}
 	dead := 0
-	for other := range l.known {
+	for other := range l.members.known {
 		if _, ok := members[other]; !ok && live[other] == nil {
 			dead++
 		}
 	}
 	if dead > 4 {
-		w.t.Errorf("voter %d knows %v, and is in %v", id, l.known, now)
+		w.t.Errorf("voter %d knows %v, and is in %v", id, l.members.known, now)
 	}
-	for _, v := range l.conf.GetVoters() {
-		if _, ok := now.Voters[0][v]; !ok || len(l.conf.GetVoters()) != len(now.Voters[0]) {
-			w.t.Errorf("voter %d goes by %v, and is in %v", id, l.conf, now)
+	for _, v := range l.members.conf.GetVoters() {
+		if _, ok := now.Voters[0][v]; !ok || len(l.members.conf.GetVoters()) != len(now.Voters[0]) {
+			w.t.Errorf("voter %d goes by %v, and is in %v", id, l.members.conf, now)
 		}
 	}
-	if len(now.Voters[0]) > 0 && len(l.conf.GetVoters()) == 0 {
+	if len(now.Voters[0]) > 0 && len(l.members.conf.GetVoters()) == 0 {
 		w.t.Errorf("voter %d does not know that it is in %v", id, now)
 	}
 }

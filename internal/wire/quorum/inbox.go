@@ -1,0 +1,73 @@
+package quorum
+
+import (
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// maxSteps bounds the messages that wait to be handled. Raft repeats what is lost.
+const maxSteps = 256
+
+// inbox is what other goroutines have for the log's.
+type inbox struct {
+	steps   chan *step
+	wake    chan struct{}
+	closing chan struct{}
+
+	mu     sync.Mutex
+	posted []func()
+	ended  bool
+}
+
+// step is a message of another voter.
+type step struct {
+	from Voter
+	*raftpb.Message
+}
+
+func newInbox() inbox {
+	return inbox{steps: make(chan *step, maxSteps), wake: make(chan struct{}, 1), closing: make(chan struct{})}
+}
+
+// step has the log's goroutine handle a message, unless too many wait.
+func (b *inbox) step(s *step) {
+	select {
+	case b.steps <- s:
+	default:
+	}
+}
+
+// post has the log's goroutine call f, and never blocks. It is false when that goroutine has ended.
+func (b *inbox) post(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return false
+	}
+	b.posted = append(b.posted, f)
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// callPosted calls what was posted.
+func (b *inbox) callPosted() {
+	b.mu.Lock()
+	posted := b.posted
+	b.posted = nil
+	b.mu.Unlock()
+	for _, f := range posted {
+		f()
+	}
+}
+
+// end calls what was posted, and refuses the rest.
+func (b *inbox) end() {
+	b.mu.Lock()
+	b.ended = true
+	b.mu.Unlock()
+	b.callPosted()
+}

@@ -1,0 +1,58 @@
+package quorum
+
+import (
+	"encoding/binary"
+
+	"go.etcd.io/raft/v3"
+)
+
+// reads check that no other voter led when they were asked, with Raft's read index.
+type reads struct {
+	node *raft.RawNode
+	// unread wait for the next request, and asked for the answer to the request of a number. last
+	// is the newest number.
+	unread []func(error)
+	asked  map[uint64][]func(error)
+	last   uint64
+}
+
+func (r *reads) add(done func(error)) { r.unread = append(r.unread, done) }
+
+// begin asks once for all that wait now.
+func (r *reads) begin() {
+	if len(r.unread) == 0 {
+		return
+	}
+	r.last++
+	r.asked[r.last], r.unread = r.unread, nil
+	r.ask(r.last)
+}
+
+func (r *reads) ask(read uint64) { r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
+
+// repeat repeats requests that removed voters cannot answer any more: raft would wait for them.
+func (r *reads) repeat() {
+	for read := range r.asked {
+		r.ask(read)
+	}
+}
+
+func (r *reads) confirmed(read []byte) {
+	if len(read) != 8 {
+		return
+	}
+	id := binary.BigEndian.Uint64(read)
+	for _, done := range r.asked[id] {
+		done(nil)
+	}
+	delete(r.asked, id)
+}
+
+func (r *reads) end() {
+	for _, asked := range r.asked {
+		r.unread = append(r.unread, asked...)
+	}
+	for _, done := range r.unread {
+		done(ErrNotLeader)
+	}
+}
