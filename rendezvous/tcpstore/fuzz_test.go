@@ -42,8 +42,8 @@ func (o *lone) send(data []byte, piece int) {
 		data, sent = data[n:], sent+n
 		o.settle()
 		for _, c := range o.loop.conns {
-			if cap(c.held) > firstChunk+growth*sent {
-				o.t.Fatalf("it holds %d bytes for a client that sent %d", cap(c.held), sent)
+			if cap(c.request.held) > firstChunk+growth*sent {
+				o.t.Fatalf("it holds %d bytes for a client that sent %d", cap(c.request.held), sent)
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (o *lone) settle() {
 	var buf [64 << 10]byte
 	events := make([]unix.EpollEvent, 8)
 	for busy := true; busy; {
-		n, err := unix.EpollWait(o.loop.epoll, events, 0)
+		n, err := unix.EpollWait(o.loop.poller.epoll, events, 0)
 		if err != nil && err != unix.EINTR {
 			o.t.Fatal(err)
 		}
@@ -80,11 +80,11 @@ func (o *lone) close() int64 {
 			left -= int64(cost(queue, f))
 		}
 	}
-	if len(o.loop.conns)+len(o.loop.table.waiting)+o.loop.late.Len() > 0 {
+	if len(o.loop.conns)+len(o.loop.table.waiting)+o.loop.deadlines.late.Len() > 0 {
 		o.t.Errorf("a client left something behind: %+v", o.loop.table.waiting)
 	}
 	o.loop.close()
-	o.loop.bell.close()
+	o.loop.poller.bell.close()
 	return left
 }
 

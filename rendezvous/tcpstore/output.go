@@ -74,6 +74,22 @@ func (o *output) message(kind byte, write func() error) error {
 	return nil
 }
 
+// unread is what a client has not read of its replies, in parts. lag is what they cost.
+type unread struct {
+	unsent [][]byte
+	lag    int
+}
+
+// add appends parts that have memory of their own.
+func (u *unread) add(parts [][]byte, memory int) {
+	u.unsent, u.lag = append(u.unsent, parts...), u.lag+memory+perPart*len(parts)
+}
+
+// begin starts with the parts that a client did not take at once.
+func (u *unread) begin(rest [][]byte, memory int) {
+	u.unsent, u.lag = rest, memory+perPart*cap(rest)
+}
+
 // flush sends the replies collected for a client.
 func (c *conn) flush() error {
 	o := &c.loop.out
@@ -81,7 +97,7 @@ func (c *conn) flush() error {
 		return nil
 	}
 	err := c.deliver(o.parts, cap(o.scratch))
-	if err != nil || len(c.unsent) > 0 || cap(o.scratch) > maxScratch {
+	if err != nil || len(c.reply.unsent) > 0 || cap(o.scratch) > maxScratch {
 		*o = output{}
 		return err
 	}
@@ -93,35 +109,35 @@ func (c *conn) flush() error {
 // deliver sends as much as the client takes at once, and the rest later. The memory of the rest
 // belongs to the client from then on.
 func (c *conn) deliver(parts [][]byte, memory int) error {
-	if len(c.unsent) > 0 {
-		c.unsent, c.lag = append(c.unsent, parts...), c.lag+memory+perPart*len(parts)
+	if len(c.reply.unsent) > 0 {
+		c.reply.add(parts, memory)
 		return c.book()
 	}
 	rest, err := c.write(parts)
 	if err != nil || len(rest) == 0 {
 		return err
 	}
-	c.unsent, c.lag = rest, memory+perPart*cap(rest)
-	c.setDeadline()
-	return errors.Join(c.book(), c.interest(unix.EPOLLOUT))
+	c.reply.begin(rest, memory)
+	c.loop.deadlines.set(c)
+	return errors.Join(c.book(), c.loop.poller.watch(c, unix.EPOLLOUT))
 }
 
 // writable sends more of what is unsent, and then continues with the requests behind it.
 func (c *conn) writable() error {
-	rest, err := c.write(c.unsent)
+	rest, err := c.write(c.reply.unsent)
 	if err != nil {
 		return err
 	}
-	c.clearDeadline()
-	if c.unsent = rest; len(rest) > 0 {
-		c.setDeadline()
+	c.loop.deadlines.clear(c)
+	if c.reply.unsent = rest; len(rest) > 0 {
+		c.loop.deadlines.set(c)
 		return nil
 	}
-	c.unsent, c.lag = nil, 0
-	if err := c.interest(unix.EPOLLIN); err != nil {
+	c.reply = unread{}
+	if err := c.loop.poller.watch(c, unix.EPOLLIN); err != nil {
 		return err
 	}
-	return c.proceed(c.held, true)
+	return c.proceed(c.request.held, true)
 }
 
 // write returns what the client did not take.

@@ -147,7 +147,7 @@ func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	ok(b, err)
 	b.Cleanup(s.Close)
 	link := -1
-	s.do(func(l *loop) { link = l.uplink.fd })
+	s.do(func(l *loop) { link = l.uplink.link.fd })
 	return s.Addr(), link
 }
 

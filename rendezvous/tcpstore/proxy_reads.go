@@ -35,6 +35,104 @@ type readRound struct {
 	wanted   []*cachedValue
 }
 
+// reads are what clients want to know, and what the proxy knows itself.
+type reads struct {
+	cache cache
+	// queue has the reads for the next round. underWay is the round under way, or nil.
+	queue    []*keyRead
+	underWay *readRound
+	// version and removals are what the store has said last, see [changes] and [table].
+	version, removals uint64
+}
+
+// add adds a read to the next round.
+func (s *reads) add(r *keyRead) { s.queue = append(s.queue, r) }
+
+// take takes the reads from the queue that fit into a round, without those whose client isGone, and
+// makes it the round under way.
+func (s *reads) take(isGone func(*conn) bool) *readRound {
+	f := &readRound{}
+	wanted := map[string]*cachedValue{}
+	taken := 0
+	for ; taken < len(s.queue); taken++ {
+		r := s.queue[taken]
+		if taken > 0 && len(f.wanted)+r.n > maxKeys {
+			break
+		}
+		if !isGone(r.client) {
+			s.addToRound(r, f, wanted)
+		}
+	}
+	if s.queue = s.queue[taken:]; len(s.queue) == 0 {
+		s.queue = nil
+	}
+	s.underWay = f
+	return f
+}
+
+// addToRound has a round fetch what a read wants and the proxy has not cached.
+func (s *reads) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedValue) {
+	if r.values == nil {
+		r.values = make([]*cachedValue, r.n)
+	}
+	keys := r.keys
+	for i := range r.n {
+		key := keys.key()
+		if r.values[i] != nil {
+			continue
+		}
+		k := s.cache.values[string(key)]
+		if k == nil {
+			k = wanted[string(key)]
+		}
+		if k == nil {
+			k = &cachedValue{key: string(key)}
+			wanted[k.key] = k
+			f.wanted = append(f.wanted, k)
+		}
+		r.values[i] = k
+	}
+	f.readings = append(f.readings, r)
+}
+
+// finish ends the round under way with the store's answer.
+func (s *reads) finish(m *message) *readRound {
+	s.version, s.removals = uint64(m.int8B()), uint64(m.int8B())
+	changed := m.int8B()
+	if changed < 0 {
+		s.cache.clear()
+	}
+	for ; changed > 0 && !m.short; changed-- {
+		s.cache.drop(string(m.frame().body()))
+	}
+	f := s.underWay
+	s.underWay = nil
+	for _, k := range f.wanted {
+		switch m.byte() {
+		case foundNothing:
+			k.frame, k.absent = missing, true
+		case foundValue:
+			k.frame = bytes.Clone(m.frame())
+			s.cache.put(k)
+		case foundVolatile:
+			k.frame = bytes.Clone(m.frame())
+		default:
+			k.later = true
+		}
+	}
+	return f
+}
+
+// hasAll says that all of some keys are cached.
+func (s *reads) hasAll(keys args, n int) bool {
+	for range n {
+		if s.cache.values[string(keys.key())] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // cache has values whose changes the store promised to report. The oldest are evicted first.
 type cache struct {
 	values map[string]*cachedValue
@@ -92,95 +190,33 @@ func (u *uplink) get(c *conn, keys args, n int) error {
 
 // read adds a read to the next round; its client waits.
 func (u *uplink) read(r *keyRead) error {
-	r.client.asked = true
-	r.client.pending = len(r.keys) + 8*r.n
-	u.queue = append(u.queue, r)
+	r.client.upstream.asked = true
+	r.client.upstream.pending = len(r.keys) + 8*r.n
+	u.reads.add(r)
 	return r.client.book()
 }
 
 // round sends the queued reads, unless a round is under way.
 func (u *uplink) round() {
-	if !u.greeted || u.readRound != nil || len(u.queue) == 0 {
+	if !u.link.greeted || u.reads.underWay != nil || len(u.reads.queue) == 0 {
 		return
 	}
-	f := &readRound{}
-	wanted := map[string]*cachedValue{}
-	sent := 0
-	for ; sent < len(u.queue); sent++ {
-		r := u.queue[sent]
-		if sent > 0 && len(f.wanted)+r.n > maxKeys {
-			break
-		}
-		if u.loop.conns[r.client.fd] == r.client {
-			u.addToRound(r, f, wanted)
-		}
-	}
-	if u.queue = u.queue[sent:]; len(u.queue) == 0 {
-		u.queue = nil
-	}
-	u.readRound = f
+	f := u.reads.take(u.loop.isGone)
 	u.ask(question{round: true})
-	u.request(opRound, binary.LittleEndian.AppendUint64(nil, u.version), binary.LittleEndian.AppendUint64(nil, uint64(len(f.wanted))))
+	u.link.request(opRound, binary.LittleEndian.AppendUint64(nil, u.reads.version), binary.LittleEndian.AppendUint64(nil, uint64(len(f.wanted))))
 	for _, k := range f.wanted {
-		u.out = append(binary.LittleEndian.AppendUint64(u.out, uint64(len(k.key))), k.key...)
+		u.link.out = append(binary.LittleEndian.AppendUint64(u.link.out, uint64(len(k.key))), k.key...)
 	}
-}
-
-// addToRound has a round fetch what a read wants and the proxy has not cached.
-func (u *uplink) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedValue) {
-	if r.values == nil {
-		r.values = make([]*cachedValue, r.n)
-	}
-	keys := r.keys
-	for i := range r.n {
-		key := keys.key()
-		if r.values[i] != nil {
-			continue
-		}
-		k := u.cache.values[string(key)]
-		if k == nil {
-			k = wanted[string(key)]
-		}
-		if k == nil {
-			k = &cachedValue{key: string(key)}
-			wanted[k.key] = k
-			f.wanted = append(f.wanted, k)
-		}
-		r.values[i] = k
-	}
-	f.readings = append(f.readings, r)
 }
 
 // finishRound stores what a round has fetched, and continues with its reads.
 func (u *uplink) finishRound(m *message) {
-	u.version, u.removals = uint64(m.int8B()), uint64(m.int8B())
-	changed := m.int8B()
-	if changed < 0 {
-		u.cache.clear()
-	}
-	for ; changed > 0 && !m.short; changed-- {
-		u.cache.drop(string(m.frame().body()))
-	}
-	f := u.readRound
-	u.readRound = nil
-	for _, k := range f.wanted {
-		switch m.byte() {
-		case foundNothing:
-			k.frame, k.absent = missing, true
-		case foundValue:
-			k.frame = bytes.Clone(m.frame())
-			u.cache.put(k)
-		case foundVolatile:
-			k.frame = bytes.Clone(m.frame())
-		default:
-			k.later = true
-		}
-	}
+	f := u.reads.finish(m)
 	if m.short {
 		return
 	}
 	for _, r := range f.readings {
-		if u.loop.conns[r.client.fd] == r.client {
+		if !u.loop.isGone(r.client) {
 			r.then(r, r.fresh())
 		}
 	}
@@ -208,15 +244,15 @@ func (u *uplink) answerRead(r *keyRead, fresh bool) {
 		u.loop.drop(c, u.readAgain(r))
 		return
 	}
-	c.markAnswered()
+	c.upstream.markAnswered()
 	o := &u.loop.out
 	for _, k := range r.values {
 		o.frame(k.frame)
 	}
 	size := o.size
 	err := c.flush()
-	if err == nil && len(c.unsent) > 0 {
-		c.lag += size // nothing else may have the values
+	if err == nil && len(c.reply.unsent) > 0 {
+		c.reply.lag += size // nothing else may have the values
 		err = c.book()
 	}
 	u.loop.drop(c, err)
@@ -237,7 +273,7 @@ func (u *uplink) readAgain(r *keyRead) error {
 	if !part {
 		r.values, size = nil, 0
 	}
-	u.queue = append(u.queue, r)
-	r.client.pending = len(r.keys) + 8*r.n + size
+	u.reads.add(r)
+	r.client.upstream.pending = len(r.keys) + 8*r.n + size
 	return r.client.book()
 }

@@ -3,9 +3,22 @@ package tcpstore
 import (
 	"encoding/binary"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// upstream is where the requests of a proxy's client are.
+type upstream struct {
+	// number is the store's name for the client.
+	number uint32
+	// asked says that the store has yet to reply, dirty that it may not have executed all requests
+	// without a reply; pending is what they cost.
+	asked, dirty bool
+	pending      int
+	// stalled says that the store reads too slowly.
+	stalled bool
+}
+
+// markAnswered says that the store has executed all of the client's requests.
+func (u *upstream) markAnswered() { u.asked, u.dirty, u.pending = false, false, 0 }
 
 // take passes a request of a client to the store, or answers it.
 func (u *uplink) take(c *conn, op byte, a args) error {
@@ -28,40 +41,32 @@ func (u *uplink) take(c *conn, op byte, a args) error {
 	}
 	if hasReply[op] {
 		u.ask(question{client: c})
-		c.asked = true
+		c.upstream.asked = true
 	} else {
 		u.identify(c)
-		c.dirty = true
+		c.upstream.dirty = true
 	}
-	u.request(op, a)
+	u.link.request(op, a)
 	return nil
 }
 
 func (u *uplink) ask(a question) { u.asked = append(u.asked, a) }
 
-// request appends a request to what is sent.
-func (u *uplink) request(op byte, fields ...[]byte) {
-	u.out = append(u.out, op)
-	for _, f := range fields {
-		u.out = append(u.out, f...)
-	}
-}
-
 // identify says which client the next request without a reply comes from, so that a failure ends
 // the right one.
 func (u *uplink) identify(c *conn) {
-	if c.number == 0 {
-		c.number = u.number()
+	if c.upstream.number == 0 {
+		c.upstream.number = u.number()
 	}
-	if u.client != c.number {
-		u.client = c.number
-		u.request(opClient, binary.LittleEndian.AppendUint32(nil, c.number))
+	if u.client != c.upstream.number {
+		u.client = c.upstream.number
+		u.link.request(opClient, binary.LittleEndian.AppendUint32(nil, c.upstream.number))
 	}
 }
 
 // number returns an unused number other than 0.
 func (u *uplink) number() uint32 {
-	for u.numbered++; u.numbered == 0 || u.holds[u.numbered] != nil; u.numbered++ {
+	for u.numbered++; u.numbered == 0 || u.waits.byNumber[u.numbered] != nil; u.numbered++ {
 	}
 	return u.numbered
 }
@@ -69,7 +74,7 @@ func (u *uplink) number() uint32 {
 // echo answers what the proxy knows itself, but not before the store has executed the client's
 // earlier requests.
 func (u *uplink) echo(c *conn, reply []byte) error {
-	if !c.dirty {
+	if !c.upstream.dirty {
 		u.loop.out.bytes(reply...)
 		return nil
 	}
@@ -79,55 +84,34 @@ func (u *uplink) echo(c *conn, reply []byte) error {
 
 // answer replies to a client, and continues with what it has sent since.
 func (c *conn) answer(reply []byte) {
-	c.markAnswered()
+	c.upstream.markAnswered()
 	err := c.deliver([][]byte{reply}, len(reply))
 	c.loop.drop(c, err)
 	c.resume()
 }
 
-// markAnswered says that the store has executed all of a client's requests.
-func (c *conn) markAnswered() { c.asked, c.dirty, c.pending = false, false, 0 }
-
 // busy says that a client's next request must wait: for the reply to its last one, or because the
 // store reads too slowly.
 func (c *conn) busy() bool {
 	u := c.loop.uplink
-	if u != nil && !c.stalled && len(u.out)-u.sent > maxBacklog {
-		c.stalled = true
+	if u != nil && !c.upstream.stalled && u.link.backlog() > maxBacklog {
+		c.upstream.stalled = true
 		u.stalled = append(u.stalled, c)
 	}
-	return c.asked || c.stalled
-}
-
-// mute stops watching a client that has sent something, or is gone, while it is busy.
-func (c *conn) mute() error {
-	c.muted = true
-	return c.loop.watch(unix.EPOLL_CTL_DEL, c.fd, 0)
-}
-
-// interest sets the events that a client is watched for, once it is watched.
-func (c *conn) interest(events uint32) error {
-	c.events = events
-	if c.muted {
-		return nil
-	}
-	return c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, events)
+	return c.upstream.asked || c.upstream.stalled
 }
 
 // resume continues with a client that was busy.
 func (c *conn) resume() {
-	if c.loop.conns[c.fd] != c || c.asked || c.stalled {
+	if c.loop.isGone(c) || c.upstream.asked || c.upstream.stalled {
 		return
 	}
-	if c.muted {
-		c.muted = false
-		if err := c.loop.watch(unix.EPOLL_CTL_ADD, c.fd, c.events); err != nil {
-			c.loop.drop(c, err)
-			return
-		}
+	if err := c.loop.poller.unmute(c); err != nil {
+		c.loop.drop(c, err)
+		return
 	}
-	if len(c.unsent) == 0 {
-		c.loop.drop(c, c.proceed(c.held, true))
+	if len(c.reply.unsent) == 0 {
+		c.loop.drop(c, c.proceed(c.request.held, true))
 	}
 }
 
@@ -163,8 +147,8 @@ func (u *uplink) clientList() []byte {
 // next is the proxy's next deadline; zero if there is none.
 func (u *uplink) next() time.Time {
 	switch {
-	case !u.greeted:
-		return u.patience
+	case !u.link.greeted:
+		return u.link.patience
 	default:
 		return u.due
 	}

@@ -23,6 +23,33 @@ type storeWait struct {
 	taken bool
 }
 
+// storeWaits are the waits at the store.
+type storeWaits struct {
+	byNumber map[uint32]*storeWait
+	// byKeys are those that several clients share.
+	byKeys map[string]*storeWait
+}
+
+func (s *storeWaits) add(h *storeWait) { s.byNumber[h.number] = h }
+
+// share lets others that wait for the same keys join a wait.
+func (s *storeWaits) share(h *storeWait, keys args) {
+	h.group = string(keys)
+	s.byKeys[h.group] = h
+}
+
+// close lets no one join a wait any more.
+func (s *storeWaits) close(h *storeWait) {
+	if s.byKeys[h.group] == h {
+		delete(s.byKeys, h.group)
+	}
+}
+
+func (s *storeWaits) remove(h *storeWait) {
+	delete(s.byNumber, h.number)
+	s.close(h)
+}
+
 // newWaiter begins the wait of a client; key is shown in the status.
 func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	w := &waiter{conn: c, since: time.Now()}
@@ -43,7 +70,7 @@ func (u *uplink) wait(c *conn, a args) error {
 	}
 	a = bytes.Clone(a)
 	r := &keyRead{client: c, keys: a, then: func(*keyRead, bool) { u.join(w, a) }}
-	if u.hasAll(a[8:], n) {
+	if u.reads.hasAll(a[8:], n) {
 		r.keys, r.n = a[8:], n
 		r.then = func(_ *keyRead, fresh bool) {
 			if fresh && r.exist() { // some may have been evicted meanwhile
@@ -52,51 +79,40 @@ func (u *uplink) wait(c *conn, a args) error {
 				u.join(w, a)
 			}
 		}
-	} else if u.groups[string(a)] == nil {
+	} else if u.waits.byKeys[string(a)] == nil {
 		u.waitTogether(w, a)
 		return nil
 	}
 	return u.read(r)
 }
 
-func (u *uplink) hasAll(keys args, n int) bool {
-	for range n {
-		if u.cache.values[string(keys.key())] == nil {
-			return false
-		}
-	}
-	return true
-}
-
 // join has a client wait with others. The store has been asked since the client came.
 func (u *uplink) join(w *waiter, a args) {
-	h := u.groups[string(a)]
-	if h == nil || h.known && h.removals != u.removals {
+	h := u.waits.byKeys[string(a)]
+	if h == nil || h.known && h.removals != u.reads.removals {
 		u.waitTogether(w, a)
 		return
 	}
 	h.add(w)
 	if h.known { // otherwise the store begins it later, and sees what exists now
-		w.conn.markAnswered()
+		w.conn.upstream.markAnswered()
 		w.conn.resume()
 	}
 }
 
 // waitTogether begins a wait that others may join.
 func (u *uplink) waitTogether(w *waiter, a args) {
-	h := u.hold(w, opHold, a)
-	h.group = string(a)
-	u.groups[h.group] = h
+	u.waits.share(u.hold(w, opHold, a), a)
 }
 
 // hold begins a wait at the store. The client waits until the store confirms it.
 func (u *uplink) hold(w *waiter, op byte, a args) *storeWait {
 	h := &storeWait{number: u.number(), members: map[*waiter]bool{}}
 	h.add(w)
-	u.holds[h.number] = h
-	w.conn.asked = true
+	u.waits.add(h)
+	w.conn.upstream.asked = true
 	u.ask(question{storeWait: h})
-	u.request(op, binary.LittleEndian.AppendUint32(nil, h.number), a)
+	u.link.request(op, binary.LittleEndian.AppendUint32(nil, h.number), a)
 	return h
 }
 
@@ -113,20 +129,20 @@ func (u *uplink) confirmed(h *storeWait, over bool, removals uint64) {
 		return
 	}
 	for w := range h.members {
-		w.conn.markAnswered()
+		w.conn.upstream.markAnswered()
 		w.conn.resume()
 	}
 }
 
 // ended ends a wait. The number of a wait that the proxy has dropped meanwhile is unknown.
 func (u *uplink) ended(number uint32, queued bool) {
-	h := u.holds[number]
+	h := u.waits.byNumber[number]
 	if h == nil {
 		return
 	}
-	u.removeGroup(h)
+	u.waits.close(h)
 	if !queued {
-		delete(u.holds, number)
+		u.waits.remove(h)
 	}
 	for w := range h.members {
 		if !queued {
@@ -136,24 +152,17 @@ func (u *uplink) ended(number uint32, queued bool) {
 	}
 }
 
-func (u *uplink) removeGroup(h *storeWait) {
-	if u.groups[h.group] == h {
-		delete(u.groups, h.group)
-	}
-}
-
 // end answers a client whose wait is over.
 func (w *waiter) end() {
 	c := w.conn
-	c.markAnswered()
+	c.upstream.markAnswered()
 	c.loop.drop(c, c.released(w))
 	c.resume()
 }
 
 // refused ends the clients of a wait that the store refused.
 func (u *uplink) refused(h *storeWait, why error) {
-	delete(u.holds, h.number)
-	u.removeGroup(h)
+	u.waits.remove(h)
 	for w := range h.members {
 		w.storeWait = nil
 		u.loop.drop(w.conn, why)
@@ -171,11 +180,10 @@ func (u *uplink) leave(w *waiter, taken bool) {
 	if h.taken = h.taken || taken; len(h.members) > 0 {
 		return
 	}
-	delete(u.holds, h.number)
-	u.removeGroup(h)
+	u.waits.remove(h)
 	op := byte(opDrop)
 	if h.taken {
 		op = opTaken
 	}
-	u.request(op, binary.LittleEndian.AppendUint32(nil, h.number))
+	u.link.request(op, binary.LittleEndian.AppendUint32(nil, h.number))
 }

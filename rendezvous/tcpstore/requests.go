@@ -29,7 +29,7 @@ var handlers = [...]func(*conn, args) error{
 // keep returns a value of a request for the table. A long value keeps its memory; a short one is
 // copied.
 func (c *conn) keep(f frame) frame {
-	if len(f) > readBuffer && len(f) > cap(c.held)/2 {
+	if len(f) > readBuffer && len(f) > cap(c.request.held)/2 {
 		return slices.Clip(f)
 	}
 	return bytes.Clone(f)

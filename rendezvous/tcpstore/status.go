@@ -64,7 +64,7 @@ func (l *loop) status() Status {
 			st.Clients = append(st.Clients, c.proxyClients()...)
 			continue
 		}
-		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid), Came: c.came}
+		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid), Came: c.times.came}
 		if w := c.wait; w != nil && !c.answered {
 			client.Waiting, client.Missing, client.Since = w.missingKeys(), w.missing, w.since
 		}

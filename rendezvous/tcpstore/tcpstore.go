@@ -93,7 +93,7 @@ func Serve(l net.Listener, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve a store at %v: %w", l.Addr(), err)
 	}
-	s.bell = loop.bell
+	s.bell = loop.poller.bell
 	go func() {
 		defer close(s.ended)
 		defer close(s.changes)

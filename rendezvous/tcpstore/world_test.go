@@ -120,12 +120,13 @@ func (w *world) desert() {
 			conns -= len(w.wires)
 			for _, c := range l.conns {
 				conns += len(c.proxyLink.waits)
+				left -= int64(len(c.proxyLink.clientList)) // sent if the world lasts for a second
 			}
 		}
 		if u := l.uplink; u != nil {
-			conns += len(u.holds) + len(u.groups) + len(u.asked) + len(u.queue) + len(u.stalled)
+			conns += len(u.waits.byNumber) + len(u.waits.byKeys) + len(u.asked) + len(u.reads.queue) + len(u.stalled)
 		}
-		if left != 0 || conns+len(l.table.waiting)+l.late.Len() > 0 {
+		if left != 0 || conns+len(l.table.waiting)+l.deadlines.late.Len() > 0 {
 			w.t.Errorf("clients have left %d bytes, %d waits and others at loop %d", left, len(l.table.waiting), i)
 		}
 	}
@@ -180,7 +181,7 @@ func (w *world) close() {
 	}
 	for _, l := range w.loops {
 		l.close()
-		l.bell.close()
+		l.poller.bell.close()
 	}
 }
 
@@ -217,7 +218,7 @@ func (w *world) leave(i int) {
 // serve makes a loop do one round, and says whether there was something to do.
 func (w *world) serve(l *loop) bool {
 	events := make([]unix.EpollEvent, 32)
-	n, err := unix.EpollWait(l.epoll, events, 0)
+	n, err := unix.EpollWait(l.poller.epoll, events, 0)
 	if err != nil && err != unix.EINTR {
 		w.t.Fatal(err)
 	}

@@ -1,0 +1,81 @@
+package tcpstore
+
+import (
+	"container/list"
+	"time"
+)
+
+// deadlines has the clients that must do something in time.
+type deadlines struct {
+	patience time.Duration
+	// late has the clients with a deadline, the earliest first.
+	late list.List
+	// silent has the clients that have sent nothing yet, the oldest first.
+	silent list.List
+}
+
+// times are a client's, with its places in the lists of [deadlines].
+type times struct {
+	// came is when it connected, and silent its place among those that have sent nothing; nil for
+	// others.
+	came   time.Time
+	silent *list.Element
+	// due is the deadline of the request or reply under way, and late the client's place in that
+	// order; nil if there is none.
+	due  time.Time
+	late *list.Element
+}
+
+// admit notes that a client has come, and has sent nothing.
+func (d *deadlines) admit(c *conn) {
+	c.times.came = time.Now()
+	c.times.silent = d.silent.PushBack(c)
+}
+
+// markSpoken removes a client from those that have sent nothing.
+func (d *deadlines) markSpoken(c *conn) {
+	if c.times.silent != nil {
+		d.silent.Remove(c.times.silent)
+		c.times.silent = nil
+	}
+}
+
+// set requires a client to finish a request or read a reply in time.
+func (d *deadlines) set(c *conn) {
+	if c.times.late == nil {
+		c.times.due = time.Now().Add(d.patience)
+		c.times.late = d.late.PushBack(c)
+	}
+}
+
+func (d *deadlines) clear(c *conn) {
+	if c.times.late != nil {
+		d.late.Remove(c.times.late)
+		c.times.late = nil
+	}
+}
+
+// next is the earliest deadline; zero if there is none.
+func (d *deadlines) next() time.Time {
+	if e := d.late.Front(); e != nil {
+		return e.Value.(*conn).times.due
+	}
+	return time.Time{}
+}
+
+// firstLate is a client whose deadline has passed, or nil.
+func (d *deadlines) firstLate(now time.Time) *conn {
+	if at := d.next(); at.IsZero() || !now.After(at) {
+		return nil
+	}
+	return d.late.Front().Value.(*conn)
+}
+
+// mostSilent is the client that has been silent for longest, and for how long, or nil.
+func (d *deadlines) mostSilent() (c *conn, silence time.Duration) {
+	if e := d.silent.Front(); e != nil {
+		c = e.Value.(*conn)
+		silence = time.Since(c.times.came)
+	}
+	return c, silence
+}
