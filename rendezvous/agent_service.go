@@ -120,7 +120,7 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *ser
 			return
 		}
 		if b := msg.GetHeartbeat(); b != nil {
-			if s.c.exclusive.Load() {
+			if s.c.succession.exclusive.Load() {
 				s.c.answerHeartbeat(m, l, b)
 			} else if l.ReceiveHeartbeat(b) {
 				s.c.heartbeats.add(readyStream{m, l})

@@ -165,7 +165,7 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 // TestARefusalThatEndsTheCoordinator: the agent gets the refusal, and not that the coordinator has
 // ended.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
-	c := &Coordinator{eventLoop: newEventLoop()}
+	c := &Coordinator{eventLoop: newEventLoop(), succession: &succession{}}
 	close(c.done)
 	want := wire.Refused("--nodes differs")
 	for range 100 { // of two cases that are ready, select takes any

@@ -20,7 +20,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,12 +28,10 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/depot"
-	"github.com/golaunch/golaunch/rendezvous/internal/journal"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	"github.com/golaunch/golaunch/rendezvous/internal/trim"
 )
@@ -101,26 +98,18 @@ type Coordinator struct {
 	cfg     Config
 	started time.Time
 	eventLoop
-	// exclusive says that no other process may have become the coordinator.
-	exclusive atomic.Bool
 
 	state  *replica.State
 	log    *log.Log
 	timers map[replica.TimerID]*time.Timer
-	// jobs have what is kept beside the state. onlyJob is nil in a cluster.
-	jobs    map[string]*trackedJob
-	onlyJob *trackedJob
-	// stepped are the jobs whose replica groups may have changed.
-	stepped []*trackedJob
+	jobTable
 	roster
 	queries    queries
 	depot      *depot.Depot
-	succession succession
+	succession *succession
 	// capacity asks for nodes; nil if the coordinator may ask for none.
 	capacity *capacityPlanner
-	// messages are for people, and journal has the events of the only job.
-	messages *asyncwriter.Writer
-	journal  *journal.Journal
+	audience audience
 	trimmer  trim.Trimmer
 	// restored says that a coordinator before this one has admitted agents.
 	restored bool
@@ -142,15 +131,12 @@ func NewCoordinator(cfg Config) *Coordinator {
 	}
 	c := &Coordinator{
 		cfg: cfg, started: time.Now(), eventLoop: newEventLoop(),
-		timers: map[replica.TimerID]*time.Timer{}, jobs: map[string]*trackedJob{},
-		roster: newRoster(cfg.AllNodes == 0), journal: journal.New(cfg.Journal, cfg.Warn),
+		timers: map[replica.TimerID]*time.Timer{}, jobTable: jobTable{jobs: map[string]*trackedJob{}},
+		roster: newRoster(cfg.AllNodes == 0), audience: newAudience(cfg),
 	}
 	c.depot = depot.New(cfg.Workspaces)
 	c.queries = queries{c: c, open: map[string]*query{}}
 	c.succession = newSuccession(c)
-	c.messages = asyncwriter.New(func(missed int) {
-		cfg.Warn(fmt.Errorf("%d messages are not shown: the reader is too slow", missed))
-	})
 	if cfg.Candidate != nil {
 		cfg.Candidate.coordinator.Store(c)
 		cfg.Candidate.election.LeaderChanged()
@@ -242,8 +228,7 @@ func (c *Coordinator) close() {
 		c.drainLog()
 	}
 	c.trimmer.Stop()
-	c.journal.Close()
-	c.messages.Finish(asyncwriter.Patience)
+	c.audience.close()
 }
 
 // drainLimit bounds the wait for the log when a coordinator ends.
@@ -284,13 +269,9 @@ func (c *Coordinator) noteCluster(format string, args ...any) {
 	}
 }
 
-func (c *Coordinator) say(text string) {
-	if c.cfg.Note != nil {
-		c.messages.Say(func() { c.cfg.Note(text) })
-	}
-}
+func (c *Coordinator) say(text string) { c.audience.note(text) }
 
-func (c *Coordinator) warn(err error) { c.messages.Say(func() { c.cfg.Warn(err) }) }
+func (c *Coordinator) warn(err error) { c.audience.warn(err) }
 
 // Cancelled is what the end of a context means for a job: code 124 after a deadline, and 130
 // otherwise.

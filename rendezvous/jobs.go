@@ -31,6 +31,46 @@ type trackedJob struct {
 	quorums *quorums
 }
 
+// jobTable has what is kept beside the state of jobs.
+type jobTable struct {
+	jobs map[string]*trackedJob
+	// onlyJob is nil in a cluster.
+	onlyJob *trackedJob
+	// stepped are the jobs whose replica groups may have changed.
+	stepped []*trackedJob
+}
+
+// of returns the tracked job of a record.
+func (t *jobTable) of(record *replica.Record) *trackedJob {
+	j := t.jobs[record.Job.ID]
+	if j == nil {
+		j = &trackedJob{watchers: map[*watcher]struct{}{}}
+		t.jobs[record.Job.ID] = j
+		if record.OnlyJob {
+			t.onlyJob = j
+		}
+	}
+	j.Record = record
+	return j
+}
+
+// nextStepped removes and returns a job whose replica groups may have changed, or nil.
+func (t *jobTable) nextStepped() *trackedJob {
+	if len(t.stepped) == 0 {
+		return nil
+	}
+	j := t.stepped[0]
+	t.stepped = t.stepped[1:]
+	return j
+}
+
+// forget forgets jobs that have ended long ago.
+func (t *jobTable) forget(ids []string) {
+	for _, id := range ids {
+		delete(t.jobs, id)
+	}
+}
+
 // reason is a text about the state after an entry.
 type reason struct {
 	index uint64
@@ -41,22 +81,14 @@ type reason struct {
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.OnlyJob {
-		c.journal.Submitted(e.At, s)
+		c.audience.journal.Submitted(e.At, s)
 	}
 	c.apply(e)
 }
 
-// track returns the tracked job of a record.
+// track returns the tracked job of a record, which uses its workspace.
 func (c *Coordinator) track(record *replica.Record) *trackedJob {
-	j := c.jobs[record.Job.ID]
-	if j == nil {
-		j = &trackedJob{watchers: map[*watcher]struct{}{}}
-		c.jobs[record.Job.ID] = j
-		if record.OnlyJob {
-			c.onlyJob = j
-		}
-	}
-	j.Record = record
+	j := c.jobTable.of(record)
 	c.useWorkspace(j)
 	return j
 }
@@ -79,16 +111,14 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	if s.Told {
 		d.Failure = j.failure(s)
 	}
-	c.journal.Stepped(at, s)
+	c.audience.journal.Stepped(at, s)
 	if c.cfg.onStep != nil {
 		c.cfg.onStep(c.state.Index, s)
 	}
 	switch e := s.Event.(type) {
 	case job.Joined:
 		c.assign(j, e.Node.Name)
-		if c.cfg.Joined != nil {
-			c.messages.Say(func() { c.cfg.Joined(e.Node) })
-		}
+		c.audience.joined(e.Node)
 	case job.Rejoined:
 		c.assign(j, e.Node)
 	default: // it gives the job no node
@@ -104,7 +134,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	}
 	if s.Told {
 		if c.cfg.Observe != nil && j.OnlyJob {
-			c.log.Then(func() { c.messages.Say(func() { c.cfg.Observe(d) }) })
+			c.log.Then(func() { c.audience.observe(d) })
 		}
 		c.tell(j, wire.Update{Decision: &d})
 	}

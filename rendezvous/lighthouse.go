@@ -70,9 +70,7 @@ func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) 
 
 // dropReplicas takes the replica groups out of their quorums that do not train any more.
 func (c *Coordinator) dropReplicas() {
-	for len(c.stepped) > 0 {
-		j := c.stepped[0]
-		c.stepped = c.stepped[1:]
+	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
 		j.quorums.drop()
 	}
 }

@@ -74,7 +74,7 @@ func (c *Coordinator) openLog() (past log.Past, err error) {
 		}
 	}
 	c.log = log.New(cfg, past.Size)
-	c.exclusive.Store(cfg.Storage == nil || !cfg.Storage.Shared())
+	c.succession.exclusive.Store(cfg.Storage == nil || !cfg.Storage.Shared())
 	return past, err
 }
 
@@ -84,10 +84,10 @@ func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)",
 // replayJournal writes a past entry into the journal.
 func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
 	if s := e.Submitted; s != nil && s.OnlyJob {
-		c.journal.Submitted(e.At, *s)
+		c.audience.journal.Submitted(e.At, *s)
 	}
 	for _, st := range o.Steps {
-		c.journal.Stepped(e.At, st)
+		c.audience.journal.Stepped(e.At, st)
 	}
 }
 
@@ -102,14 +102,13 @@ func (c *Coordinator) resume() {
 		c.arm(id)
 	}
 	running := 0
-	for id, record := range c.state.Jobs {
+	for _, record := range c.state.Jobs {
 		j := c.track(record)
 		if j.Result == nil {
 			running++
 			c.startOrphanTimer(j, c.cfg.Lease+wire.PatienceForReturn)
 		}
 		if record.OnlyJob {
-			c.onlyJob = c.jobs[id]
 			c.end.finished = j.Result != nil
 		}
 	}
@@ -199,9 +198,7 @@ func (c *Coordinator) apply(e replica.Entry) {
 		}
 		c.order(node, "", wire.Leave{Why: "it was drained"})
 	}
-	for _, id := range o.Forgotten {
-		delete(c.jobs, id)
-	}
+	c.forget(o.Forgotten)
 	c.capacity.happened()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
@@ -26,6 +27,9 @@ import (
 // It belongs to the goroutine of Run.
 type succession struct {
 	c *Coordinator
+	// exclusive says that no other process may have become the coordinator. Any goroutine may read
+	// it.
+	exclusive atomic.Bool
 	// term is nil while no other process votes.
 	term   *quorum.Term
 	voters election.VoterSet
@@ -56,8 +60,8 @@ var ErrDeposed = errors.New("this node no longer coordinates the job: a majority
 // processes know the job. So a launch waits for no vote.
 const establishAfter = time.Second
 
-func newSuccession(c *Coordinator) succession {
-	return succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*server.AgentStream]bool{}}
+func newSuccession(c *Coordinator) *succession {
+	return &succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*server.AgentStream]bool{}}
 }
 
 // ousted is closed when another coordinator may be there.
@@ -152,7 +156,7 @@ func (s *succession) replicate() {
 		return
 	}
 	s.term = term
-	s.c.exclusive.Store(false)
+	s.exclusive.Store(false)
 	s.c.log.Move(quorumStorage{term})
 }
 

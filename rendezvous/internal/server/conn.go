@@ -1,12 +1,9 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,8 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/peer"
-
-	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // listener accepts connections as [Conn].
@@ -42,21 +37,12 @@ type Conn struct {
 	// slot is where its TLS handshake counts, once it is under way.
 	slot     chan struct{}
 	hasAgent atomic.Bool
-	// The number of open streams of each kind, see streamLimits.
-	jobs, inquiries, deliveries, joins, fetches, offers atomic.Int32
+	open     openStreams
+	received received
 
 	// writing serializes writes. reset says that a write met a reset: reads then see an ordinary end.
 	writing sync.Mutex
 	reset   bool
-
-	mu sync.Mutex
-	// closed says that the peer closed its end.
-	closed bool
-	// tail holds the last bytes read. onDeath is called when commitment is the SHA-256 of tail, or the
-	// SHA-256 of the SHA-256 of tail, which says that the kernel killed the agent for memory.
-	tail       [wire.ProofSize]byte
-	commitment []byte
-	onDeath    func(outOfMemory bool)
 }
 
 // ConnOf is the connection of a call.
@@ -74,22 +60,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return c.records.next(b), nil
 	}
 	n, err := c.Conn.Read(b)
-	c.read(b[:n], err)
+	c.received.note(b[:n], err)
 	if c.records != nil && n > 0 {
 		return c.records.cut(b[:n]), nil // the error comes again
 	}
 	return n, err
-}
-
-// read notes what was read.
-func (c *Conn) read(b []byte, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := b[max(0, len(b)-wire.ProofSize):]
-	copy(c.tail[:], c.tail[len(last):])
-	copy(c.tail[wire.ProofSize-len(last):], last)
-	c.closed = c.closed || errors.Is(err, io.EOF)
-	c.checkProof()
 }
 
 // records gives crypto/tls one record at a time (RFC 8446 section 5.1). The buffer of crypto/tls
@@ -136,25 +111,7 @@ func (r *records) pass(b []byte) (n int) {
 
 // OnDeath calls f in a goroutine of its own when the bytes read end with the proof of a commitment,
 // even if they already do. TLS and gRPC cannot parse a proof and close the connection.
-func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.commitment, c.onDeath = commitment, f
-	c.checkProof()
-}
-
-func (c *Conn) checkProof() {
-	if len(c.commitment) == 0 {
-		return
-	}
-	once := sha256.Sum256(c.tail[:])
-	twice := sha256.Sum256(once[:])
-	outOfMemory := bytes.Equal(twice[:], c.commitment)
-	if outOfMemory || bytes.Equal(once[:], c.commitment) {
-		c.commitment = nil
-		go c.onDeath(outOfMemory)
-	}
-}
+func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) { c.received.expect(commitment, f) }
 
 func (c *Conn) Write(b []byte) (int, error) {
 	c.writing.Lock()
@@ -169,9 +126,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) ClosedInOrder() bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed && !c.reset
+	return c.received.isClosed() && !c.reset
 }
 
 // abandoned says that the peer has closed the connection and left nothing to read. The caller must

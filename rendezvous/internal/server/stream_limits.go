@@ -31,25 +31,30 @@ const (
 	maxStreams = maxJobs + maxInquiries + maxDeliveries + maxFetches + maxOffers + maxCalls
 )
 
+// openStreams counts the open streams of a connection by kind.
+type openStreams struct {
+	jobs, inquiries, deliveries, joins, fetches, offers atomic.Int32
+}
+
 // streamLimit bounds the open streams of one kind on a connection.
 type streamLimit struct {
 	max int32
 	// what describes the streams in the refusal.
 	what    string
-	counter func(*Conn) *atomic.Int32
+	counter func(*openStreams) *atomic.Int32
 }
 
 var (
-	jobLimit = &streamLimit{maxJobs, "jobs that one program submits or watches", func(c *Conn) *atomic.Int32 { return &c.jobs }}
+	jobLimit = &streamLimit{maxJobs, "jobs that one program submits or watches", func(o *openStreams) *atomic.Int32 { return &o.jobs }}
 	// streamLimits has every kind of stream that may stay open.
 	streamLimits = map[string]*streamLimit{
 		pb.Cluster_Submit_FullMethodName:     jobLimit,
 		pb.Cluster_Watch_FullMethodName:      jobLimit,
-		pb.Cluster_Inquire_FullMethodName:    {maxInquiries, "questions of one program, jobs whose output it reads included", func(c *Conn) *atomic.Int32 { return &c.inquiries }},
-		pb.Rendezvous_Deliver_FullMethodName: {maxDeliveries, "answers of one agent", func(c *Conn) *atomic.Int32 { return &c.deliveries }},
-		pb.Rendezvous_Fetch_FullMethodName:   {maxFetches, "workspaces of one agent", func(c *Conn) *atomic.Int32 { return &c.fetches }},
-		pb.Cluster_Offer_FullMethodName:      {maxOffers, "workspaces that one program offers", func(c *Conn) *atomic.Int32 { return &c.offers }},
-		pb.Rendezvous_Join_FullMethodName:    {maxCalls, "agents that say hello", func(c *Conn) *atomic.Int32 { return &c.joins }},
+		pb.Cluster_Inquire_FullMethodName:    {maxInquiries, "questions of one program, jobs whose output it reads included", func(o *openStreams) *atomic.Int32 { return &o.inquiries }},
+		pb.Rendezvous_Deliver_FullMethodName: {maxDeliveries, "answers of one agent", func(o *openStreams) *atomic.Int32 { return &o.deliveries }},
+		pb.Rendezvous_Fetch_FullMethodName:   {maxFetches, "workspaces of one agent", func(o *openStreams) *atomic.Int32 { return &o.fetches }},
+		pb.Cluster_Offer_FullMethodName:      {maxOffers, "workspaces that one program offers", func(o *openStreams) *atomic.Int32 { return &o.offers }},
+		pb.Rendezvous_Join_FullMethodName:    {maxCalls, "agents that say hello", func(o *openStreams) *atomic.Int32 { return &o.joins }},
 	}
 )
 
@@ -60,7 +65,7 @@ func limitStreams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo
 	if limit == nil {
 		return handle(srv, stream)
 	}
-	open := limit.counter(ConnOf(stream.Context()))
+	open := limit.counter(&ConnOf(stream.Context()).open)
 	defer open.Add(-1)
 	if open.Add(1) > limit.max {
 		return status.Errorf(codes.ResourceExhausted, "the limit is %d %s at a time", limit.max, limit.what)
