@@ -105,7 +105,7 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 
 // resume goes on with an attempt, and starts its ranks that were not started yet.
 func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
-	store := j.storeOf(o.Unit, o.World.Groups > 0)
+	store := j.stores.of(o.Unit, o.World.Groups > 0)
 	store.resize(o.World.Ranks())
 	a := newAttempt(j, o)
 	a.setup.lighthousePort = lighthouse

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 
@@ -29,10 +28,8 @@ type jobOnNode struct {
 	err error
 	// attempts are the newest of each unit.
 	attempts map[int]*attempt
-	// store is that of all units, or of the first replica group; groups are those of the others.
-	store  jobStore
-	groups map[int]*jobStore
-	checks startChecks
+	stores   jobStores
+	checks   startChecks
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
 	// endpoint is where a controller reaches the ranks; nil if none may.
@@ -47,17 +44,22 @@ type jobOnNode struct {
 	places *saves.Places
 	// learned are the limits that its ranks have told their monitor.
 	learned rankmonitor.Learned
-	// over is closed when no attempt will begin any more.
-	over      chan struct{}
-	closeOver func()
+	ending  ending
 }
+
+// ending says that no attempt of a job will begin any more.
+type ending struct {
+	// over is closed then.
+	over chan struct{}
+	once sync.Once
+}
+
+func (e *ending) begin() { e.once.Do(func() { close(e.over) }) }
 
 // newJob prepares for a job. An earlier agent may have kept a part of it.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
-	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), over: make(chan struct{})}
-	j.closeOver = sync.OnceFunc(func() { close(j.over) })
-	j.groups = map[int]*jobStore{}
-	j.store.job, j.store.name, j.store.prepared = j, id, map[int]job.Prepared{}
+	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), ending: ending{over: make(chan struct{})}}
+	j.stores.init(j)
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload
@@ -111,7 +113,7 @@ func (j *jobOnNode) rights() *safefile.Rights { return (*safefile.Rights)(j.work
 
 // close waits until nothing of the job lives or writes here.
 func (j *jobOnNode) close() {
-	<-j.over
+	<-j.ending.over
 	for _, a := range j.attempts {
 		<-a.gone
 		a.next.discard(j.node.Warn)
@@ -119,10 +121,7 @@ func (j *jobOnNode) close() {
 	j.imports.End()
 	j.bundles.release()
 	j.bundles.writing.Wait()
-	j.store.close()
-	for _, s := range j.groups {
-		s.close()
-	}
+	j.stores.close()
 	if err := j.endpoint.Close(); err != nil {
 		j.node.Warn(err)
 	}
@@ -143,7 +142,7 @@ func (j *jobOnNode) end(how job.Stop) {
 		a.stop(how)
 	}
 	j.checks.cancel()
-	j.closeOver()
+	j.ending.begin()
 }
 
 // start begins an attempt. If it has been here before, its reports are repeated; if a later one
@@ -151,7 +150,7 @@ func (j *jobOnNode) end(how job.Stop) {
 func (j *jobOnNode) start(o job.Start) {
 	switch a := j.attempts[o.Unit]; {
 	case !j.knows(o.Unit, o.Attempt):
-		store := j.storeOf(o.Unit, o.World.Groups > 0)
+		store := j.stores.of(o.Unit, o.World.Groups > 0)
 		store.resize(o.World.Ranks())
 		store.release()
 		a := newAttempt(j, o)
@@ -165,27 +164,6 @@ func (j *jobOnNode) start(o job.Start) {
 		a.restate()
 	default:
 		j.reportOutlived(a, o.Attempt)
-	}
-}
-
-// storeOf is the store of a unit. Each replica group has its own.
-func (j *jobOnNode) storeOf(unit int, own bool) *jobStore {
-	if !own || unit == 0 {
-		return &j.store
-	}
-	s := j.groups[unit]
-	if s == nil {
-		s = &jobStore{job: j, name: groupStore(j.id, unit), prepared: map[int]job.Prepared{}}
-		j.groups[unit] = s
-	}
-	return s
-}
-
-// admit sets which nodes may use the stores here.
-func (j *jobOnNode) admit(peers []netip.Addr) {
-	j.store.admit(peers)
-	for _, s := range j.groups {
-		s.admit(peers)
 	}
 }
 

@@ -73,7 +73,7 @@ func (n *next) make(a *attempt, count int) error {
 	n.number, n.scope = number, scope
 	for range count {
 		select {
-		case <-a.job.over:
+		case <-a.job.ending.over:
 			return nil
 		default:
 		}

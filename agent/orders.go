@@ -172,7 +172,7 @@ func (m *membership) execute(order wire.Order) {
 	case job.Prepare:
 		j.prepare(do)
 	case job.Admit:
-		j.admit(do.Peers)
+		j.stores.admit(do.Peers)
 	case job.Reach:
 		j.reach(do)
 	case job.Start:

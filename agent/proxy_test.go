@@ -38,7 +38,7 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	}
 	stand := func(o job.Start) netip.AddrPort {
 		t.Helper()
-		at, err := s.store.proxyFor(o)
+		at, err := s.stores.first.proxyFor(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,14 +76,14 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 		t.Error("it stands for a store that the ranks do not have")
 	}
 	other.Close()
-	<-s.store.proxy.ended
-	ended := s.store.proxy.addr()
+	<-s.stores.first.proxy.ended
+	ended := s.stores.first.proxy.addr()
 	if at := stand(start(1, other)); at == ended {
 		t.Error("a proxy that has ended is used again")
 	}
-	s.store.closeProxy()
+	s.stores.first.closeProxy()
 	close(lives.gone)
-	if _, err := s.store.proxyFor(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
+	if _, err := s.stores.first.proxyFor(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
 		t.Error("it stands for a store at no address")
 	}
 }

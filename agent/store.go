@@ -47,10 +47,51 @@ type servedStore interface {
 	Close()
 }
 
+// jobStores are the stores of a job's units.
+type jobStores struct {
+	// first is that of all units, or of the first replica group; groups are those of the others.
+	first  jobStore
+	groups map[int]*jobStore
+}
+
+func (s *jobStores) init(j *jobOnNode) {
+	s.first.job, s.first.name, s.first.prepared = j, j.id, map[int]job.Prepared{}
+	s.groups = map[int]*jobStore{}
+}
+
+// of is the store of a unit. Each replica group has its own.
+func (s *jobStores) of(unit int, own bool) *jobStore {
+	if !own || unit == 0 {
+		return &s.first
+	}
+	store := s.groups[unit]
+	if store == nil {
+		j := s.first.job
+		store = &jobStore{job: j, name: groupStore(j.id, unit), prepared: map[int]job.Prepared{}}
+		s.groups[unit] = store
+	}
+	return store
+}
+
+// admit sets which nodes may use the stores here.
+func (s *jobStores) admit(peers []netip.Addr) {
+	s.first.admit(peers)
+	for _, store := range s.groups {
+		store.admit(peers)
+	}
+}
+
+func (s *jobStores) close() {
+	s.first.close()
+	for _, store := range s.groups {
+		store.close()
+	}
+}
+
 // prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question
 // has the same answer, even if other nodes have replaced some.
 func (j *jobOnNode) prepare(o job.Prepare) {
-	store := j.storeOf(o.Unit, o.Fresh)
+	store := j.stores.of(o.Unit, o.Fresh)
 	store.admit(o.Peers)
 	ctx := j.checks.renew(question{o.Unit, false})
 	if answer, ok := store.answered(o); ok {
@@ -81,7 +122,7 @@ func (m *membership) storeNamed(name string) *jobStore {
 	case j == nil, grouped && err != nil:
 		return nil
 	}
-	return j.storeOf(unit, grouped)
+	return j.stores.of(unit, grouped)
 }
 
 func (s *jobStore) answered(o job.Prepare) (job.Prepared, bool) {
@@ -171,7 +212,7 @@ const connectionsPerRank = 512
 // resize adapts the number of connections to the number of ranks.
 func (s *jobStore) resize(worldSize int) {
 	s.worldSize.Store(int64(worldSize))
-	s.job.store.worldSize.Store(int64(worldSize)) // which readers of logs look at
+	s.job.stores.first.worldSize.Store(int64(worldSize)) // which readers of logs look at
 	if kept, ok := s.served.(*keeper.Store); ok {
 		kept.Bound(connectionsPerRank * worldSize)
 	}

@@ -66,7 +66,7 @@ func (j *jobOnNode) untilOver() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		select {
-		case <-j.over:
+		case <-j.ending.over:
 			cancel()
 		case <-ctx.Done():
 		}
