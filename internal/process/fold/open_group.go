@@ -26,7 +26,12 @@ type openGroup struct {
 	// So the group must stay behind least.
 	bound bool
 	least uint64
-	// entries are the lines. Consecutive lines with the same text share a row.
+	lines
+}
+
+// lines are those of a group. Consecutive lines with the same text share a row, which has as many
+// spans as the group's shape has slots.
+type lines struct {
 	entries []entry
 	rows    []row
 	spans   []span
@@ -44,18 +49,18 @@ type entry struct {
 type row struct{ begin, end uint32 }
 
 // put adds a line with its values.
-func (n *openGroup) put(e entry, text []byte, spans []span) {
-	if last := len(n.rows) - 1; last < 0 || !bytes.Equal(n.line(last), text) {
-		begin := uint32(len(n.text))
-		n.text = append(n.text, text...)
-		n.rows = append(n.rows, row{begin, uint32(len(n.text))})
-		n.spans = append(n.spans, spans...)
+func (l *lines) put(e entry, text []byte, spans []span) {
+	if last := len(l.rows) - 1; last < 0 || !bytes.Equal(l.line(last), text) {
+		begin := uint32(len(l.text))
+		l.text = append(l.text, text...)
+		l.rows = append(l.rows, row{begin, uint32(len(l.text))})
+		l.spans = append(l.spans, spans...)
 	}
-	e.row = int32(len(n.rows) - 1)
-	n.entries = append(n.entries, e)
+	e.row = int32(len(l.rows) - 1)
+	l.entries = append(l.entries, e)
 }
 
-func (n *openGroup) line(row int) []byte { return n.text[n.rows[row].begin:n.rows[row].end] }
+func (l *lines) line(row int) []byte { return l.text[l.rows[row].begin:l.rows[row].end] }
 
 func (n *openGroup) of(row int) []span {
 	slots := len(n.shape.slots)
@@ -69,21 +74,28 @@ func (n *openGroup) value(row int32, slot int) []byte {
 	return n.text[begin+uint32(v.begin) : begin+uint32(v.end)]
 }
 
-// size is roughly the memory of the lines in bytes.
-func (n *openGroup) size() int {
-	return 256 + len(n.text) + 24*len(n.entries) + 8*len(n.rows) + 6*len(n.spans)
+// size is roughly the memory of a group with these lines, in bytes.
+func (l *lines) size() int {
+	return 256 + len(l.text) + 24*len(l.entries) + 8*len(l.rows) + 6*len(l.spans)
+}
+
+// capacity is the size with the memory that is kept for more lines.
+func (l *lines) capacity() int {
+	return 256 + cap(l.text) + 24*cap(l.entries) + 8*cap(l.rows) + 6*cap(l.spans)
+}
+
+// clear forgets the lines, but keeps their memory.
+func (l *lines) clear() {
+	*l = lines{entries: l.entries[:0], rows: l.rows[:0], spans: l.spans[:0], text: l.text[:0]}
 }
 
 func (n *openGroup) reset() {
 	n.ranks.reset()
-	*n = openGroup{
-		generation: n.generation + 1, ranks: n.ranks, entries: n.entries[:0], rows: n.rows[:0], spans: n.spans[:0], text: n.text[:0],
-	}
+	n.lines.clear()
+	*n = openGroup{generation: n.generation + 1, ranks: n.ranks, lines: n.lines}
 }
 
-func (n *openGroup) capacity() int {
-	return 256 + cap(n.text) + 24*cap(n.entries) + 8*cap(n.rows) + 6*cap(n.spans) + 8*cap(n.ranks.words)
-}
+func (n *openGroup) capacity() int { return n.lines.capacity() + 8*cap(n.ranks.words) }
 
 // maxKept bounds the memory of groups that is kept for reuse, in bytes.
 const maxKept = 16 << 20
