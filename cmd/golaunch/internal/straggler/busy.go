@@ -31,19 +31,27 @@ type power struct {
 	draw, use sense
 	gpus      bool
 	// took is the time of each rank's newest sample.
-	took []time.Time
-	// wait and compute are what a GPU draws that waits or computes, as parts of the limit, learned
-	// in tuned slots.
-	wait, compute float64
-	tuned         int
+	took  []time.Time
+	level powerLevel
 	// warm counts slots in which the job worked, and paused those in a row in which all wait.
 	warm, paused int
 	// stood is true if the job made no step in the last slot. idles is true if most GPUs idle.
 	// usual is their usual use.
 	stood, idles bool
 	usual        float64
-	// recent holds the newest medians of the share. dip counts the slots since the share fell below
-	// low, the lowest of these.
+	dips         dips
+}
+
+// powerLevel is what a GPU draws that waits or computes, as parts of the limit, learned in tuned
+// slots.
+type powerLevel struct {
+	wait, compute float64
+	tuned         int
+}
+
+// dips has the newest medians of the share. dip counts the slots since the share fell below low, the
+// lowest of these.
+type dips struct {
 	recent  [20]float32
 	at, dip int
 	low     float32
@@ -85,7 +93,7 @@ func (w *Watch) closeBusy() {
 		return
 	}
 	center := s.collect()
-	if !(center > 0) || !w.warmed(center) || w.pauses(s, center) || w.stands(s) || w.power.dips(center) {
+	if !(center > 0) || !w.warmed(center) || w.pauses(s, center) || w.stands(s) || w.power.dips.add(center) {
 		return
 	}
 	s.push(center, w.quiet())
@@ -99,37 +107,42 @@ func (w *Watch) shares(s *sense) {
 	if !(draw > 0) {
 		return
 	}
-	p.calibrate(draw, use, w.quiet())
-	if p.usual = max(p.usual, use); p.tuned > warm {
+	p.level.learn(draw, use, w.quiet(), p.paused)
+	if p.usual = max(p.usual, use); p.level.tuned > warm {
 		p.usual += (use - p.usual) / levelMemory
 	}
-	p.idles = p.tuned > warm && use < p.usual/2
+	p.idles = p.level.tuned > warm && use < p.usual/2
 	for r, x := range p.draw.last {
 		if x != x {
 			continue
 		}
-		u := float64(p.use.last[r])
-		computes := (float64(x) - u*p.wait - (1-u)*idleWatts) / (p.compute - p.wait)
-		s.put(r, max(computes, 0)+1-u+leastShare, len(w.odd))
+		s.put(r, p.level.share(float64(x), float64(p.use.last[r])), len(w.odd))
 	}
 }
 
-// calibrate learns from the median what GPUs draw when they compute and wait.
-func (p *power) calibrate(draw, use float64, quiet bool) {
-	if p.wait == 0 {
-		p.wait, p.compute = waitWatts, 1
+// learn learns from the medians of power and utilization what GPUs draw when they compute and wait.
+// paused counts the slots in a row in which all wait.
+func (l *powerLevel) learn(draw, use float64, quiet bool, paused int) {
+	if l.wait == 0 {
+		l.wait, l.compute = waitWatts, 1
 	}
-	full := p.wait + (draw-p.wait)/usualShare
+	full := l.wait + (draw-l.wait)/usualShare
 	switch {
 	case draw < warmPower:
-		if p.paused >= pauseSlots && use > 0.95 {
-			p.wait += (min(max(draw, 0.1), 0.45) - p.wait) / 8
+		if paused >= pauseSlots && use > 0.95 {
+			l.wait += (min(max(draw, 0.1), 0.45) - l.wait) / 8
 		}
-	case quiet && p.paused == 0:
-		p.tuned++
-		p.compute += (full - p.compute) / float64(min(p.tuned, levelMemory))
+	case quiet && paused == 0:
+		l.tuned++
+		l.compute += (full - l.compute) / float64(min(l.tuned, levelMemory))
 	}
-	p.compute = max(p.compute, p.wait+0.05)
+	l.compute = max(l.compute, l.wait+0.05)
+}
+
+// share is the share of time in which a rank does not wait, from the power and use of its GPU.
+func (l *powerLevel) share(draw, use float64) float64 {
+	computes := (draw - use*l.wait - (1-use)*idleWatts) / (l.compute - l.wait)
+	return max(computes, 0) + 1 - use + leastShare
 }
 
 // warmed reports whether the job has worked for a while, so that start and compilation are over.
@@ -179,22 +192,22 @@ const (
 	maxDip = 6
 )
 
-// dips reports whether all ranks wait once, as for a hiccup of one. If that repeats soon, it is
+// add adds a median, and reports whether all ranks wait once, as for a hiccup of one. If that repeats soon, it is
 // normal for the job.
-func (p *power) dips(center float64) bool {
+func (d *dips) add(center float64) bool {
 	low := float32(math.Inf(1))
-	for _, c := range p.recent[:min(p.at, len(p.recent))] {
+	for _, c := range d.recent[:min(d.at, len(d.recent))] {
 		low = min(low, c)
 	}
-	p.recent[p.at%len(p.recent)] = float32(center)
-	p.at++
-	if p.dip == 0 && p.at > len(p.recent) {
-		p.low = low
+	d.recent[d.at%len(d.recent)] = float32(center)
+	d.at++
+	if d.dip == 0 && d.at > len(d.recent) {
+		d.low = low
 	}
-	if p.dip < maxDip && float32(center) < dipped*p.low {
-		p.dip++
+	if d.dip < maxDip && float32(center) < dipped*d.low {
+		d.dip++
 		return true
 	}
-	p.dip = 0
+	d.dip = 0
 	return false
 }
