@@ -40,31 +40,10 @@ type saves struct {
 }
 
 type ending struct {
-	Code   int    `json:"code"`
-	Ending string `json:"ending"`
-	Reason string `json:"reason"`
-	Cause  *cause `json:"cause"`
-}
-
-type cause struct {
-	Why       string `json:"why"`
-	Node      string `json:"node"`
-	Rank      int    `json:"rank"`
-	Attempt   int    `json:"attempt"`
-	At        moment `json:"at"`
-	Lived     real   `json:"lived"`
-	Step      int64  `json:"step"`
-	Further   int    `json:"further"`
-	Hung      bool   `json:"hung"`
-	Tail      string `json:"tail"`
-	Traceback string `json:"traceback"`
-	Kernel    string `json:"kernel"`
-	// Cause to Remedy are the coordinator's verdict; empty where there is none.
-	Cause  string `json:"cause"`
-	Title  string `json:"title"`
-	Quote  string `json:"quote"`
-	Action string `json:"action"`
-	Remedy string `json:"remedy"`
+	Code   int             `json:"code"`
+	Ending string          `json:"ending"`
+	Reason string          `json:"reason"`
+	Cause  *report.Failure `json:"cause"`
 }
 
 // ledger is a goodput: hours of Unit by what they went into, in the order in which they are shown.
@@ -148,21 +127,27 @@ func detailOf(j *alert.Job, now time.Time) detail {
 		}
 	}
 	if r := j.Result; r != nil {
-		d.Result = &ending{r.Code, string(r.Ending), text(r.Reason, maxReason), causeOf(r.Cause)}
+		d.Result = &ending{r.Code, string(r.Ending), text(r.Reason, maxReason), shownFailure(r.Cause)}
 	}
 	return d
 }
 
-func causeOf(f *report.Failure) *cause {
+// shownFailure is a failure whose texts are safe and short.
+func shownFailure(f *report.Failure) *report.Failure {
 	if f == nil {
 		return nil
 	}
-	return &cause{
-		text(f.Why, maxReason), text(f.Node, maxName), f.Rank, f.Attempt, when(f.At), real(f.Lived.Seconds()), f.Step, f.Further, f.Hung,
-		paragraph(f.Tail, maxTail), paragraph(f.Traceback, maxTail), paragraph(f.Kernel, maxTail),
-		text(f.Verdict.Cause, maxName), text(f.Verdict.Title, maxReason), text(f.Verdict.Quote, maxReason), text(string(f.Verdict.Action), maxName),
-		text(f.Verdict.Remedy, maxReason),
+	s, v := *f, f.Verdict
+	s.Why, s.Node, s.Exit.Spawn = text(f.Why, maxReason), text(f.Node, maxName), text(f.Exit.Spawn, maxReason)
+	s.Tail, s.Traceback, s.Kernel = paragraph(f.Tail, maxTail), paragraph(f.Traceback, maxTail), paragraph(f.Kernel, maxTail)
+	v.Cause, v.Title, v.Quote = text(v.Cause, maxName), text(v.Title, maxReason), text(v.Quote, maxReason)
+	v.Action, v.From, v.Remedy = report.Action(text(string(v.Action), maxName)), report.Source(text(string(v.From), maxName)), text(v.Remedy, maxReason)
+	if s.Verdict = v; f.GPU != nil {
+		gpu := *f.GPU
+		gpu.UUID = text(gpu.UUID, maxName)
+		s.GPU = &gpu
 	}
+	return &s
 }
 
 func savesOf(s *report.Saves) *saves {

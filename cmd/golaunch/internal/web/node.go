@@ -2,42 +2,24 @@ package web
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// machine is the page of a node.
+// machine is the page of a node: what status --json prints, and what the monitor knows. Texts are
+// safe and short.
 type machine struct {
-	Name     string      `json:"name"`
-	Address  string      `json:"address"`
-	State    string      `json:"state"`
-	Silent   real        `json:"silent"`
-	Missing  string      `json:"missing"`
-	Heard    real        `json:"heard"`
-	GPUs     int         `json:"gpus"`
-	Used     int         `json:"used"`
-	Cores    int         `json:"cores"`
-	Memory   real        `json:"memory"`
-	Labels   []string    `json:"labels"`
-	Holds    []hold      `json:"holds"`
-	Excluded []exclusion `json:"excluded"`
-}
-
-type hold struct {
-	Job  string `json:"job"`
-	GPUs []int  `json:"gpus"`
-}
-
-type exclusion struct {
-	Job   string `json:"job"`
-	Why   string `json:"why"`
-	Until moment `json:"until"`
+	listing.Node
+	State string `json:"state"`
+	// Silent and Heard are in seconds, and Memory is in bytes.
+	Silent  real   `json:"silent"`
+	Missing string `json:"missing"`
+	Heard   real   `json:"heard"`
+	Memory  real   `json:"memory"`
 }
 
 // node adds the parts of a node's page. Without a part "node" no such node exists.
@@ -73,26 +55,29 @@ func (p parts) node(of *alert.Picture, name string) {
 const maxSamples = 1000
 
 func machineOf(n *view.Node, s *view.State) machine {
-	own := n.NodeStatus
 	m := machine{
-		Name: text(own.Name, maxName), State: stateOf(n), Silent: real(n.Silent.Seconds()), Missing: text(n.Missing, maxReason),
-		Heard: real(ago(s.At, n.Heard)), GPUs: len(own.GPUs), Used: n.GPUsUsed(), Cores: own.CPUs, Memory: real(math.NaN()),
-		Labels: []string{}, Holds: []hold{}, Excluded: []exclusion{},
+		Node: listing.NewNode(shownNode(n.NodeStatus)), State: stateOf(n), Silent: real(n.Silent.Seconds()), Missing: text(n.Missing, maxReason),
+		Heard: real(ago(s.At, n.Heard)), Memory: real(math.NaN()),
 	}
-	if own.Addr.IsValid() {
-		m.Address = own.Addr.String()
-	}
-	if total := cmp.Or(float64(own.Memory), n.Now.MemoryTotal); total > 0 {
+	if total := cmp.Or(float64(n.NodeStatus.Memory), n.Now.MemoryTotal); total > 0 {
 		m.Memory = real(total)
 	}
-	for _, key := range slices.Sorted(maps.Keys(own.Labels)) {
-		m.Labels = append(m.Labels, text(fmt.Sprintf("%s=%s", key, own.Labels[key]), maxName))
+	return m
+}
+
+// shownNode is a status whose texts are safe and short.
+func shownNode(n report.NodeStatus) report.NodeStatus {
+	n.Name = text(n.Name, maxName)
+	labels, holds, excluded := map[string]string{}, []report.Holding{}, []report.Exclusion{}
+	for key, value := range n.Labels {
+		labels[text(key, maxName)] = text(value, maxName)
 	}
 	for _, h := range n.Holds {
-		m.Holds = append(m.Holds, hold{text(h.Job, maxName), append([]int{}, h.GPUs...)})
+		holds = append(holds, report.Holding{Job: text(h.Job, maxName), GPUs: append([]int{}, h.GPUs...)})
 	}
 	for _, x := range n.Excluded {
-		m.Excluded = append(m.Excluded, exclusion{text(x.Job, maxName), text(x.Why, maxReason), when(x.Until)})
+		excluded = append(excluded, report.Exclusion{Job: text(x.Job, maxName), Why: text(x.Why, maxReason), Until: x.Until})
 	}
-	return m
+	n.Labels, n.Holds, n.Excluded = labels, holds, excluded
+	return n
 }

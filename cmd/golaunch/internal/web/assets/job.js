@@ -195,6 +195,7 @@ export class JobPage {
   updateFailure(job) {
     const result = job.result;
     const cause = result && result.cause;
+    const verdict = cause && cause.verdict;
     const failed = result && result.ending !== 'success';
     show(this.failureCard, Boolean(failed));
     if (!failed) return;
@@ -202,8 +203,8 @@ export class JobPage {
     fill(this.failure, [result, job.step], () => [
       h('p', {}, badge(result.ending), ' ', result.reason, ' (exit code ' + result.code + ')'),
       ...(cause ? [h('p', {}, causeWords(cause, job))] : []),
-      ...(cause && cause.cause ? [h('p', {}, badge(cause.cause), ' ', cause.title, cause.quote ? ': ' : '', h('code', {}, cause.quote)),
-        h('p', {}, 'Advice: ' + cause.action + ': ' + cause.remedy)] : []),
+      ...(verdict ? [h('p', {}, badge(verdict.cause), ' ', verdict.title, verdict.quote ? ': ' : '', h('code', {}, verdict.quote || '')),
+        h('p', {}, 'Advice: ' + verdict.action + ': ' + verdict.remedy)] : []),
       ...(cause ? [excerpt('Traceback', cause.traceback), excerpt('Kernel', cause.kernel), excerpt('Last output', cause.tail)].filter(Boolean) : [])]);
   }
 
@@ -381,7 +382,8 @@ function excerpt(title, text) {
 
 // causeWords say what a job failed of, and when: what stood still did so at the step that its ranks had come to.
 function causeWords(cause, job) {
-  const after = cause.lived > 0 ? ' after ' + (cause.lived < 1 ? seconds(cause.lived) : lasting(cause.lived)) : '';
+  const lived = cause.lived_seconds;
+  const after = lived > 0 ? ' after ' + (lived < 1 ? seconds(lived) : lasting(lived)) : '';
   const step = cause.step > 0 ? cause.step : cause.hung ? job.step : null;
   return 'Root cause: ' + cause.why + ', in attempt ' + cause.attempt + after + (step > 0 ? ', at step ' + count(step) : '') +
     (cause.further > 0 ? '; ' + plural(cause.further, 'other rank') + ' failed after it' : '');

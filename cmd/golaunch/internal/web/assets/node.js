@@ -10,7 +10,7 @@ export class NodePage {
     this.title = name;
     this.state = badge('');
     this.trouble = h('p', { class: 'reason' });
-    this.facts = facts([['address', 'Address'], ['gpus', 'GPUs in use'], ['cores', 'CPUs'], ['memory', 'Memory'], ['heard', 'Heard'], ['labels', 'Labels']]);
+    this.facts = facts([['address', 'Address'], ['gpus', 'GPUs in use'], ['cpus', 'CPUs'], ['memory', 'Memory'], ['heard', 'Heard'], ['labels', 'Labels']]);
     this.facts.list.lastChild.classList.add('long');
     this.missing = h('p', { class: 'card', hidden: true }, 'There is no node of this name here. ', h('a', { href: '#/' }, 'All nodes'));
     this.holds = h('ul', { class: 'queue' });
@@ -40,11 +40,12 @@ export class NodePage {
     setBadge(this.state, node.state);
     put(this.trouble, node.missing || (node.silent > 0 ? 'Nothing was heard of its agent for ' + lasting(node.silent) + '.' : ''));
     this.facts.set('address', node.address || '–');
-    this.facts.set('gpus', String(node.used), 'of ' + node.gpus);
-    this.facts.set('cores', String(node.cores || '–'));
+    this.facts.set('gpus', String(node.gpus_used), 'of ' + node.gpus);
+    this.facts.set('cpus', String(node.cpus || '–'));
     this.facts.set('memory', bytes(node.memory));
     this.facts.set('heard', known(node.heard) ? (node.heard < 3 ? 'now' : lasting(node.heard) + ' ago') : 'never');
-    this.facts.set('labels', node.labels.join(', ') || '–', '', node.labels.length === 0);
+    const labels = Object.entries(node.labels).map(([key, value]) => key + '=' + value);
+    this.facts.set('labels', labels.join(', ') || '–', '', labels.length === 0);
     this.updateLists(node);
     this.ranks.update(data);
     for (const c of this.charts) this.updateChart(c);
@@ -52,9 +53,9 @@ export class NodePage {
 
   updateLists(node) {
     fill(this.holds, node.holds, () => (node.holds.length > 0 ? node.holds.map((o) => h('li', {}, h('a', { href: jobAt(o.job) }, o.job),
-      h('span', {}, o.gpus.length > 0 ? plural(o.gpus.length, 'GPU') + ': ' + o.gpus.join(', ') : 'no GPUs'))) : [h('li', { class: 'muted' }, 'Nobody.')]));
+      h('span', {}, o.gpus.length > 0 ? plural(o.gpus.length, 'GPU') + ': ' + o.gpus.join(', ') : 'no GPUs'))) : [h('li', { class: 'muted' }, 'No job.')]));
     show(this.excludedCard, node.excluded.length > 0);
-    fill(this.excluded, node.excluded, () => node.excluded.map((x) => h('li', {}, (x.job ? 'by job ' + x.job : 'by new jobs') + ' until ' + clock(x.until) + ': ' + x.why)));
+    fill(this.excluded, node.excluded, () => node.excluded.map((x) => h('li', {}, (x.job ? 'by job ' + x.job : 'by new jobs') + ' until ' + clock(Date.parse(x.until)) + ': ' + x.why)));
   }
 
   updateChart(c) {
