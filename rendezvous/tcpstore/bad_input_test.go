@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // complaints collects a store's warnings.
@@ -61,12 +63,12 @@ func TestStrangers(t *testing.T) {
 	}{
 		{name: "http", sent: []byte("GET / HTTP/1.1\r\n\r\n"), warning: "it sent 71, which is no request"},
 		{name: "tls", sent: b(22, 3, 1, 2, 0, 1, 0, 1, 252), warning: "it sent 22, which is no request"},
-		{name: "another magic number", sent: b(0, 1, 2, 3, 4, 1, 0, 0, 0), warning: "a key of length"},
+		{name: "another protocol.Magic number", sent: b(0, 1, 2, 3, 4, 1, 0, 0, 0), warning: "a key of length"},
 		{name: "an unknown request", sent: cat(hello, b(19)), warning: "it sent 19, which is no request"},
 		{name: "a second greeting", sent: cat(hello, hello), warning: "it sent 0, which is no request"},
 		{name: "a key of 2^63", sent: cat(hello, b(3), le(-1<<63)), warning: "length 9223372036854775808"},
-		{name: "a key of 8193", sent: cat(hello, b(3), le(maxKey+1)), warning: "limit of 8192"},
-		{name: "a value over 8 MiB", sent: cat(hello, b(1), str("k"), le(maxValue+1)), warning: "limit of 8388608"},
+		{name: "a key of 8193", sent: cat(hello, b(3), le(protocol.MaxKey+1)), warning: "limit of 8192"},
+		{name: "a value over 8 MiB", sent: cat(hello, b(1), str("k"), le(protocol.MaxValue+1)), warning: "limit of 8388608"},
 		{name: "a second value of 2^63", sent: cat(hello, b(2), str("k"), str(""), le(-1<<63)), warning: "a value of length"},
 		{name: "a list of a million", sent: cat(hello, b(5), le(1_000_000)), warning: "limit of 131072"},
 		{name: "counting with text", sent: cat(hello, b(1), str("/text"), str("x"), b(4), str("/text"), le(1)), warning: `"text"`},
@@ -104,7 +106,7 @@ func TestLate(t *testing.T) {
 	o.Patience = time.Second
 	s := serveHere(t, o)
 	c := dialHere(t, s)
-	ok(t, c.Set(t.Context(), "large", make([]byte, maxValue)))
+	ok(t, c.Set(t.Context(), "large", make([]byte, protocol.MaxValue)))
 	call(c.Check(t.Context(), "large"))(t, true)
 	before := s.Status().Bytes
 
@@ -134,7 +136,7 @@ func TestClaims(t *testing.T) {
 	s := serveHere(t, Options{})
 	const n = 300
 	for range n {
-		exchange(t, bare(t, s), false, "a claim", cat(hello, b(13, 1, 2, 3, 4), b(1), str("/k"), le(maxValue)), b(1, 2, 3, 4))
+		exchange(t, bare(t, s), false, "a claim", cat(hello, b(13, 1, 2, 3, 4), b(1), str("/k"), le(protocol.MaxValue)), b(1, 2, 3, 4))
 	}
 	if st := s.Status(); st.Bytes > n*100 || len(st.Clients) != n {
 		t.Errorf("the store holds %d bytes for %d clients that sent 32 each", st.Bytes, len(st.Clients))
@@ -147,7 +149,7 @@ func TestFull(t *testing.T) {
 	o.MaxBytes = 1 << 20
 	s := serveHere(t, o)
 	conn := bare(t, s)
-	_, err := conn.Write(cat(hello, b(1), str("/k"), le(maxValue), make([]byte, 2<<20)))
+	_, err := conn.Write(cat(hello, b(1), str("/k"), le(protocol.MaxValue), make([]byte, 2<<20)))
 	if err == nil {
 		disconnected(t, conn)
 	}
@@ -171,9 +173,9 @@ func TestCopies(t *testing.T) {
 	for _, conn := range []net.Conn{conn, other} {
 		exchange(t, conn, false, "PING", cat(hello, b(13, 1, 2, 3, 4)), b(1, 2, 3, 4))
 	}
-	value := make([]byte, maxValue)
+	value := make([]byte, protocol.MaxValue)
 	set, reply := cat(b(1), str("/k"), str(string(value)), b(5), le(0)), make([]byte, 1)
-	for _, first := range []int{0, 1, 30 << 10, readBuffer, firstChunk, 1 << 20} { // what of it is read before the rest
+	for _, first := range []int{0, 1, 30 << 10, protocol.ReadBuffer, protocol.FirstChunk, 1 << 20} { // what of it is read before the rest
 		took := allocated(func() {
 			_, err := conn.Write(set[:first])
 			ok(t, err)
@@ -193,11 +195,11 @@ func TestCopies(t *testing.T) {
 		t.Errorf("sending %d bytes took %d of memory", len(value), took)
 	}
 
-	list := cat(b(5), le(maxKeys))
-	for range maxKeys {
+	list := cat(b(5), le(protocol.MaxKeys))
+	for range protocol.MaxKeys {
 		list = append(list, str(fmt.Sprintf("/%99d", 0))...)
 	}
-	reply = b(notReady)
+	reply = b(protocol.NotReady)
 	took = allocated(func() { exchange(t, conn, false, "CHECK", list, reply) })
 	if took > 6*len(list) {
 		t.Errorf("a list of %d bytes took %d of memory", len(list), took)
@@ -243,7 +245,7 @@ func TestThousandsVanish(t *testing.T) {
 		}
 		return nil, 0
 	})
-	part := cat(b(1), str("/k"), le(maxValue), make([]byte, 1000))
+	part := cat(b(1), str("/k"), le(protocol.MaxValue), make([]byte, 1000))
 	for _, fd := range c.fds {
 		_, err := unix.Write(fd, part)
 		ok(t, err)

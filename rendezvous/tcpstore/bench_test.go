@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // stores runs a benchmark against this package's store and the stores of the available torches,
@@ -38,7 +40,7 @@ func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 // gather is a job's start: n clients greet, count themselves, and wait for the last.
 func gather(n, round int) step {
 	count, all := fmt.Sprint("count", round), fmt.Sprint("all", round)
-	add, wait := ask(opAdd).key(count).int(1).bytes, ask(opWait).keys([]string{all}).bytes
+	add, wait := ask(protocol.OpAdd).key(count).int(1).bytes, ask(protocol.OpWait).keys([]string{all}).bytes
 	last := append(setting(all, []byte("1")), wait...)
 	return func(i, round int, reply []byte) ([]byte, int) {
 		switch {
@@ -77,7 +79,7 @@ func BenchmarkGather(b *testing.B) {
 func BenchmarkOps(b *testing.B) {
 	value := make([]byte, 128)
 	key := func(i int) string { return fmt.Sprint("key", i) }
-	add := ask(opAdd).key("count").int(1).bytes
+	add := ask(protocol.OpAdd).key("count").int(1).bytes
 	roots := make([]string, 782) // of 100,000 ranks, by torch's 128 ranks for each NCCL root
 	for i := range roots {
 		roots[i] = key(i)
@@ -87,10 +89,12 @@ func BenchmarkOps(b *testing.B) {
 		request func(i int) []byte
 		want    int
 	}{
-		{"SetGet", func(i int) []byte { return slices.Concat(setting(key(i), value), ask(opGet).key(key(i)).bytes) }, 8 + len(value)},
+		{"SetGet", func(i int) []byte {
+			return slices.Concat(setting(key(i), value), ask(protocol.OpGet).key(key(i)).bytes)
+		}, 8 + len(value)},
 		{"Add", func(int) []byte { return add }, 8},
 		{"Add16Together", func(int) []byte { return bytes.Repeat(add, 16) }, 16 * 8},
-		{"MultiGet782", func(int) []byte { return ask(opMultiGet).keys(roots).bytes }, len(roots) * (8 + len(value))},
+		{"MultiGet782", func(int) []byte { return ask(protocol.OpMultiGet).keys(roots).bytes }, len(roots) * (8 + len(value))},
 	} {
 		for _, n := range []int{1, 64, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
@@ -98,7 +102,7 @@ func BenchmarkOps(b *testing.B) {
 				for i := range requests {
 					requests[i] = op.request(i)
 				}
-				all := ask(opCheck).keys(roots).bytes
+				all := ask(protocol.OpCheck).keys(roots).bytes
 				for _, root := range roots {
 					all = append(setting(root, value), all...)
 				}
@@ -115,7 +119,7 @@ func BenchmarkOps(b *testing.B) {
 	}
 }
 
-func setting(key string, value []byte) []byte { return ask(opSet).key(key).value(value).bytes }
+func setting(key string, value []byte) []byte { return ask(protocol.OpSet).key(key).value(value).bytes }
 
 // BenchmarkRelease is pairs of clients that release each other in turn.
 func BenchmarkRelease(b *testing.B) {
@@ -125,10 +129,10 @@ func BenchmarkRelease(b *testing.B) {
 			set, wait, again := make([][]byte, n), make([][]byte, n), make([][]byte, n)
 			for i := range n {
 				ours, theirs := fmt.Sprint("key", i), fmt.Sprint("key", i^1)
-				set[i], wait[i] = setting(ours, value), ask(opWait).keys([]string{theirs}).bytes
-				again[i] = slices.Concat(ask(opDeleteKey).key(theirs).bytes, set[i], wait[i])
+				set[i], wait[i] = setting(ours, value), ask(protocol.OpWait).keys([]string{theirs}).bytes
+				again[i] = slices.Concat(ask(protocol.OpDeleteKey).key(theirs).bytes, set[i], wait[i])
 			}
-			ops(b, n, false, ask(opCheck).keys(nil).bytes, func(times int) step {
+			ops(b, n, false, ask(protocol.OpCheck).keys(nil).bytes, func(times int) step {
 				return func(i, round int, _ []byte) ([]byte, int) {
 					switch odd := i%2 == 1; {
 					case round == 0 && odd:

@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // Client is a connection to a store of torch or of this package. As in torch, every key is sent
@@ -65,8 +67,8 @@ func dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Cli
 	}
 	c := &Client{conn: conn, replies: bufio.NewReaderSize(conn, 1<<10), timeout: timeout, turn: make(chan struct{}, 1)}
 	pid := uint32(os.Getpid())
-	hello := binary.LittleEndian.AppendUint32([]byte{opValidate}, magic)
-	hello = binary.LittleEndian.AppendUint32(append(hello, opPing), pid)
+	hello := binary.LittleEndian.AppendUint32([]byte{protocol.OpValidate}, protocol.Magic)
+	hello = binary.LittleEndian.AppendUint32(append(hello, protocol.OpPing), pid)
 	err = c.call(ctx, request{bytes: hello}, func(context.Context) error {
 		b, err := c.read(4)
 		if err == nil && binary.LittleEndian.Uint32(b) != pid {
@@ -152,7 +154,7 @@ func (e *waitError) Unwrap() error { return e.cause }
 // while it is being cancelled has succeeded.
 func (c *Client) released(ctx context.Context, what string) error {
 	b, err := c.replies.ReadByte()
-	if err == nil && b == stopWaiting {
+	if err == nil && b == protocol.StopWaiting {
 		return nil
 	}
 	if err == nil {
@@ -162,11 +164,11 @@ func (c *Client) released(ctx context.Context, what string) error {
 		return err
 	}
 	_ = c.conn.SetDeadline(time.Now().Add(cancelTimeout))
-	if err := c.send(request{bytes: []byte{opCancelWait}}); err != nil {
+	if err := c.send(request{bytes: []byte{protocol.OpCancelWait}}); err != nil {
 		return err
 	}
 	b, err = c.replies.ReadByte()
-	if err == nil && b == stopWaiting {
+	if err == nil && b == protocol.StopWaiting {
 		_, err = c.replies.ReadByte()
 		return err
 	}
@@ -217,8 +219,8 @@ func (r request) int(n int64) request {
 }
 
 func (r request) key(key string) request {
-	if len(prefix)+len(key) > maxKey {
-		r.err = fmt.Errorf("a key of %d bytes is too long: the limit is %d", len(key), maxKey-len(prefix))
+	if len(prefix)+len(key) > protocol.MaxKey {
+		r.err = fmt.Errorf("a key of %d bytes is too long: the limit is %d", len(key), protocol.MaxKey-len(prefix))
 	}
 	r = r.int(int64(len(prefix) + len(key)))
 	r.bytes = append(append(r.bytes, prefix...), key...)
@@ -226,8 +228,8 @@ func (r request) key(key string) request {
 }
 
 func (r request) keys(keys []string) request {
-	if len(keys) > maxKeys {
-		r.err = fmt.Errorf("%d keys are too many: the limit is %d", len(keys), maxKeys)
+	if len(keys) > protocol.MaxKeys {
+		r.err = fmt.Errorf("%d keys are too many: the limit is %d", len(keys), protocol.MaxKeys)
 	}
 	r = r.int(int64(len(keys)))
 	for _, key := range keys {
@@ -237,8 +239,8 @@ func (r request) keys(keys []string) request {
 }
 
 func (r request) value(value []byte) request {
-	if len(value) > maxValue {
-		r.err = fmt.Errorf("a value of %d bytes is too long: the limit is %d", len(value), maxValue)
+	if len(value) > protocol.MaxValue {
+		r.err = fmt.Errorf("a value of %d bytes is too long: the limit is %d", len(value), protocol.MaxValue)
 	}
 	r = r.int(int64(len(value)))
 	r.bytes = append(r.bytes, value...)

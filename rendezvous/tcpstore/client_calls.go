@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no
 // reply, as in torch: another client may not see the value yet when the call returns, and if the
 // store refuses it, the next call fails.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
-	return c.call(ctx, ask(opSet).key(key).value(value), nil)
+	return c.call(ctx, ask(protocol.OpSet).key(key).value(value), nil)
 }
 
 // Get returns the value of a key. It waits until the key exists.
@@ -25,7 +27,7 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 // MultiGet returns the values of keys, in order. It waits until all keys exist.
 func (c *Client) MultiGet(ctx context.Context, keys ...string) (values [][]byte, err error) {
 	err = c.wait(ctx, keys, func() error {
-		if err := c.send(ask(opMultiGet).keys(keys)); err != nil {
+		if err := c.send(ask(protocol.OpMultiGet).keys(keys)); err != nil {
 			return err
 		}
 		for range keys {
@@ -42,26 +44,26 @@ func (c *Client) MultiGet(ctx context.Context, keys ...string) (values [][]byte,
 
 // MultiSet stores a value for each key, all at once.
 func (c *Client) MultiSet(ctx context.Context, values map[string][]byte) error {
-	r := ask(opMultiSet).int(int64(len(values)))
+	r := ask(protocol.OpMultiSet).int(int64(len(values)))
 	for key, value := range values {
 		r = r.key(key).value(value)
 	}
-	if len(values) > maxKeys {
-		r.err = fmt.Errorf("%d keys are too many: the limit is %d", len(values), maxKeys)
+	if len(values) > protocol.MaxKeys {
+		r.err = fmt.Errorf("%d keys are too many: the limit is %d", len(values), protocol.MaxKeys)
 	}
 	return c.call(ctx, r, nil)
 }
 
 // Append adds to the end of a key's value, and creates the key if necessary.
 func (c *Client) Append(ctx context.Context, key string, value []byte) error {
-	return c.call(ctx, ask(opAppend).key(key).value(value), nil)
+	return c.call(ctx, ask(protocol.OpAppend).key(key).value(value), nil)
 }
 
 // CompareSet stores desired if the key has the expected value, or if it does not exist and expected
 // is empty. It returns the value that the key then has. If the key still does not exist, it returns
 // expected, as torch does.
 func (c *Client) CompareSet(ctx context.Context, key string, expected, desired []byte) (value []byte, err error) {
-	err = c.call(ctx, ask(opCompareSet).key(key).value(expected).value(desired), func(context.Context) (err error) {
+	err = c.call(ctx, ask(protocol.OpCompareSet).key(key).value(expected).value(desired), func(context.Context) (err error) {
 		value, err = c.readValue()
 		return err
 	})
@@ -71,15 +73,17 @@ func (c *Client) CompareSet(ctx context.Context, key string, expected, desired [
 // Add adds to a counter, kept as decimal digits, and returns its new value. A new key counts from
 // 0.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	return c.count(ctx, ask(opAdd).key(key).int(delta))
+	return c.count(ctx, ask(protocol.OpAdd).key(key).int(delta))
 }
 
 // NumKeys returns the number of keys, torch's own included. Queues do not count.
-func (c *Client) NumKeys(ctx context.Context) (int64, error) { return c.count(ctx, ask(opNumKeys)) }
+func (c *Client) NumKeys(ctx context.Context) (int64, error) {
+	return c.count(ctx, ask(protocol.OpNumKeys))
+}
 
 // DeleteKey deletes a key and says whether it existed.
 func (c *Client) DeleteKey(ctx context.Context, key string) (bool, error) {
-	n, err := c.count(ctx, ask(opDeleteKey).key(key))
+	n, err := c.count(ctx, ask(protocol.OpDeleteKey).key(key))
 	return n > 0, err
 }
 
@@ -93,9 +97,9 @@ func (c *Client) count(ctx context.Context, r request) (n int64, err error) {
 
 // Check says whether all keys exist. A queue that is not empty exists.
 func (c *Client) Check(ctx context.Context, keys ...string) (exist bool, err error) {
-	err = c.call(ctx, ask(opCheck).keys(keys), func(context.Context) error {
+	err = c.call(ctx, ask(protocol.OpCheck).keys(keys), func(context.Context) error {
 		b, err := c.replies.ReadByte()
-		exist = b == ready
+		exist = b == protocol.Ready
 		return err
 	})
 	return exist && err == nil, err
@@ -108,7 +112,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 
 // wait calls then once all keys exist, before any other call of this client.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
-	return c.call(ctx, ask(opWait).keys(keys), func(ctx context.Context) error {
+	return c.call(ctx, ask(protocol.OpWait).keys(keys), func(ctx context.Context) error {
 		if err := c.released(ctx, "timed out waiting for "+some(keys)); err != nil {
 			return err
 		}
@@ -127,14 +131,14 @@ func some(keys []string) string {
 // Barrier waits until size clients have come to it. A client that gives up stays counted, so a key
 // serves one barrier (torch 2.11).
 func (c *Client) Barrier(ctx context.Context, key string, size int) error {
-	return c.call(ctx, ask(opBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
+	return c.call(ctx, ask(protocol.OpBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
 		return c.released(ctx, fmt.Sprintf("timed out at the barrier %q waiting for %d", key, size))
 	})
 }
 
 // ListKeys returns the keys that clients have made, in no order, without torch's own (torch 2.10).
 func (c *Client) ListKeys(ctx context.Context) (keys []string, err error) {
-	err = c.call(ctx, ask(opListKeys), func(context.Context) error {
+	err = c.call(ctx, ask(protocol.OpListKeys), func(context.Context) error {
 		n, err := c.readInt()
 		for range n {
 			key, err := c.readValue()
@@ -152,7 +156,7 @@ func (c *Client) ListKeys(ctx context.Context) (keys []string, err error) {
 
 // QueuePush adds a value to the end of a queue (torch 2.8, libuv only).
 func (c *Client) QueuePush(ctx context.Context, queue string, value []byte) error {
-	return c.call(ctx, ask(opQueuePush).key(queue).value(value), nil)
+	return c.call(ctx, ask(protocol.OpQueuePush).key(queue).value(value), nil)
 }
 
 // QueuePop removes and returns the first value of a queue. It waits until there is one.
@@ -161,7 +165,7 @@ func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err 
 	defer cancel()
 	for ok := false; err == nil && !ok; { // another client may take what ended the wait
 		err = c.wait(ctx, []string{queue}, func() (err error) {
-			if err = c.send(ask(opQueuePop).key(queue)); err == nil {
+			if err = c.send(ask(protocol.OpQueuePop).key(queue)); err == nil {
 				value, ok, err = c.popped()
 			}
 			return err
@@ -172,7 +176,7 @@ func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err 
 
 // QueueTryPop removes and returns the first value of a queue, if there is one.
 func (c *Client) QueueTryPop(ctx context.Context, queue string) (value []byte, ok bool, err error) {
-	err = c.call(ctx, ask(opQueuePop).key(queue), func(context.Context) (err error) {
+	err = c.call(ctx, ask(protocol.OpQueuePop).key(queue), func(context.Context) (err error) {
 		value, ok, err = c.popped()
 		return err
 	})
@@ -191,5 +195,5 @@ func (c *Client) popped() ([]byte, bool, error) {
 
 // QueueLen returns the number of values in a queue.
 func (c *Client) QueueLen(ctx context.Context, queue string) (int64, error) {
-	return c.count(ctx, ask(opQueueLen).key(queue))
+	return c.count(ctx, ask(protocol.OpQueueLen).key(queue))
 }

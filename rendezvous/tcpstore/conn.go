@@ -7,6 +7,9 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
 // conn is a client. While it has not read a reply, no more of it is read.
@@ -19,12 +22,12 @@ type conn struct {
 	numbering []byte
 	// pid is the process ID of its ping.
 	pid     uint32
-	request incoming
+	request protocol.Incoming
 	reply   unread
 	// booked is what the client takes of the budget.
 	booked int
 	times  times
-	watch  watch
+	watch  sockets.Watch
 
 	// proxyLink is not nil if the client is a proxy, and upstream is not zero if it is a client of
 	// a proxy.
@@ -42,13 +45,13 @@ const enoughOut = 256 << 10
 // readable reads once, so that no client delays the others.
 func (c *conn) readable() error {
 	if c.busy() {
-		return c.loop.poller.mute(c)
+		return c.loop.poller.Mute(c.fd, &c.watch)
 	}
-	into, own := c.request.room(c.loop.buffer[:])
+	into, own := c.request.Room(c.loop.buffer[:])
 	if err := c.book(); err != nil {
 		return err
 	}
-	have := len(c.request.held)
+	have := len(c.request.Held)
 	n, err := unix.Read(c.fd, into[have:])
 	switch {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
@@ -82,7 +85,7 @@ func (c *conn) proceed(data []byte, own bool) error {
 
 // hold keeps what remains of the data. anew says that a request before it was answered.
 func (c *conn) hold(rest []byte, own, anew bool) error {
-	c.request.hold(rest, own, anew)
+	c.request.Hold(rest, own, anew)
 	if anew && len(c.reply.unsent) == 0 {
 		c.loop.deadlines.clear(c)
 	}
@@ -94,7 +97,7 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 
 // book makes the budget match what the client has the store hold.
 func (c *conn) book() error {
-	n := cap(c.request.held) + c.reply.lag + c.upstream.pending
+	n := cap(c.request.Held) + c.reply.lag + c.upstream.pending
 	err := c.loop.table.budget.take(n - c.booked)
 	if err == nil {
 		c.booked = n
@@ -112,7 +115,7 @@ func (c *conn) deadlineError() error {
 // disconnectError is why the connection ended; err is nil after an orderly end.
 func (c *conn) disconnectError(err error) error {
 	switch {
-	case len(c.request.held) > 0:
+	case len(c.request.Held) > 0:
 		return fmt.Errorf("%w within a request", ErrVanished)
 	case c.wait != nil && !c.answered:
 		return fmt.Errorf("%w while it waited for %q", ErrVanished, visible(c.wait.slots[0].key))
@@ -125,17 +128,17 @@ func (c *conn) disconnectError(err error) error {
 // hello finds out from the first bytes which version a client speaks, and returns the length of the
 // greeting.
 func (c *conn) hello(b []byte) (n int) {
-	c.request.need = 0
+	c.request.Need = 0
 	switch n = c.proxyHello(b); {
-	case n > 0 || c.request.need > 0:
-	case b[0] != opValidate:
+	case n > 0 || c.request.Need > 0:
+	case b[0] != protocol.OpValidate:
 		c.numbering = legacy
-	case len(b) < greeting:
-		c.request.need = greeting
-	case binary.LittleEndian.Uint32(b[1:]) != magic:
+	case len(b) < protocol.Greeting:
+		c.request.Need = protocol.Greeting
+	case binary.LittleEndian.Uint32(b[1:]) != protocol.Magic:
 		c.numbering = legacy
 	default:
-		c.numbering, n = modern, greeting
+		c.numbering, n = modern, protocol.Greeting
 	}
 	return n
 }
@@ -144,12 +147,12 @@ func (c *conn) hello(b []byte) (n int) {
 // unknown client.
 func (c *conn) proxyHello(b []byte) (n int) {
 	switch {
-	case b[0] != proxyGreeting[0] || c.loop.uplink != nil:
-	case len(b) < len(proxyGreeting):
-		c.request.need = len(proxyGreeting)
-	case string(b[:len(proxyGreeting)]) == proxyGreeting:
+	case b[0] != protocol.ProxyGreeting[0] || c.loop.uplink != nil:
+	case len(b) < len(protocol.ProxyGreeting):
+		c.request.Need = len(protocol.ProxyGreeting)
+	case string(b[:len(protocol.ProxyGreeting)]) == protocol.ProxyGreeting:
 		c.becomeProxy()
-		n = len(proxyGreeting)
+		n = len(protocol.ProxyGreeting)
 	}
 	return n
 }
@@ -163,15 +166,15 @@ func (c *conn) next(b []byte) (n int, err error) {
 			return n, nil
 		}
 	}
-	if int(b[0]) >= len(c.numbering) || c.numbering[b[0]] == opValidate {
+	if int(b[0]) >= len(c.numbering) || c.numbering[b[0]] == protocol.OpValidate {
 		return 0, fmt.Errorf("it sent %d, which is no request", b[0])
 	}
 	op := c.numbering[b[0]]
-	if n, err = c.request.scan(op, b); n == 0 {
+	if n, err = c.request.Scan(op, b); n == 0 {
 		return 0, err
 	}
 	c.endWait(op)
-	switch a := args(b[1:n]); {
+	switch a := protocol.Args(b[1:n]); {
 	case c.loop.uplink != nil:
 		return n, c.loop.uplink.take(c, op, a)
 	case c.proxyLink != nil:
@@ -188,7 +191,7 @@ func (c *conn) endWait(op byte) {
 	if w == nil {
 		return
 	}
-	taken := c.answered && op != opCancelWait
+	taken := c.answered && op != protocol.OpCancelWait
 	c.loop.changed = c.loop.changed || !c.answered
 	c.wait, c.answered = nil, false
 	if c.loop.uplink != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // lone is a store with one client, whose steps the caller takes: nothing else runs.
@@ -42,8 +44,8 @@ func (o *lone) send(data []byte, piece int) {
 		data, sent = data[n:], sent+n
 		o.settle()
 		for _, c := range o.loop.conns {
-			if cap(c.request.held) > firstChunk+growth*sent {
-				o.t.Fatalf("it holds %d bytes for a client that sent %d", cap(c.request.held), sent)
+			if cap(c.request.Held) > protocol.FirstChunk+protocol.Growth*sent {
+				o.t.Fatalf("it holds %d bytes for a client that sent %d", cap(c.request.Held), sent)
 			}
 		}
 	}
@@ -54,7 +56,7 @@ func (o *lone) settle() {
 	var buf [64 << 10]byte
 	events := make([]unix.EpollEvent, 8)
 	for busy := true; busy; {
-		n, err := unix.EpollWait(o.loop.poller.epoll, events, 0)
+		n, err := unix.EpollWait(o.loop.poller.FD, events, 0)
 		if err != nil && err != unix.EINTR {
 			o.t.Fatal(err)
 		}
@@ -84,7 +86,7 @@ func (o *lone) close() int64 {
 		o.t.Errorf("a client left something behind: %+v", o.loop.table.waiting)
 	}
 	o.loop.close()
-	o.loop.poller.bell.close()
+	o.loop.poller.Bell.Close()
 	return left
 }
 
@@ -104,18 +106,18 @@ func FuzzRequests(f *testing.F) {
 	f.Add(legacy, uint16(5), uint32(0))
 	f.Add(cat(hello, b(6), le(2), str("/a"), str("/b"), b(12), b(1), str("/a"), str("")), uint16(2), uint32(0)) // a wait that is cancelled
 	f.Add(cat(hello, b(18), str("/a"), le(2), b(18), str("/a"), le(2)), uint16(4), uint32(0))
-	f.Add(hello, uint16(60000), uint32(3*readBuffer))
+	f.Add(hello, uint16(60000), uint32(3*protocol.ReadBuffer))
 	f.Add(cat(hello, b(3), le(-1<<63)), uint16(1), uint32(0))
 	f.Fuzz(func(t *testing.T, data []byte, piece uint16, long uint32) {
 		if long > 0 { // kept out of the data, which the fuzzer would minimize for minutes
-			value := bytes.Repeat(b(7), int(long%(16*readBuffer)))
+			value := bytes.Repeat(b(7), int(long%(16*protocol.ReadBuffer)))
 			data = cat(data, b(1), str("/k"), str(string(value)), b(3), str("/k"))
 		}
 		whole, cut := newLone(t), newLone(t)
 		whole.send(data, len(data))
 		cut.send(data, max(1, int(piece), len(data)/1000))
 		got, want := cut.replies, whole.replies
-		if bytes.IndexByte(data, opListKeys) >= 0 { // which has no order
+		if bytes.IndexByte(data, protocol.OpListKeys) >= 0 { // which has no order
 			slices.Sort(got)
 			slices.Sort(want)
 		}
@@ -136,24 +138,23 @@ func FuzzScanner(f *testing.F) {
 	for _, e := range layout {
 		f.Add(e.request, uint16(1))
 	}
-	f.Add(cat(b(11), le(maxKeys+1)), uint16(4))
-	f.Add(cat(b(1), le(maxKey+1)), uint16(1))
+	f.Add(cat(b(11), le(protocol.MaxKeys+1)), uint16(4))
+	f.Add(cat(b(1), le(protocol.MaxKey+1)), uint16(1))
 	f.Fuzz(func(t *testing.T, data []byte, piece uint16) {
-		if len(data) == 0 || int(data[0]) >= len(modern) || data[0] == opValidate {
+		if len(data) == 0 || int(data[0]) >= len(modern) || data[0] == protocol.OpValidate {
 			return
 		}
 		scan := func(step int) (end int, why string) {
-			var s scanner
-			s.begin(data[0])
+			var r protocol.Incoming
 			for have := min(step, len(data)); ; have = min(have+step, len(data)) {
-				need, err := s.scan(data[:have])
+				n, err := r.Scan(data[0], data[:have])
 				switch {
 				case err != nil:
 					return 0, err.Error()
-				case need == 0:
-					return s.at, ""
-				case need <= have || need > have+8+8+maxValue:
-					t.Fatalf("with %d bytes it needs %d", have, need)
+				case n > 0:
+					return n, ""
+				case r.Need <= have || r.Need > have+8+8+protocol.MaxValue:
+					t.Fatalf("with %d bytes it needs %d", have, r.Need)
 				case have == len(data):
 					return -1, ""
 				}

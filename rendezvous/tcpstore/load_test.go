@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // crowd is many bare clients of a store. One goroutine plays all of them, at little cost. They come
@@ -36,23 +38,23 @@ const enoughOfReply = 17
 // window bounds the clients that are connecting: less than the shortest usual backlog.
 const window = 128
 
-var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{opValidate}, magic), opPing), 77)
+var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{protocol.OpValidate}, protocol.Magic), protocol.OpPing), 77)
 
 // asLegacy returns requests of torch 2.2 or later in the form of torch 1.13, and the length of the
 // reply.
 func asLegacy(request []byte, want int) ([]byte, int) {
-	if request[0] == opValidate {
-		return []byte{byte(bytes.IndexByte(legacy, opNumKeys))}, 8
+	if request[0] == protocol.OpValidate {
+		return []byte{byte(bytes.IndexByte(legacy, protocol.OpNumKeys))}, 8
 	}
 	request = bytes.Clone(request)
 	for rest := request; len(rest) > 0; {
-		var s scanner
-		s.begin(rest[0])
-		if need, err := s.scan(rest); need > 0 || err != nil {
+		var r protocol.Incoming
+		n, err := r.Scan(rest[0], rest)
+		if n == 0 || err != nil {
 			panic("a request in part")
 		}
 		rest[0] = byte(bytes.IndexByte(legacy, rest[0]))
-		rest = rest[s.at:]
+		rest = rest[n:]
 	}
 	return request, want
 }

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
 const (
-	// readBuffer is the size of the buffer that all clients share, in bytes.
-	readBuffer = 64 << 10
 	// maxEvents bounds the clients served, and maxAccepts those accepted, in one round.
 	maxEvents  = 256
 	maxAccepts = 64
@@ -26,8 +27,8 @@ type loop struct {
 	table    *table
 	warnings warningLimit
 	tasks    <-chan func(*loop)
-	poller   poller
-	listener listener
+	poller   sockets.Poller
+	listener sockets.Listener
 	over     bool
 
 	conns map[int]*conn
@@ -39,30 +40,30 @@ type loop struct {
 	changed   bool
 	deadlines deadlines
 
-	buffer [readBuffer]byte
+	buffer [protocol.ReadBuffer]byte
 	out    output
 }
 
 func newLoop(l net.Listener, o Options, tasks <-chan func(*loop)) (*loop, error) {
-	fd, err := takeOver(l)
+	fd, err := sockets.TakeOver(l)
 	if err != nil {
 		return nil, err
 	}
 	loop := &loop{
-		options: o, addr: addrPort(l.Addr()), table: newTable(o.MaxBytes), tasks: tasks, listener: listener{fd: fd}, conns: map[int]*conn{},
+		options: o, addr: addrPort(l.Addr()), table: newTable(o.MaxBytes), tasks: tasks, listener: sockets.Listener{FD: fd}, conns: map[int]*conn{},
 		deadlines: deadlines{patience: o.Patience},
 	}
-	if loop.poller, err = newPoller(); err != nil {
+	if loop.poller, err = sockets.NewPoller(); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
-	err = loop.poller.add(fd, unix.EPOLLIN)
+	err = loop.poller.Add(fd, unix.EPOLLIN)
 	if err == nil && o.Root.IsValid() {
 		loop.uplink, err = dialRoot(loop, o.Root)
 	}
 	if err != nil {
 		loop.close()
-		loop.poller.bell.close()
+		loop.poller.Bell.Close()
 		return nil, err
 	}
 	return loop, nil
@@ -72,7 +73,7 @@ func (l *loop) run(changes chan<- struct{}) {
 	defer l.close()
 	events := make([]unix.EpollEvent, maxEvents)
 	for !l.over {
-		came, err := l.poller.wait(events, l.patience())
+		came, err := l.poller.Wait(events, l.patience())
 		if err != nil {
 			l.warn(l.addr, fmt.Errorf("the store at %v must end: %w", l.addr, err))
 			return
@@ -118,12 +119,12 @@ func (l *loop) signalChange(changes chan<- struct{}) {
 
 func (l *loop) serve(fd int, events uint32) {
 	switch c := l.conns[fd]; {
-	case fd == l.listener.fd:
+	case fd == l.listener.FD:
 		l.accept()
 	case l.uplink != nil && fd == l.uplink.link.fd:
 		l.uplink.ready(events)
-	case fd == l.poller.bell.fd:
-		l.poller.bell.quiet()
+	case fd == l.poller.Bell.FD:
+		l.poller.Bell.Quiet()
 		for len(l.tasks) > 0 {
 			(<-l.tasks)(l)
 		}
@@ -137,7 +138,7 @@ func (l *loop) serve(fd int, events uint32) {
 
 func (l *loop) accept() {
 	for range maxAccepts {
-		fd, from, err := unix.Accept4(l.listener.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, from, err := unix.Accept4(l.listener.FD, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
 			l.admit(fd, from)
@@ -145,7 +146,7 @@ func (l *loop) accept() {
 			return
 		case !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR):
 			l.warn(l.addr, fmt.Errorf("the store at %v cannot take clients: %w", l.addr, err))
-			l.listener.pause(&l.poller)
+			l.listener.Pause(&l.poller)
 			return
 		}
 	}
@@ -153,7 +154,7 @@ func (l *loop) accept() {
 
 func (l *loop) admit(fd int, from unix.Sockaddr) {
 	l.makeRoom()
-	c := &conn{loop: l, fd: fd, peer: addrPortOf(from), watch: watch{events: unix.EPOLLIN}}
+	c := &conn{loop: l, fd: fd, peer: sockets.AddrPort(from), watch: sockets.WatchedFor(unix.EPOLLIN)}
 	l.deadlines.admit(c)
 	l.conns[fd] = c
 	total.Add(1)
@@ -165,7 +166,7 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 		l.drop(c, errors.New("it is not a node of the job"))
 		return
 	}
-	if err := l.poller.add(fd, unix.EPOLLIN); err != nil {
+	if err := l.poller.Add(fd, unix.EPOLLIN); err != nil {
 		l.drop(c, err)
 		return
 	}
@@ -247,7 +248,7 @@ func (l *loop) release(released []*waiter) {
 
 // patience is how long to wait for events, in milliseconds; -1 means for ever.
 func (l *loop) patience() int {
-	next := earlier(l.listener.pausedUntil, l.deadlines.next())
+	next := earlier(l.listener.PausedUntil, l.deadlines.next())
 	if l.uplink != nil {
 		next = earlier(next, l.uplink.next())
 	}
@@ -267,7 +268,7 @@ func earlier(a, b time.Time) time.Time {
 
 // expire disconnects clients whose deadline has passed, and does what else is due.
 func (l *loop) expire() {
-	if l.deadlines.late.Len() == 0 && l.listener.pausedUntil.IsZero() && l.uplink == nil {
+	if l.deadlines.late.Len() == 0 && l.listener.PausedUntil.IsZero() && l.uplink == nil {
 		return
 	}
 	now := time.Now()
@@ -277,7 +278,7 @@ func (l *loop) expire() {
 	for c := l.deadlines.firstLate(now); c != nil; c = l.deadlines.firstLate(now) {
 		l.drop(c, c.deadlineError())
 	}
-	l.listener.resume(&l.poller, now)
+	l.listener.Resume(&l.poller, now)
 }
 
 func (l *loop) warn(about netip.AddrPort, err error) {
@@ -294,6 +295,6 @@ func (l *loop) close() {
 	if l.uplink != nil {
 		unix.Close(l.uplink.link.fd)
 	}
-	unix.Close(l.listener.fd)
-	l.poller.close()
+	unix.Close(l.listener.FD)
+	l.poller.Close()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // output collects replies, so that requests that come together are answered together. Values are
@@ -47,7 +49,7 @@ func (o *output) int(n int64) {
 	o.bytes(b[:]...)
 }
 
-func (o *output) frame(f frame) {
+func (o *output) frame(f protocol.Frame) {
 	if len(f) <= copied {
 		o.bytes(f...)
 		return
@@ -60,7 +62,7 @@ func (o *output) frame(f frame) {
 // message writes a message for a proxy: a header, then what write writes. A failed write leaves
 // nothing behind.
 func (o *output) message(kind byte, write func() error) error {
-	head, parts, size := []byte{headLength - 1: 0}, len(o.parts), o.size
+	head, parts, size := []byte{protocol.HeadLength - 1: 0}, len(o.parts), o.size
 	head[0] = kind
 	o.parts, o.whole = append(o.parts, head), false
 	err := write()
@@ -70,7 +72,7 @@ func (o *output) message(kind byte, write func() error) error {
 		return err
 	}
 	binary.LittleEndian.PutUint64(head[1:], uint64(o.size-size))
-	o.size += headLength
+	o.size += protocol.HeadLength
 	return nil
 }
 
@@ -119,7 +121,7 @@ func (c *conn) deliver(parts [][]byte, memory int) error {
 	}
 	c.reply.begin(rest, memory)
 	c.loop.deadlines.set(c)
-	return errors.Join(c.book(), c.loop.poller.watch(c, unix.EPOLLOUT))
+	return errors.Join(c.book(), c.loop.poller.Watch(c.fd, &c.watch, unix.EPOLLOUT))
 }
 
 // writable sends more of what is unsent, and then continues with the requests behind it.
@@ -134,10 +136,10 @@ func (c *conn) writable() error {
 		return nil
 	}
 	c.reply = unread{}
-	if err := c.loop.poller.watch(c, unix.EPOLLIN); err != nil {
+	if err := c.loop.poller.Watch(c.fd, &c.watch, unix.EPOLLIN); err != nil {
 		return err
 	}
-	return c.proceed(c.request.held, true)
+	return c.proceed(c.request.Held, true)
 }
 
 // write returns what the client did not take.

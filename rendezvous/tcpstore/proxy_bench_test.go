@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one
@@ -18,8 +20,8 @@ import (
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
 	ids, all := roots()
-	wait, get := ask(opWait).keys(ids).bytes, ask(opMultiGet).keys(ids).bytes
-	add := ask(opAdd).key("count").int(1).bytes
+	wait, get := ask(protocol.OpWait).keys(ids).bytes, ask(protocol.OpMultiGet).keys(ids).bytes
+	add := ask(protocol.OpAdd).key("count").int(1).bytes
 	for _, nodes := range []int{16, 64, 256} {
 		n := nodes * perNode
 		start := func(i, round int, reply []byte) ([]byte, int) {
@@ -79,9 +81,9 @@ func BenchmarkRoots(b *testing.B) {
 func BenchmarkRootsAtFullSize(b *testing.B) {
 	const nodes = 12500
 	ids, all := roots()
-	hold := slices.Concat([]byte{opHold, 1, 0, 0, 0}, ask(opWait).keys(ids).bytes[1:])
-	get := slices.Concat([]byte{opRound}, make([]byte, 8), ask(opMultiGet).keys(ids).bytes[1:])
-	const held, ended, found = headLength + 1 + 8, headLength + 5, headLength + 3*8
+	hold := slices.Concat([]byte{protocol.OpHold, 1, 0, 0, 0}, ask(protocol.OpWait).keys(ids).bytes[1:])
+	get := slices.Concat([]byte{protocol.OpRound}, make([]byte, 8), ask(protocol.OpMultiGet).keys(ids).bytes[1:])
+	const held, ended, found = protocol.HeadLength + 1 + 8, protocol.HeadLength + 5, protocol.HeadLength + 3*8
 	for range b.N {
 		b.StopTimer()
 		root, group := torch{}.serve(b)
@@ -91,10 +93,10 @@ func BenchmarkRootsAtFullSize(b *testing.B) {
 		start := func(i, round int, reply []byte) ([]byte, int) {
 			switch {
 			case round == 0:
-				return []byte(proxyGreeting), headLength
+				return []byte(protocol.ProxyGreeting), protocol.HeadLength
 			case round == 1:
-				return ask(opAdd).key("count").int(1).bytes, headLength + 8
-			case round == 2 && binary.LittleEndian.Uint64(reply[headLength:]) == nodes:
+				return ask(protocol.OpAdd).key("count").int(1).bytes, protocol.HeadLength + 8
+			case round == 2 && binary.LittleEndian.Uint64(reply[protocol.HeadLength:]) == nodes:
 				full, _ := usage(b, group)
 				b.ReportMetric(float64(full-idle)/(1<<20), "store-MiB")
 				return slices.Concat(all, hold), held

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // proxyLink is the store's end of a connection to a proxy. It carries the requests of all clients
@@ -25,10 +27,10 @@ type proxyLink struct {
 
 // proxyRequests are the requests of a proxy by their first byte. It answers the others itself.
 var proxyRequests = func() []byte {
-	known := make([]byte, opsEnd)
+	known := make([]byte, protocol.OpsEnd)
 	for _, op := range []byte{
-		opSet, opCompareSet, opAdd, opCheck, opNumKeys, opDeleteKey, opAppend, opMultiSet, opQueuePush, opQueuePop, opQueueLen, opListKeys,
-		opRound, opHold, opArrive, opDrop, opTaken, opClient, opClients,
+		protocol.OpSet, protocol.OpCompareSet, protocol.OpAdd, protocol.OpCheck, protocol.OpNumKeys, protocol.OpDeleteKey, protocol.OpAppend, protocol.OpMultiSet, protocol.OpQueuePush, protocol.OpQueuePop, protocol.OpQueueLen, protocol.OpListKeys,
+		protocol.OpRound, protocol.OpHold, protocol.OpArrive, protocol.OpDrop, protocol.OpTaken, protocol.OpClient, protocol.OpClients,
 	} {
 		known[op] = op
 	}
@@ -36,24 +38,24 @@ var proxyRequests = func() []byte {
 }()
 
 // hasReply are the requests that have a reply.
-var hasReply = [opsEnd]bool{
-	opCompareSet: true, opAdd: true, opCheck: true, opNumKeys: true, opDeleteKey: true, opQueuePop: true, opQueueLen: true, opListKeys: true,
-	opRound: true, opHold: true, opArrive: true,
+var hasReply = [protocol.OpsEnd]bool{
+	protocol.OpCompareSet: true, protocol.OpAdd: true, protocol.OpCheck: true, protocol.OpNumKeys: true, protocol.OpDeleteKey: true, protocol.OpQueuePop: true, protocol.OpQueueLen: true, protocol.OpListKeys: true,
+	protocol.OpRound: true, protocol.OpHold: true, protocol.OpArrive: true,
 }
 
 // becomeProxy makes the connection that of a proxy.
 func (c *conn) becomeProxy() {
 	c.proxyLink = &proxyLink{waits: map[uint32]*waiter{}}
 	c.numbering = proxyRequests
-	_ = c.loop.out.message(msgHello, func() error { return nil })
+	_ = c.loop.out.message(protocol.MsgHello, func() error { return nil })
 }
 
 // relay answers a request of a proxy. A failed request ends the client that made it, not the proxy.
-func (c *conn) relay(op byte, a args) error {
+func (c *conn) relay(op byte, a protocol.Args) error {
 	o := &c.loop.out
 	if !hasReply[op] {
 		if err := handlers[op](c, a); err != nil {
-			return o.message(msgExpel, func() error {
+			return o.message(protocol.MsgExpel, func() error {
 				o.bytes(binary.LittleEndian.AppendUint32(nil, c.proxyLink.client)...)
 				o.bytes([]byte(err.Error())...)
 				return nil
@@ -61,17 +63,17 @@ func (c *conn) relay(op byte, a args) error {
 		}
 		return nil
 	}
-	err := o.message(msgReply, func() error { return handlers[op](c, a) })
+	err := o.message(protocol.MsgReply, func() error { return handlers[op](c, a) })
 	if err != nil {
-		return o.message(msgRefused, func() error { o.bytes([]byte(err.Error())...); return nil })
+		return o.message(protocol.MsgRefused, func() error { o.bytes([]byte(err.Error())...); return nil })
 	}
 	return nil
 }
 
 // round says what has changed since a version, and the values of some keys, all at one moment.
-func round(c *conn, a args) error {
+func round(c *conn, a protocol.Args) error {
 	t, o := c.loop.table, &c.loop.out
-	keys, all := t.changes.since(uint64(a.int8B()))
+	keys, all := t.changes.since(uint64(a.Int8B()))
 	o.int(int64(t.changes.version))
 	o.int(int64(t.removals))
 	if all {
@@ -80,15 +82,15 @@ func round(c *conn, a args) error {
 		o.int(int64(len(keys)))
 	}
 	for _, key := range keys {
-		o.frame(frameOf(key))
+		o.frame(protocol.FrameOf(key))
 	}
 	sent := 0
-	for range a.int8B() {
-		switch e := t.values[string(a.key())]; {
+	for range a.Int8B() {
+		switch e := t.values[string(a.Key())]; {
 		case e == nil:
-			o.bytes(foundNothing)
-		case sent > maxRound:
-			o.bytes(foundLater)
+			o.bytes(protocol.FoundNothing)
+		case sent > protocol.MaxRound:
+			o.bytes(protocol.FoundLater)
 		default:
 			sent += len(e.frame)
 			e.found(o)
@@ -100,24 +102,24 @@ func round(c *conn, a args) error {
 func (e *entry) found(o *output) {
 	e.shared = true
 	if e.volatile {
-		o.bytes(foundVolatile)
+		o.bytes(protocol.FoundVolatile)
 	} else {
 		e.cached = true
-		o.bytes(foundValue)
+		o.bytes(protocol.FoundValue)
 	}
 	o.frame(e.frame)
 }
 
 // startProxyWait and arriveProxyWait have a client of a proxy wait. The reply says whether the wait
 // is over, and how many keys have been removed so far.
-func startProxyWait(c *conn, a args) error {
-	w := &waiter{conn: c, number: a.int4B()}
+func startProxyWait(c *conn, a protocol.Args) error {
+	w := &waiter{conn: c, number: a.Int4B()}
 	w.want(c.loop.table, a)
 	return c.suspendProxyWait(w)
 }
 
-func arriveProxyWait(c *conn, a args) error {
-	w := &waiter{conn: c, number: a.int4B()}
+func arriveProxyWait(c *conn, a protocol.Args) error {
+	w := &waiter{conn: c, number: a.Int4B()}
 	if err := w.arrive(a); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func (c *conn) ended(w *waiter) {
 	if len(c.proxyLink.news) == 0 {
 		c.loop.withNews = append(c.loop.withNews, c)
 	}
-	news := append(c.proxyLink.news, msgEnded)
+	news := append(c.proxyLink.news, protocol.MsgEnded)
 	news = binary.LittleEndian.AppendUint64(news, 5)
 	news = binary.LittleEndian.AppendUint32(news, w.number)
 	if w.queued {
@@ -165,8 +167,8 @@ func (c *conn) forget(w *waiter) {
 	c.loop.table.budget.give(w.cost())
 }
 
-func dropProxyWait(c *conn, a args) error {
-	if w := c.proxyLink.waits[a.int4B()]; w != nil {
+func dropProxyWait(c *conn, a protocol.Args) error {
+	if w := c.proxyLink.waits[a.Int4B()]; w != nil {
 		delete(c.proxyLink.waits, w.number)
 		c.loop.changed = true
 		c.loop.release(c.loop.table.leave(w))
@@ -174,20 +176,20 @@ func dropProxyWait(c *conn, a args) error {
 	return nil
 }
 
-func finishProxyWait(c *conn, a args) error {
-	if w := c.proxyLink.waits[a.int4B()]; w != nil {
+func finishProxyWait(c *conn, a protocol.Args) error {
+	if w := c.proxyLink.waits[a.Int4B()]; w != nil {
 		c.forget(w)
 	}
 	return nil
 }
 
-func setClient(c *conn, a args) error {
-	c.proxyLink.client = a.int4B()
+func setClient(c *conn, a protocol.Args) error {
+	c.proxyLink.client = a.Int4B()
 	return nil
 }
 
 // storeClientList keeps the list as it came: it is parsed when a status is asked for.
-func storeClientList(c *conn, a args) error {
+func storeClientList(c *conn, a protocol.Args) error {
 	if bytes.Equal(c.proxyLink.clientList, a) {
 		return nil
 	}
@@ -203,11 +205,11 @@ func (c *conn) proxyClients() (clients []ClientStatus) {
 	if len(c.proxyLink.clientList) == 0 {
 		return nil
 	}
-	a := args(c.proxyLink.clientList)
-	for range a.int8B() {
-		since := time.Unix(0, a.int8B())
-		client := ClientStatus{Peer: netip.AddrPortFrom(c.peer.Addr(), uint16(a.int4B())), Spoke: true, PID: int(a.int4B())}
-		if w := c.proxyLink.waits[a.int4B()]; w != nil && w.missing > 0 {
+	a := protocol.Args(c.proxyLink.clientList)
+	for range a.Int8B() {
+		since := time.Unix(0, a.Int8B())
+		client := ClientStatus{Peer: netip.AddrPortFrom(c.peer.Addr(), uint16(a.Int4B())), Spoke: true, PID: int(a.Int4B())}
+		if w := c.proxyLink.waits[a.Int4B()]; w != nil && w.missing > 0 {
 			client.Waiting, client.Missing, client.Since = w.missingKeys(), w.missing, since
 		}
 		clients = append(clients, client)

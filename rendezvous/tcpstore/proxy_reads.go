@@ -5,6 +5,8 @@ import (
 	"container/list"
 	"encoding/binary"
 	"slices"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // keyRead is what a client wants to know about some keys, all at one moment after it asked. Cached
@@ -12,7 +14,7 @@ import (
 // at a time is under way.
 type keyRead struct {
 	client *conn
-	keys   args
+	keys   protocol.Args
 	n      int
 	values []*cachedValue
 	// then is called when the store has answered; fresh says that all values held at one moment.
@@ -22,7 +24,7 @@ type keyRead struct {
 // cachedValue is a value that the proxy has, or will have after a round.
 type cachedValue struct {
 	key   string
-	frame frame
+	frame protocol.Frame
 	// stale says that the value has changed, later that the round left it out, and absent that the
 	// key does not exist.
 	stale, later, absent bool
@@ -56,7 +58,7 @@ func (s *reads) take(isGone func(*conn) bool) *readRound {
 	taken := 0
 	for ; taken < len(s.queue); taken++ {
 		r := s.queue[taken]
-		if taken > 0 && len(f.wanted)+r.n > maxKeys {
+		if taken > 0 && len(f.wanted)+r.n > protocol.MaxKeys {
 			break
 		}
 		if !isGone(r.client) {
@@ -77,7 +79,7 @@ func (s *reads) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedVa
 	}
 	keys := r.keys
 	for i := range r.n {
-		key := keys.key()
+		key := keys.Key()
 		if r.values[i] != nil {
 			continue
 		}
@@ -103,18 +105,18 @@ func (s *reads) finish(m *message) *readRound {
 		s.cache.clear()
 	}
 	for ; changed > 0 && !m.short; changed-- {
-		s.cache.drop(string(m.frame().body()))
+		s.cache.drop(string(m.frame().Body()))
 	}
 	f := s.underWay
 	s.underWay = nil
 	for _, k := range f.wanted {
 		switch m.byte() {
-		case foundNothing:
-			k.frame, k.absent = missing, true
-		case foundValue:
+		case protocol.FoundNothing:
+			k.frame, k.absent = protocol.Missing, true
+		case protocol.FoundValue:
 			k.frame = bytes.Clone(m.frame())
 			s.cache.put(k)
-		case foundVolatile:
+		case protocol.FoundVolatile:
 			k.frame = bytes.Clone(m.frame())
 		default:
 			k.later = true
@@ -124,9 +126,9 @@ func (s *reads) finish(m *message) *readRound {
 }
 
 // hasAll says that all of some keys are cached.
-func (s *reads) hasAll(keys args, n int) bool {
+func (s *reads) hasAll(keys protocol.Args, n int) bool {
 	for range n {
-		if s.cache.values[string(keys.key())] == nil {
+		if s.cache.values[string(keys.Key())] == nil {
 			return false
 		}
 	}
@@ -184,7 +186,7 @@ func (c *cache) clear() {
 }
 
 // get has a client wait for the values of keys.
-func (u *uplink) get(c *conn, keys args, n int) error {
+func (u *uplink) get(c *conn, keys protocol.Args, n int) error {
 	return u.read(&keyRead{client: c, keys: bytes.Clone(keys), n: n, then: u.answerRead})
 }
 
@@ -203,7 +205,7 @@ func (u *uplink) round() {
 	}
 	f := u.reads.take(u.loop.isGone)
 	u.ask(question{round: true})
-	u.link.request(opRound, binary.LittleEndian.AppendUint64(nil, u.reads.version), binary.LittleEndian.AppendUint64(nil, uint64(len(f.wanted))))
+	u.link.request(protocol.OpRound, binary.LittleEndian.AppendUint64(nil, u.reads.version), binary.LittleEndian.AppendUint64(nil, uint64(len(f.wanted))))
 	for _, k := range f.wanted {
 		u.link.out = append(binary.LittleEndian.AppendUint64(u.link.out, uint64(len(k.key))), k.key...)
 	}

@@ -3,6 +3,8 @@ package tcpstore
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // upstream is where the requests of a proxy's client are.
@@ -21,22 +23,22 @@ type upstream struct {
 func (u *upstream) markAnswered() { u.asked, u.dirty, u.pending = false, false, 0 }
 
 // take passes a request of a client to the store, or answers it.
-func (u *uplink) take(c *conn, op byte, a args) error {
+func (u *uplink) take(c *conn, op byte, a protocol.Args) error {
 	switch op {
-	case opPing:
+	case protocol.OpPing:
 		c.pid, u.loop.changed = binary.LittleEndian.Uint32(a), true
 		return u.echo(c, a)
-	case opCancelWait:
-		return u.echo(c, []byte{waitCanceled})
-	case opGet:
+	case protocol.OpCancelWait:
+		return u.echo(c, []byte{protocol.WaitCanceled})
+	case protocol.OpGet:
 		return u.get(c, a, 1)
-	case opMultiGet:
-		n := a.int8B()
+	case protocol.OpMultiGet:
+		n := a.Int8B()
 		return u.get(c, a, int(n))
-	case opWait:
+	case protocol.OpWait:
 		return u.wait(c, a)
-	case opBarrier:
-		u.hold(u.newWaiter(c, a.first(1)), opArrive, a)
+	case protocol.OpBarrier:
+		u.hold(u.newWaiter(c, a.First(1)), protocol.OpArrive, a)
 		return nil
 	}
 	if hasReply[op] {
@@ -60,7 +62,7 @@ func (u *uplink) identify(c *conn) {
 	}
 	if u.client != c.upstream.number {
 		u.client = c.upstream.number
-		u.link.request(opClient, binary.LittleEndian.AppendUint32(nil, c.upstream.number))
+		u.link.request(protocol.OpClient, binary.LittleEndian.AppendUint32(nil, c.upstream.number))
 	}
 }
 
@@ -106,12 +108,12 @@ func (c *conn) resume() {
 	if c.loop.isGone(c) || c.upstream.asked || c.upstream.stalled {
 		return
 	}
-	if err := c.loop.poller.unmute(c); err != nil {
+	if err := c.loop.poller.Unmute(c.fd, &c.watch); err != nil {
 		c.loop.drop(c, err)
 		return
 	}
 	if len(c.reply.unsent) == 0 {
-		c.loop.drop(c, c.proceed(c.request.held, true))
+		c.loop.drop(c, c.proceed(c.request.Held, true))
 	}
 }
 
@@ -127,7 +129,7 @@ func (u *uplink) changed() {
 func (u *uplink) clientList() []byte {
 	list, n := make([]byte, 8), 0
 	for _, c := range u.loop.conns {
-		if c.numbering == nil || n == maxKeys {
+		if c.numbering == nil || n == protocol.MaxKeys {
 			continue
 		}
 		var since, number int64

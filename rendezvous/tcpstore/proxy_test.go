@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // proxyHere serves a proxy of a store.
@@ -151,9 +153,9 @@ func TestMoreThanARound(t *testing.T) {
 	setter, c := dialHere(t, proxy), dialHere(t, proxy)
 	var keys []string
 	var want [][]byte
-	for i := range maxRound/maxValue + 2 {
+	for i := range protocol.MaxRound/protocol.MaxValue + 2 {
 		keys = append(keys, fmt.Sprint("key", i))
-		want = append(want, bytes.Repeat([]byte{byte(i)}, maxValue-i))
+		want = append(want, bytes.Repeat([]byte{byte(i)}, protocol.MaxValue-i))
 		ok(t, setter.Set(t.Context(), keys[i], want[i]))
 	}
 	for range 2 {
@@ -169,10 +171,10 @@ func TestMoreThanARound(t *testing.T) {
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache()
 	for i := range 200 {
-		c.put(&cachedValue{key: fmt.Sprint(i), frame: make(frame, maxCachedValue/2)})
+		c.put(&cachedValue{key: fmt.Sprint(i), frame: make(protocol.Frame, maxCachedValue/2)})
 	}
-	c.put(&cachedValue{key: "0", frame: make(frame, 9)})
-	c.put(&cachedValue{key: "long", frame: make(frame, maxCachedValue+1)})
+	c.put(&cachedValue{key: "0", frame: make(protocol.Frame, 9)})
+	c.put(&cachedValue{key: "long", frame: make(protocol.Frame, maxCachedValue+1)})
 	sum := 0
 	for key, k := range c.values {
 		sum += cost(key, k.frame)

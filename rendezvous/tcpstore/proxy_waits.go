@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // storeWait is a wait at the store for one client of the proxy, or for several that wait for the
@@ -33,7 +35,7 @@ type storeWaits struct {
 func (s *storeWaits) add(h *storeWait) { s.byNumber[h.number] = h }
 
 // share lets others that wait for the same keys join a wait.
-func (s *storeWaits) share(h *storeWait, keys args) {
+func (s *storeWaits) share(h *storeWait, keys protocol.Args) {
 	h.group = string(keys)
 	s.byKeys[h.group] = h
 }
@@ -60,12 +62,12 @@ func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 
 // wait has a client wait for keys. The store gives one key, which may be a queue's, to one of those
 // that wait. Several keys are waited for together; if all are cached, no wait is needed.
-func (u *uplink) wait(c *conn, a args) error {
+func (u *uplink) wait(c *conn, a protocol.Args) error {
 	keys := a
-	n := int(keys.int8B())
-	w := u.newWaiter(c, keys.first(n))
+	n := int(keys.Int8B())
+	w := u.newWaiter(c, keys.First(n))
 	if n == 1 {
-		u.hold(w, opHold, a)
+		u.hold(w, protocol.OpHold, a)
 		return nil
 	}
 	a = bytes.Clone(a)
@@ -87,7 +89,7 @@ func (u *uplink) wait(c *conn, a args) error {
 }
 
 // join has a client wait with others. The store has been asked since the client came.
-func (u *uplink) join(w *waiter, a args) {
+func (u *uplink) join(w *waiter, a protocol.Args) {
 	h := u.waits.byKeys[string(a)]
 	if h == nil || h.known && h.removals != u.reads.removals {
 		u.waitTogether(w, a)
@@ -101,12 +103,12 @@ func (u *uplink) join(w *waiter, a args) {
 }
 
 // waitTogether begins a wait that others may join.
-func (u *uplink) waitTogether(w *waiter, a args) {
-	u.waits.share(u.hold(w, opHold, a), a)
+func (u *uplink) waitTogether(w *waiter, a protocol.Args) {
+	u.waits.share(u.hold(w, protocol.OpHold, a), a)
 }
 
 // hold begins a wait at the store. The client waits until the store confirms it.
-func (u *uplink) hold(w *waiter, op byte, a args) *storeWait {
+func (u *uplink) hold(w *waiter, op byte, a protocol.Args) *storeWait {
 	h := &storeWait{number: u.number(), members: map[*waiter]bool{}}
 	h.add(w)
 	u.waits.add(h)
@@ -181,9 +183,9 @@ func (u *uplink) leave(w *waiter, taken bool) {
 		return
 	}
 	u.waits.remove(h)
-	op := byte(opDrop)
+	op := byte(protocol.OpDrop)
 	if h.taken {
-		op = opTaken
+		op = protocol.OpTaken
 	}
 	u.link.request(op, binary.LittleEndian.AppendUint32(nil, h.number))
 }

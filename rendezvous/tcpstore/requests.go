@@ -4,55 +4,57 @@ import (
 	"bytes"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // modern are the requests of torch 2.2 and later by their first byte, and legacy those of torch
-// 1.13; opValidate stands for none. Torch dropped the request with number 7 in 2.1, and never used
+// 1.13; OpValidate stands for none. Torch dropped the request with number 7 in 2.1, and never used
 // it.
 var (
 	modern = []byte{
-		opValidate, opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opDeleteKey, opAppend, opMultiGet, opMultiSet,
-		opCancelWait, opPing, opQueuePush, opQueuePop, opQueueLen, opListKeys, opBarrier,
+		protocol.OpValidate, protocol.OpSet, protocol.OpCompareSet, protocol.OpGet, protocol.OpAdd, protocol.OpCheck, protocol.OpWait, protocol.OpNumKeys, protocol.OpDeleteKey, protocol.OpAppend, protocol.OpMultiGet, protocol.OpMultiSet,
+		protocol.OpCancelWait, protocol.OpPing, protocol.OpQueuePush, protocol.OpQueuePop, protocol.OpQueueLen, protocol.OpListKeys, protocol.OpBarrier,
 	}
-	legacy = []byte{opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opValidate, opDeleteKey}
+	legacy = []byte{protocol.OpSet, protocol.OpCompareSet, protocol.OpGet, protocol.OpAdd, protocol.OpCheck, protocol.OpWait, protocol.OpNumKeys, protocol.OpValidate, protocol.OpDeleteKey}
 )
 
 // handlers answer requests. A failed request ends the connection, because the protocol has no
 // errors.
-var handlers = [...]func(*conn, args) error{
-	opSet: set, opCompareSet: compareSet, opGet: get, opAdd: add, opCheck: check, opWait: wait, opNumKeys: numKeys,
-	opDeleteKey: deleteKey, opAppend: appendTo, opMultiGet: multiGet, opMultiSet: multiSet, opCancelWait: cancelWait, opPing: ping,
-	opQueuePush: queuePush, opQueuePop: queuePop, opQueueLen: queueLen, opListKeys: listKeys, opBarrier: barrier,
-	opRound: round, opHold: startProxyWait, opArrive: arriveProxyWait, opDrop: dropProxyWait, opTaken: finishProxyWait, opClient: setClient, opClients: storeClientList,
+var handlers = [...]func(*conn, protocol.Args) error{
+	protocol.OpSet: set, protocol.OpCompareSet: compareSet, protocol.OpGet: get, protocol.OpAdd: add, protocol.OpCheck: check, protocol.OpWait: wait, protocol.OpNumKeys: numKeys,
+	protocol.OpDeleteKey: deleteKey, protocol.OpAppend: appendTo, protocol.OpMultiGet: multiGet, protocol.OpMultiSet: multiSet, protocol.OpCancelWait: cancelWait, protocol.OpPing: ping,
+	protocol.OpQueuePush: queuePush, protocol.OpQueuePop: queuePop, protocol.OpQueueLen: queueLen, protocol.OpListKeys: listKeys, protocol.OpBarrier: barrier,
+	protocol.OpRound: round, protocol.OpHold: startProxyWait, protocol.OpArrive: arriveProxyWait, protocol.OpDrop: dropProxyWait, protocol.OpTaken: finishProxyWait, protocol.OpClient: setClient, protocol.OpClients: storeClientList,
 }
 
 // keep returns a value of a request for the table. A long value keeps its memory; a short one is
 // copied.
-func (c *conn) keep(f frame) frame {
-	if len(f) > readBuffer && len(f) > cap(c.request.held)/2 {
+func (c *conn) keep(f protocol.Frame) protocol.Frame {
+	if len(f) > protocol.ReadBuffer && len(f) > cap(c.request.Held)/2 {
 		return slices.Clip(f)
 	}
 	return bytes.Clone(f)
 }
 
-func set(c *conn, a args) error {
-	key := string(a.key())
-	released, err := c.loop.table.set(key, c.keep(a.value()))
+func set(c *conn, a protocol.Args) error {
+	key := string(a.Key())
+	released, err := c.loop.table.set(key, c.keep(a.Value()))
 	c.loop.release(released)
 	return err
 }
 
-func multiSet(c *conn, a args) error {
-	for range a.int8B() {
-		if err := set(c, args(a.take(len(a.pair())))); err != nil {
+func multiSet(c *conn, a protocol.Args) error {
+	for range a.Int8B() {
+		if err := set(c, protocol.Args(a.Take(len(a.Pair())))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func compareSet(c *conn, a args) error {
-	key, expected, desired := string(a.key()), a.value(), a.value()
+func compareSet(c *conn, a protocol.Args) error {
+	key, expected, desired := string(a.Key()), a.Value(), a.Value()
 	f, released, err := c.loop.table.compareSet(key, expected, c.keep(desired))
 	if err == nil {
 		c.loop.out.frame(f)
@@ -61,52 +63,52 @@ func compareSet(c *conn, a args) error {
 	return err
 }
 
-func get(c *conn, a args) error {
-	c.loop.out.frame(c.loop.table.get(a.key()))
+func get(c *conn, a protocol.Args) error {
+	c.loop.out.frame(c.loop.table.get(a.Key()))
 	return nil
 }
 
-func multiGet(c *conn, a args) error {
-	for range a.int8B() {
-		c.loop.out.frame(c.loop.table.get(a.key()))
+func multiGet(c *conn, a protocol.Args) error {
+	for range a.Int8B() {
+		c.loop.out.frame(c.loop.table.get(a.Key()))
 	}
 	return nil
 }
 
-func add(c *conn, a args) error {
-	n, released, err := c.loop.table.add(string(a.key()), a.int8B())
+func add(c *conn, a protocol.Args) error {
+	n, released, err := c.loop.table.add(string(a.Key()), a.Int8B())
 	c.loop.out.int(n)
 	c.loop.release(released)
 	return err
 }
 
-func appendTo(c *conn, a args) error {
-	released, err := c.loop.table.append(string(a.key()), c.keep(a.value()))
+func appendTo(c *conn, a protocol.Args) error {
+	released, err := c.loop.table.append(string(a.Key()), c.keep(a.Value()))
 	c.loop.release(released)
 	return err
 }
 
-func check(c *conn, a args) error {
-	reply := byte(ready)
-	for range a.int8B() {
-		if !c.loop.table.exists(a.key()) {
-			reply = notReady
+func check(c *conn, a protocol.Args) error {
+	reply := byte(protocol.Ready)
+	for range a.Int8B() {
+		if !c.loop.table.exists(a.Key()) {
+			reply = protocol.NotReady
 		}
 	}
 	c.loop.out.bytes(reply)
 	return nil
 }
 
-func wait(c *conn, a args) error {
+func wait(c *conn, a protocol.Args) error {
 	w := &waiter{conn: c}
 	w.want(c.loop.table, a)
 	return c.suspend(w)
 }
 
 // want gives a waiter a slot for each key of a list that does not exist.
-func (w *waiter) want(t *table, a args) {
-	for left := int(a.int8B()); left > 0; left-- {
-		key := a.key()
+func (w *waiter) want(t *table, a protocol.Args) {
+	for left := int(a.Int8B()); left > 0; left-- {
+		key := a.Key()
 		if t.exists(key) {
 			continue
 		}
@@ -123,7 +125,7 @@ func (w *waiter) want(t *table, a args) {
 
 // barrier counts an arrival. As in torch, the count is never reset, and a client that gives up
 // stays counted: a key serves one barrier.
-func barrier(c *conn, a args) error {
+func barrier(c *conn, a protocol.Args) error {
 	w := &waiter{conn: c}
 	if err := w.arrive(a); err != nil {
 		return err
@@ -132,8 +134,8 @@ func barrier(c *conn, a args) error {
 }
 
 // arrive counts a waiter at a barrier, and gives it a slot if it is not the last.
-func (w *waiter) arrive(a args) error {
-	l, key, size := w.conn.loop, string(a.key()), a.int8B()
+func (w *waiter) arrive(a protocol.Args) error {
+	l, key, size := w.conn.loop, string(a.Key()), a.Int8B()
 	n, err := l.table.count(key, 1)
 	switch {
 	case err != nil:
@@ -149,7 +151,7 @@ func (w *waiter) arrive(a args) error {
 // suspend has the client wait, unless there is nothing to wait for.
 func (c *conn) suspend(w *waiter) error {
 	if len(w.slots) == 0 {
-		c.loop.out.bytes(stopWaiting)
+		c.loop.out.bytes(protocol.StopWaiting)
 		return nil
 	}
 	if err := c.loop.table.enter(w); err != nil {
@@ -168,38 +170,38 @@ func (c *conn) released(w *waiter) error {
 	}
 	c.answered = true
 	c.loop.changed = true
-	return c.deliver([][]byte{{stopWaiting}}, 0)
+	return c.deliver([][]byte{{protocol.StopWaiting}}, 0)
 }
 
 // cancelWait is answered whether or not there was a wait, because its end may have crossed the
 // request.
-func cancelWait(c *conn, _ args) error {
-	c.loop.out.bytes(waitCanceled)
+func cancelWait(c *conn, _ protocol.Args) error {
+	c.loop.out.bytes(protocol.WaitCanceled)
 	return nil
 }
 
-func ping(c *conn, a args) error {
+func ping(c *conn, a protocol.Args) error {
 	c.loop.out.bytes(a...)
-	c.pid = a.int4B()
+	c.pid = a.Int4B()
 	c.loop.changed = true
 	return nil
 }
 
-func numKeys(c *conn, _ args) error {
+func numKeys(c *conn, _ protocol.Args) error {
 	c.loop.out.int(int64(len(c.loop.table.values)))
 	return nil
 }
 
-func deleteKey(c *conn, a args) error {
+func deleteKey(c *conn, a protocol.Args) error {
 	var n int64
-	if c.loop.table.remove(string(a.key())) {
+	if c.loop.table.remove(string(a.Key())) {
 		n = 1
 	}
 	c.loop.out.int(n)
 	return nil
 }
 
-func listKeys(c *conn, _ args) error {
+func listKeys(c *conn, _ protocol.Args) error {
 	c.loop.out.int(int64(len(c.loop.table.values)))
 	for key := range c.loop.table.values {
 		c.loop.out.int(int64(len(key)))
@@ -208,14 +210,14 @@ func listKeys(c *conn, _ args) error {
 	return nil
 }
 
-func queuePush(c *conn, a args) error {
-	released, err := c.loop.table.push(string(a.key()), c.keep(a.value()))
+func queuePush(c *conn, a protocol.Args) error {
+	released, err := c.loop.table.push(string(a.Key()), c.keep(a.Value()))
 	c.loop.release(released)
 	return err
 }
 
-func queuePop(c *conn, a args) error {
-	f, n := c.loop.table.pop(string(a.key()))
+func queuePop(c *conn, a protocol.Args) error {
+	f, n := c.loop.table.pop(string(a.Key()))
 	c.loop.out.int(int64(n))
 	if n > 0 {
 		c.loop.out.frame(f)
@@ -223,7 +225,7 @@ func queuePop(c *conn, a args) error {
 	return nil
 }
 
-func queueLen(c *conn, a args) error {
-	c.loop.out.int(int64(len(c.loop.table.queues[string(a.key())])))
+func queueLen(c *conn, a protocol.Args) error {
+	c.loop.out.int(int64(len(c.loop.table.queues[string(a.Key())])))
 	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
 // storeLink carries a proxy's requests to its store, and the messages of the store back.
 type storeLink struct {
-	poller *poller
+	poller *sockets.Poller
 	fd     int
 	root   netip.AddrPort
 	// connected and greeted say how far the connection is, and patience is the deadline for that.
@@ -37,7 +40,7 @@ func connect(root netip.AddrPort) (fd int, err error) {
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	err = setKeepalive(fd)
+	err = sockets.SetKeepalive(fd)
 	if err == nil {
 		if err = unix.Connect(fd, to); errors.Is(err, unix.EINPROGRESS) {
 			err = nil
@@ -96,7 +99,7 @@ func (s *storeLink) watch(writing bool) error {
 	if writing {
 		events |= unix.EPOLLOUT
 	}
-	return s.poller.modify(s.fd, events)
+	return s.poller.Modify(s.fd, events)
 }
 
 // read reads once into a buffer, and returns it behind the beginning of a message that came before.
@@ -146,7 +149,7 @@ func (m *message) byte() byte    { return m.take(1)[0] }
 func (m *message) int4B() uint32 { return binary.LittleEndian.Uint32(m.take(4)) }
 func (m *message) int8B() int64  { return int64(binary.LittleEndian.Uint64(m.take(8))) }
 
-func (m *message) frame() frame {
+func (m *message) frame() protocol.Frame {
 	if len(m.b) < 8 {
 		return m.take(-1)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // table is what a store holds. Keys and queues have separate names. For checks and waits, however,
@@ -12,7 +14,7 @@ import (
 type table struct {
 	budget  budget
 	values  map[string]*entry
-	queues  map[string][]frame
+	queues  map[string][]protocol.Frame
 	waiting map[string]*waitQueue
 	changes changes
 	// removals counts the keys that were removed.
@@ -22,7 +24,7 @@ type table struct {
 // entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to
 // in place.
 type entry struct {
-	frame  frame
+	frame  protocol.Frame
 	shared bool
 	// cached says that a proxy may have cached the value, and volatile that none may cache it any
 	// more.
@@ -46,17 +48,17 @@ func (b *budget) give(n int) { b.used -= int64(n) }
 // perEntry is the overhead of a key or a queued value, in bytes.
 const perEntry = 128
 
-func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
+func cost(key string, f protocol.Frame) int { return perEntry + len(key) + len(f) }
 
 func newTable(limit int64) *table {
 	return &table{
 		budget: budget{limit: limit}, changes: changes{most: maxChanges},
-		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*waitQueue{},
+		values: map[string]*entry{}, queues: map[string][]protocol.Frame{}, waiting: map[string]*waitQueue{},
 	}
 }
 
 // put stores a frame without ending waits.
-func (t *table) put(key string, f frame) error {
+func (t *table) put(key string, f protocol.Frame) error {
 	e := t.values[key]
 	if e == nil {
 		if err := t.budget.take(cost(key, f)); err != nil {
@@ -81,7 +83,7 @@ func (t *table) change(key string, e *entry) {
 	}
 }
 
-func (t *table) set(key string, f frame) ([]*waiter, error) {
+func (t *table) set(key string, f protocol.Frame) ([]*waiter, error) {
 	if err := t.put(key, f); err != nil {
 		return nil, err
 	}
@@ -89,10 +91,10 @@ func (t *table) set(key string, f frame) ([]*waiter, error) {
 }
 
 // get returns an empty value for a key that does not exist, as torch's libuv server does.
-func (t *table) get(key []byte) frame {
+func (t *table) get(key []byte) protocol.Frame {
 	e := t.values[string(key)]
 	if e == nil {
-		return missing
+		return protocol.Missing
 	}
 	e.shared = true
 	return e.frame
@@ -101,10 +103,10 @@ func (t *table) get(key []byte) frame {
 // compareSet stores desired if the key has the expected value, or if it has none and none is
 // expected. It returns the value that the key then has. If the key still does not exist, torch
 // wants the expected value back.
-func (t *table) compareSet(key string, expected, desired frame) (frame, []*waiter, error) {
+func (t *table) compareSet(key string, expected, desired protocol.Frame) (protocol.Frame, []*waiter, error) {
 	e := t.values[key]
 	switch {
-	case e == nil && len(expected.body()) > 0:
+	case e == nil && len(expected.Body()) > 0:
 		return expected, nil, nil
 	case e != nil && !bytes.Equal(e.frame, expected):
 		e.shared = true
@@ -121,13 +123,13 @@ func (t *table) compareSet(key string, expected, desired frame) (frame, []*waite
 func (t *table) count(key string, delta int64) (int64, error) {
 	n := delta
 	if e := t.values[key]; e != nil {
-		have, err := strconv.ParseInt(string(e.frame.body()), 10, 64)
+		have, err := strconv.ParseInt(string(e.frame.Body()), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("it adds to %q, whose value is not a number", visible(key))
 		}
 		n += have
 	}
-	return n, t.put(key, frameOf(strconv.FormatInt(n, 10)))
+	return n, t.put(key, protocol.FrameOf(strconv.FormatInt(n, 10)))
 }
 
 func (t *table) add(key string, delta int64) (int64, []*waiter, error) {
@@ -138,19 +140,19 @@ func (t *table) add(key string, delta int64) (int64, []*waiter, error) {
 	return n, t.keySet(key), nil
 }
 
-func (t *table) append(key string, f frame) ([]*waiter, error) {
+func (t *table) append(key string, f protocol.Frame) ([]*waiter, error) {
 	e := t.values[key]
 	if e == nil {
 		return t.set(key, f)
 	}
-	if err := t.budget.take(len(f.body())); err != nil {
+	if err := t.budget.take(len(f.Body())); err != nil {
 		return nil, err
 	}
 	t.change(key, e)
 	if e.shared {
-		e.frame, e.shared = append(make(frame, 0, len(e.frame)+len(f)), e.frame...), false
+		e.frame, e.shared = append(make(protocol.Frame, 0, len(e.frame)+len(f)), e.frame...), false
 	}
-	e.frame = append(e.frame, f.body()...).withLength()
+	e.frame = append(e.frame, f.Body()...).WithLength()
 	return nil, nil
 }
 
@@ -166,7 +168,7 @@ func (t *table) remove(key string) bool {
 	return true
 }
 
-func (t *table) push(queue string, f frame) ([]*waiter, error) {
+func (t *table) push(queue string, f protocol.Frame) ([]*waiter, error) {
 	if err := t.budget.take(cost(queue, f)); err != nil {
 		return nil, err
 	}
@@ -175,7 +177,7 @@ func (t *table) push(queue string, f frame) ([]*waiter, error) {
 }
 
 // pop removes the first value of a queue, and returns how many there were.
-func (t *table) pop(queue string) (frame, int) {
+func (t *table) pop(queue string) (protocol.Frame, int) {
 	q := t.queues[queue]
 	if len(q) == 0 {
 		return nil, 0

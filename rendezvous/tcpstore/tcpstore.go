@@ -37,6 +37,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
 // Options are the rules of a store. The zero value serves every client. The functions are called by
@@ -79,7 +81,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool
-	bell   bell
+	bell   sockets.Bell
 }
 
 // Serve serves an empty store until Close. It takes over the listener, which must be TCP.
@@ -93,7 +95,7 @@ func Serve(l net.Listener, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve a store at %v: %w", l.Addr(), err)
 	}
-	s.bell = loop.poller.bell
+	s.bell = loop.poller.Bell
 	go func() {
 		defer close(s.ended)
 		defer close(s.changes)
@@ -114,7 +116,7 @@ func (s *Store) Close() {
 	if !s.closed {
 		<-s.ended
 		s.closed = true
-		s.bell.close()
+		s.bell.Close()
 	}
 }
 
@@ -128,7 +130,7 @@ func (s *Store) do(task func(*loop)) {
 	}
 	s.mu.Lock()
 	if !s.closed {
-		s.bell.ring()
+		s.bell.Ring()
 	}
 	s.mu.Unlock()
 	select {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // uplink is a proxy's one connection to its store. It belongs to the loop that serves the proxy's
@@ -66,9 +68,9 @@ func dialRoot(l *loop, root netip.AddrPort) (*uplink, error) {
 func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
 	u := &uplink{
 		loop: l, reads: reads{cache: newCache()}, waits: storeWaits{byNumber: map[uint32]*storeWait{}, byKeys: map[string]*storeWait{}},
-		link: storeLink{poller: &l.poller, fd: fd, root: root, patience: time.Now().Add(l.options.Patience), writing: true, out: []byte(proxyGreeting)},
+		link: storeLink{poller: &l.poller, fd: fd, root: root, patience: time.Now().Add(l.options.Patience), writing: true, out: []byte(protocol.ProxyGreeting)},
 	}
-	if err := l.poller.add(fd, unix.EPOLLIN|unix.EPOLLOUT); err != nil {
+	if err := l.poller.Add(fd, unix.EPOLLIN|unix.EPOLLOUT); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -118,7 +120,7 @@ func (u *uplink) expire(now time.Time) {
 	}
 	if u.link.greeted && !u.due.IsZero() && now.After(u.due) {
 		u.due = time.Time{}
-		u.link.request(opClients, u.clientList())
+		u.link.request(protocol.OpClients, u.clientList())
 	}
 }
 
@@ -149,18 +151,18 @@ func (u *uplink) receive() error {
 
 // handleMessages handles the complete messages, and returns the rest.
 func (u *uplink) handleMessages(data []byte) (rest []byte, err error) {
-	for len(data) >= headLength {
+	for len(data) >= protocol.HeadLength {
 		n := binary.LittleEndian.Uint64(data[1:])
 		if n > maxMessage {
 			return nil, fmt.Errorf("it sent a message of %d bytes", n)
 		}
-		if uint64(len(data)-headLength) < n {
+		if uint64(len(data)-protocol.HeadLength) < n {
 			break
 		}
-		if err := u.handleMessage(data[0], data[headLength:headLength+int(n)]); err != nil {
+		if err := u.handleMessage(data[0], data[protocol.HeadLength:protocol.HeadLength+int(n)]); err != nil {
 			return nil, err
 		}
-		data = data[headLength+int(n):]
+		data = data[protocol.HeadLength+int(n):]
 	}
 	return data, nil
 }
@@ -172,11 +174,11 @@ func (u *uplink) handleMessage(kind byte, b []byte) error {
 	m := message{b: b}
 	switch {
 	case !u.link.greeted:
-		u.link.greeted = kind == msgHello
+		u.link.greeted = kind == protocol.MsgHello
 		if !u.link.greeted {
 			return errProtocol
 		}
-	case kind == msgReply || kind == msgRefused:
+	case kind == protocol.MsgReply || kind == protocol.MsgRefused:
 		if len(u.asked) == 0 {
 			return errProtocol
 		}
@@ -184,15 +186,15 @@ func (u *uplink) handleMessage(kind byte, b []byte) error {
 		if u.asked = u.asked[1:]; len(u.asked) == 0 {
 			u.asked = nil
 		}
-		u.answered(asked, kind == msgRefused, &m)
-	case kind == msgExpel:
+		u.answered(asked, kind == protocol.MsgRefused, &m)
+	case kind == protocol.MsgExpel:
 		number := m.int4B()
 		for _, c := range u.loop.conns { // a linear search is fine: a full store is rare
 			if c.upstream.number == number {
 				u.loop.drop(c, errors.New(string(m.b)))
 			}
 		}
-	case kind == msgEnded:
+	case kind == protocol.MsgEnded:
 		u.ended(m.int4B(), m.byte() != 0)
 	default:
 		return errProtocol

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // The requests of a world's clients, and their replies.
@@ -38,41 +40,41 @@ func (w *world) act(c *player) *act {
 	a.value = fmt.Sprint(w.values)
 	a.keys = []string{[]string{"a", "b"}[w.rng.IntN(2)]}
 	switch w.ops[w.rng.IntN(len(w.ops))] {
-	case opSet:
-		a.op = opSet
-	case opGet:
-		a.op, a.keys = opGet, some()[:1]
-	case opMultiGet:
-		a.op, a.keys = opMultiGet, some()
-	case opAdd:
-		a.op, a.keys, a.delta = opAdd, []string{"n"}, 1+int64(w.rng.IntN(3))
-	case opCompareSet:
-		a.op = opCompareSet
+	case protocol.OpSet:
+		a.op = protocol.OpSet
+	case protocol.OpGet:
+		a.op, a.keys = protocol.OpGet, some()[:1]
+	case protocol.OpMultiGet:
+		a.op, a.keys = protocol.OpMultiGet, some()
+	case protocol.OpAdd:
+		a.op, a.keys, a.delta = protocol.OpAdd, []string{"n"}, 1+int64(w.rng.IntN(3))
+	case protocol.OpCompareSet:
+		a.op = protocol.OpCompareSet
 		if w.rng.IntN(2) == 0 {
 			a.want = fmt.Sprint(w.rng.IntN(w.values + 1))
 		}
-	case opAppend:
-		a.op = opAppend
-	case opDeleteKey:
-		a.op = opDeleteKey
-	case opCheck:
-		a.op, a.keys = opCheck, some()
-	case opWait:
-		if a.op, a.keys = opWait, some(); w.rng.IntN(2) == 0 {
+	case protocol.OpAppend:
+		a.op = protocol.OpAppend
+	case protocol.OpDeleteKey:
+		a.op = protocol.OpDeleteKey
+	case protocol.OpCheck:
+		a.op, a.keys = protocol.OpCheck, some()
+	case protocol.OpWait:
+		if a.op, a.keys = protocol.OpWait, some(); w.rng.IntN(2) == 0 {
 			a.keys = []string{"a", "b"}
 		}
-	case opQueuePush:
-		a.op, a.keys = opQueuePush, []string{"q"}
-	case opQueuePop:
-		a.op, a.keys = opQueuePop, []string{"q"}
-	case opQueueLen:
-		a.op, a.keys = opQueueLen, []string{"q"}
-	case opNumKeys:
-		a.op = opNumKeys
-	case opMultiSet:
-		a.op, a.keys = opMultiSet, []string{"a", "b"}
+	case protocol.OpQueuePush:
+		a.op, a.keys = protocol.OpQueuePush, []string{"q"}
+	case protocol.OpQueuePop:
+		a.op, a.keys = protocol.OpQueuePop, []string{"q"}
+	case protocol.OpQueueLen:
+		a.op, a.keys = protocol.OpQueueLen, []string{"q"}
+	case protocol.OpNumKeys:
+		a.op = protocol.OpNumKeys
+	case protocol.OpMultiSet:
+		a.op, a.keys = protocol.OpMultiSet, []string{"a", "b"}
 	default:
-		a.op = opPing
+		a.op = protocol.OpPing
 	}
 	return a
 }
@@ -80,29 +82,29 @@ func (w *world) act(c *player) *act {
 func (a *act) request() []byte {
 	r := ask(a.op)
 	switch a.op {
-	case opSet, opAppend, opQueuePush:
+	case protocol.OpSet, protocol.OpAppend, protocol.OpQueuePush:
 		r = r.key(a.keys[0]).value([]byte(a.value))
-	case opGet, opDeleteKey, opQueuePop, opQueueLen:
+	case protocol.OpGet, protocol.OpDeleteKey, protocol.OpQueuePop, protocol.OpQueueLen:
 		r = r.key(a.keys[0])
-	case opMultiGet, opCheck, opWait:
+	case protocol.OpMultiGet, protocol.OpCheck, protocol.OpWait:
 		r = r.keys(a.keys)
-	case opAdd:
+	case protocol.OpAdd:
 		r = r.key(a.keys[0]).int(a.delta)
-	case opCompareSet:
+	case protocol.OpCompareSet:
 		r = r.key(a.keys[0]).value([]byte(a.want)).value([]byte(a.value))
-	case opMultiSet:
+	case protocol.OpMultiSet:
 		r = r.int(int64(len(a.keys)))
 		for _, key := range a.keys {
 			r = r.key(key).value([]byte(a.value))
 		}
-	case opPing:
-		return []byte{opPing, 1, 2, 3, 4}
+	case protocol.OpPing:
+		return []byte{protocol.OpPing, 1, 2, 3, 4}
 	}
 	return r.bytes
 }
 
 func (a *act) replies() bool {
-	return a.op != opSet && a.op != opAppend && a.op != opQueuePush && a.op != opMultiSet
+	return a.op != protocol.OpSet && a.op != protocol.OpAppend && a.op != protocol.OpQueuePush && a.op != protocol.OpMultiSet
 }
 
 // handleMessage takes the replies that have come to a client.
@@ -118,7 +120,7 @@ func (w *world) handleMessage(c *player) bool {
 			return false
 		}
 		a := c.acts[i]
-		if a.op == opWait && c.got[0] == waitCanceled {
+		if a.op == protocol.OpWait && c.got[0] == protocol.WaitCanceled {
 			a.void = true
 			a.known = w.now
 			c.acts = slices.Delete(c.acts, i, i+1)
@@ -133,7 +135,7 @@ func (w *world) handleMessage(c *player) bool {
 			done.known = w.now
 		}
 		c.acts = c.acts[i+1:]
-		if a.op == opWait && len(c.acts) == 0 {
+		if a.op == protocol.OpWait && len(c.acts) == 0 {
 			c.waits = false
 		}
 		w.log("%d: %v", w.now, a)
@@ -145,17 +147,17 @@ func (w *world) handleMessage(c *player) bool {
 func (a *act) length(b []byte) int {
 	fields, frames := 0, 0
 	switch a.op {
-	case opAdd, opDeleteKey, opNumKeys, opQueueLen:
+	case protocol.OpAdd, protocol.OpDeleteKey, protocol.OpNumKeys, protocol.OpQueueLen:
 		fields = 8
-	case opCheck, opWait, opCancelWait:
+	case protocol.OpCheck, protocol.OpWait, protocol.OpCancelWait:
 		fields = 1
-	case opPing:
+	case protocol.OpPing:
 		fields = 4
-	case opGet, opCompareSet:
+	case protocol.OpGet, protocol.OpCompareSet:
 		frames = 1
-	case opMultiGet:
+	case protocol.OpMultiGet:
 		frames = len(a.keys)
-	case opQueuePop:
+	case protocol.OpQueuePop:
 		fields = 8
 		if len(b) >= 8 && binary.LittleEndian.Uint64(b) > 0 {
 			frames = 1

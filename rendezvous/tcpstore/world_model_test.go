@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // This is the store from its users' point of view, and the search for an order of their requests
@@ -16,13 +18,13 @@ type model struct{ a, b, n, q string } // "-" for a key that is not there; of a 
 func (w *world) snapshot() model {
 	value := func(key string) string {
 		if e := w.root.table.values[prefix+key]; e != nil {
-			return string(e.frame.body())
+			return string(e.frame.Body())
 		}
 		return "-"
 	}
 	m := model{value("a"), value("b"), value("n"), ""}
 	for _, f := range w.root.table.queues[prefix+"q"] {
-		m.q += string(f.body()) + ";"
+		m.q += string(f.Body()) + ";"
 	}
 	return m
 }
@@ -37,7 +39,7 @@ func (w *world) check() bool {
 	of := map[*player]int{}
 	s := &search{seen: map[string]bool{}, end: end}
 	for _, a := range w.window {
-		if a.void || a.op == opCancelWait {
+		if a.void || a.op == protocol.OpCancelWait {
 			continue
 		}
 		i, known := of[a.client]
@@ -115,22 +117,22 @@ func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 		return ""
 	}
 	switch a.op {
-	case opSet, opMultiSet:
+	case protocol.OpSet, protocol.OpMultiSet:
 		for _, key := range a.keys {
 			*m.at(key) = a.value
 		}
-	case opAppend:
+	case protocol.OpAppend:
 		*m.at(a.keys[0]) = value(a.keys[0]) + a.value
-	case opGet, opMultiGet:
+	case protocol.OpGet, protocol.OpMultiGet:
 		for _, key := range a.keys {
 			reply = append(reply, str(value(key))...)
 		}
-	case opAdd:
+	case protocol.OpAdd:
 		var n int64
 		fmt.Sscan(value(a.keys[0]), &n)
 		m.n = fmt.Sprint(n + a.delta)
 		reply = le(n + a.delta)
-	case opCompareSet:
+	case protocol.OpCompareSet:
 		p := m.at(a.keys[0])
 		switch {
 		case *p == "-" && a.want == "", *p == a.want:
@@ -141,39 +143,39 @@ func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 		default:
 			reply = str(*p)
 		}
-	case opDeleteKey:
+	case protocol.OpDeleteKey:
 		p := m.at(a.keys[0])
 		if reply = le(0); *p != "-" {
 			*p, reply = "-", le(1)
 		}
-	case opCheck:
-		reply = b(ready)
+	case protocol.OpCheck:
+		reply = b(protocol.Ready)
 		for _, key := range a.keys {
 			if *m.at(key) == "-" {
-				reply = b(notReady)
+				reply = b(protocol.NotReady)
 			}
 		}
-	case opWait:
+	case protocol.OpWait:
 		had := part
 		for i, key := range a.keys {
 			if *m.at(key) != "-" {
 				part |= 1 << i
 			}
 		}
-		if reply = b(stopWaiting); part != 1<<len(a.keys)-1 {
+		if reply = b(protocol.StopWaiting); part != 1<<len(a.keys)-1 {
 			return m, part != had, part
 		}
-	case opQueuePush:
+	case protocol.OpQueuePush:
 		m.q += a.value + ";"
-	case opQueuePop:
+	case protocol.OpQueuePop:
 		n := int64(strings.Count(m.q, ";"))
 		if reply = le(n); n > 0 {
 			v, rest, _ := strings.Cut(m.q, ";")
 			m.q, reply = rest, append(reply, str(v)...)
 		}
-	case opQueueLen:
+	case protocol.OpQueueLen:
 		reply = le(int64(strings.Count(m.q, ";")))
-	case opNumKeys:
+	case protocol.OpNumKeys:
 		n := int64(0)
 		for _, v := range []string{m.a, m.b, m.n} {
 			if v != "-" {
@@ -181,7 +183,7 @@ func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 			}
 		}
 		reply = le(n)
-	case opPing:
+	case protocol.OpPing:
 		reply = b(1, 2, 3, 4)
 	}
 	return m, bytes.Equal(reply, a.reply), 0

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
@@ -54,11 +55,11 @@ type world struct {
 // wait.
 var kinds = [][]byte{
 	{
-		opSet, opSet, opSet, opGet, opGet, opGet, opGet, opGet, opMultiGet, opMultiGet, opMultiGet, opAdd, opCompareSet, opAppend, opDeleteKey,
-		opCheck, opWait, opWait, opWait, opQueuePush, opQueuePop, opQueueLen, opNumKeys, opPing, opMultiSet,
+		protocol.OpSet, protocol.OpSet, protocol.OpSet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpMultiGet, protocol.OpMultiGet, protocol.OpMultiGet, protocol.OpAdd, protocol.OpCompareSet, protocol.OpAppend, protocol.OpDeleteKey,
+		protocol.OpCheck, protocol.OpWait, protocol.OpWait, protocol.OpWait, protocol.OpQueuePush, protocol.OpQueuePop, protocol.OpQueueLen, protocol.OpNumKeys, protocol.OpPing, protocol.OpMultiSet,
 	},
-	{opSet, opSet, opDeleteKey, opDeleteKey, opWait, opWait, opWait, opWait, opWait, opWait, opGet},
-	{opSet, opDeleteKey, opWait, opWait},
+	{protocol.OpSet, protocol.OpSet, protocol.OpDeleteKey, protocol.OpDeleteKey, protocol.OpWait, protocol.OpWait, protocol.OpWait, protocol.OpWait, protocol.OpWait, protocol.OpWait, protocol.OpGet},
+	{protocol.OpSet, protocol.OpDeleteKey, protocol.OpWait, protocol.OpWait},
 }
 
 // wire carries bytes between a proxy and the store, one step at a time.
@@ -181,7 +182,7 @@ func (w *world) close() {
 	}
 	for _, l := range w.loops {
 		l.close()
-		l.poller.bell.close()
+		l.poller.Bell.Close()
 	}
 }
 
@@ -208,7 +209,7 @@ func (w *world) leave(i int) {
 	w.log("%d: client %d leaves", w.now, c.id)
 	unix.Close(c.fd)
 	for _, a := range c.acts {
-		a.free, a.void = true, a.void || a.op == opWait
+		a.free, a.void = true, a.void || a.op == protocol.OpWait
 		a.known = 1 << 30
 	}
 	w.made++
@@ -218,7 +219,7 @@ func (w *world) leave(i int) {
 // serve makes a loop do one round, and says whether there was something to do.
 func (w *world) serve(l *loop) bool {
 	events := make([]unix.EpollEvent, 32)
-	n, err := unix.EpollWait(l.poller.epoll, events, 0)
+	n, err := unix.EpollWait(l.poller.FD, events, 0)
 	if err != nil && err != unix.EINTR {
 		w.t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func (w *world) ask(c *player) {
 		a := w.act(c)
 		c.acts, w.window = append(c.acts, a), append(w.window, a)
 		out = append(out, a.request()...)
-		if a.op == opWait {
+		if a.op == protocol.OpWait {
 			c.waits = true
 			break
 		}
@@ -275,7 +276,7 @@ func answerable(acts []*act) bool {
 }
 
 func (w *world) cancel(c *player) {
-	a := &act{client: c, op: opCancelWait, asked: w.now, known: -1}
+	a := &act{client: c, op: protocol.OpCancelWait, asked: w.now, known: -1}
 	c.acts, w.window = append(c.acts, a), append(w.window, a)
 	c.waits = false
 	_, err := unix.Write(c.fd, a.request())
@@ -288,7 +289,7 @@ func (w *world) quiesce() {
 	w.rest()
 	for _, c := range w.clients {
 		if c.waits {
-			a := c.acts[slices.IndexFunc(c.acts, func(a *act) bool { return a.op == opWait })]
+			a := c.acts[slices.IndexFunc(c.acts, func(a *act) bool { return a.op == protocol.OpWait })]
 			missing := slices.ContainsFunc(a.keys, func(key string) bool { return !w.root.table.exists([]byte(prefix + key)) })
 			if !missing {
 				w.t.Errorf("it waits though all is there: %v", a)

@@ -1,4 +1,4 @@
-package tcpstore
+package protocol
 
 import (
 	"encoding/binary"
@@ -24,15 +24,15 @@ type shape struct {
 }
 
 var shapes = [...]shape{
-	opValidate: {}, opSet: {fields: []field{key, value}}, opCompareSet: {fields: []field{key, value, value}},
-	opGet: {fields: []field{key}}, opAdd: {fields: []field{key, int8B}}, opCheck: {list: true, fields: []field{key}}, opWait: {list: true, fields: []field{key}},
-	opNumKeys: {}, opDeleteKey: {fields: []field{key}}, opAppend: {fields: []field{key, value}}, opMultiGet: {list: true, fields: []field{key}},
-	opMultiSet: {list: true, fields: []field{key, value}}, opCancelWait: {}, opPing: {fields: []field{int4B}},
-	opQueuePush: {fields: []field{key, value}}, opQueuePop: {fields: []field{key}}, opQueueLen: {fields: []field{key}},
-	opListKeys: {}, opBarrier: {fields: []field{key, int8B}},
-	opRound: {list: true, fields: []field{key}, bytes: 8}, opHold: {list: true, fields: []field{key}, bytes: 4},
-	opArrive: {fields: []field{key, int8B}, bytes: 4}, opDrop: {bytes: 4}, opTaken: {bytes: 4}, opClient: {bytes: 4},
-	opClients: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
+	OpValidate: {}, OpSet: {fields: []field{key, value}}, OpCompareSet: {fields: []field{key, value, value}},
+	OpGet: {fields: []field{key}}, OpAdd: {fields: []field{key, int8B}}, OpCheck: {list: true, fields: []field{key}}, OpWait: {list: true, fields: []field{key}},
+	OpNumKeys: {}, OpDeleteKey: {fields: []field{key}}, OpAppend: {fields: []field{key, value}}, OpMultiGet: {list: true, fields: []field{key}},
+	OpMultiSet: {list: true, fields: []field{key, value}}, OpCancelWait: {}, OpPing: {fields: []field{int4B}},
+	OpQueuePush: {fields: []field{key, value}}, OpQueuePop: {fields: []field{key}}, OpQueueLen: {fields: []field{key}},
+	OpListKeys: {}, OpBarrier: {fields: []field{key, int8B}},
+	OpRound: {list: true, fields: []field{key}, bytes: 8}, OpHold: {list: true, fields: []field{key}, bytes: 4},
+	OpArrive: {fields: []field{key, int8B}, bytes: 4}, OpDrop: {bytes: 4}, OpTaken: {bytes: 4}, OpClient: {bytes: 4},
+	OpClients: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
 }
 
 // scanner finds the end of a request as its bytes come, and refuses it as soon as it exceeds a
@@ -59,7 +59,7 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 		if len(b) < s.at+8 {
 			return s.at + 8, nil
 		}
-		n, err := limited(b[s.at:], maxKeys, "a list of keys")
+		n, err := limited(b[s.at:], MaxKeys, "a list of keys")
 		if err != nil {
 			return 0, err
 		}
@@ -80,14 +80,14 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 
 // field returns where the next field ends, as far as that is known.
 func (s *scanner) field(b []byte) (end int, err error) {
-	n, limit, what := 0, uint64(maxKey), "a key"
+	n, limit, what := 0, uint64(MaxKey), "a key"
 	switch f := s.shape.fields[len(s.shape.fields)-1-(s.left-1)%len(s.shape.fields)]; f {
 	case int4B:
 		return s.at + 4, nil
 	case int8B:
 		return s.at + 8, nil
 	case value:
-		limit, what = maxValue, "a value"
+		limit, what = MaxValue, "a value"
 	}
 	if len(b) >= s.at+8 {
 		n, err = limited(b[s.at:], limit, what)
@@ -104,37 +104,37 @@ func limited(b []byte, limit uint64, what string) (int, error) {
 	return int(n), nil
 }
 
-// args reads the fields of a scanned request in order. What it returns is the request's memory.
-type args []byte
+// Args reads the fields of a scanned request in order. What it returns is the request's memory.
+type Args []byte
 
-func (a *args) take(n int) []byte {
+func (a *Args) Take(n int) []byte {
 	b := (*a)[:n]
 	*a = (*a)[n:]
 	return b
 }
 
-func (a *args) int4B() uint32 { return binary.LittleEndian.Uint32(a.take(4)) }
-func (a *args) int8B() int64  { return int64(binary.LittleEndian.Uint64(a.take(8))) }
-func (a *args) key() []byte   { return a.take(int(a.int8B())) }
+func (a *Args) Int4B() uint32 { return binary.LittleEndian.Uint32(a.Take(4)) }
+func (a *Args) Int8B() int64  { return int64(binary.LittleEndian.Uint64(a.Take(8))) }
+func (a *Args) Key() []byte   { return a.Take(int(a.Int8B())) }
 
-// first is the first of n keys, if there is one.
-func (a args) first(n int) []byte {
+// First is the first of n keys, if there is one.
+func (a Args) First(n int) []byte {
 	if n == 0 {
 		return nil
 	}
-	return a.key()
+	return a.Key()
 }
 
-// value includes the length.
-func (a *args) value() frame {
+// Value includes the length.
+func (a *Args) Value() Frame {
 	n := binary.LittleEndian.Uint64(*a)
-	return frame(a.take(8 + int(n)))
+	return Frame(a.Take(8 + int(n)))
 }
 
-// pair returns the first key and value.
-func (a args) pair() []byte {
+// Pair returns the first key and value.
+func (a Args) Pair() []byte {
 	rest := a
-	rest.key()
-	rest.value()
+	rest.Key()
+	rest.Value()
 	return a[:len(a)-len(rest)]
 }

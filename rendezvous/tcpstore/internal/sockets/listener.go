@@ -1,4 +1,4 @@
-package tcpstore
+package sockets
 
 import (
 	"errors"
@@ -9,31 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is the socket where clients come. A paused one is not watched.
-type listener struct {
-	fd int
-	// pausedUntil is zero if it is not paused.
-	pausedUntil time.Time
+// Listener is the socket where clients come. A paused one is not watched.
+type Listener struct {
+	FD int
+	// PausedUntil is zero if it is not paused.
+	PausedUntil time.Time
 }
 
 // acceptPause follows a failure to accept a client, such as too many open files.
 const acceptPause = 100 * time.Millisecond
 
-func (l *listener) pause(p *poller) {
-	l.pausedUntil = time.Now().Add(acceptPause)
-	_ = p.modify(l.fd, 0) // cannot fail: it is in the set
+// Pause stops watching for clients for a while.
+func (l *Listener) Pause(p *Poller) {
+	l.PausedUntil = time.Now().Add(acceptPause)
+	_ = p.Modify(l.FD, 0) // cannot fail: it is in the set
 }
 
-// resume ends a pause that is over.
-func (l *listener) resume(p *poller, now time.Time) {
-	if !l.pausedUntil.IsZero() && now.After(l.pausedUntil) {
-		l.pausedUntil = time.Time{}
-		_ = p.modify(l.fd, unix.EPOLLIN) // cannot fail: it is in the set
+// Resume ends a pause that is over.
+func (l *Listener) Resume(p *Poller, now time.Time) {
+	if !l.PausedUntil.IsZero() && now.After(l.PausedUntil) {
+		l.PausedUntil = time.Time{}
+		_ = p.Modify(l.FD, unix.EPOLLIN) // cannot fail: it is in the set
 	}
 }
 
-// takeOver duplicates a listener's socket for the store. Connections inherit its options.
-func takeOver(l net.Listener) (fd int, err error) {
+// TakeOver duplicates a listener's socket for the store. Connections inherit its options.
+func TakeOver(l net.Listener) (fd int, err error) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
 		return -1, errors.New("it needs a TCP listener")
@@ -45,12 +46,12 @@ func takeOver(l net.Listener) (fd int, err error) {
 	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
 		return -1, errors.Join(e, err)
 	}
-	return fd, errors.Join(setKeepalive(fd), l.Close())
+	return fd, errors.Join(SetKeepalive(fd), l.Close())
 }
 
-// setKeepalive has a connection send at once, and notice within three minutes that the peer is
+// SetKeepalive has a connection send at once, and notice within three minutes that the peer is
 // gone.
-func setKeepalive(fd int) (err error) {
+func SetKeepalive(fd int) (err error) {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -63,7 +64,8 @@ func setKeepalive(fd int) (err error) {
 	return err
 }
 
-func addrPortOf(a unix.Sockaddr) netip.AddrPort {
+// AddrPort is the address of a socket's peer.
+func AddrPort(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))

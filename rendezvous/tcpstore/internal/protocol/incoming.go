@@ -1,0 +1,78 @@
+package protocol
+
+import "bytes"
+
+// Incoming is what has come of a client's incomplete request.
+type Incoming struct {
+	Held []byte
+	// Need is the length at which it is worth scanning again.
+	Need    int
+	scanner scanner
+}
+
+const (
+	// ReadBuffer is the size of the buffer that all clients share, in bytes.
+	ReadBuffer = 64 << 10
+	// FirstChunk is the most memory, in bytes, that a long request gets before its bytes arrive,
+	// whatever length it claims. Each further chunk is at most Growth times what has arrived.
+	FirstChunk = 2 * ReadBuffer
+	Growth     = 4
+)
+
+// Room returns the buffer to read into, behind what is held. It is the client's own if the request
+// needs more than the shared buffer.
+func (r *Incoming) Room(shared []byte) (into []byte, own bool) {
+	if r.Need <= ReadBuffer {
+		copy(shared, r.Held)
+		return shared, false
+	}
+	size := max(FirstChunk, Growth*len(r.Held))
+	if !r.scanner.shape.list { // need does not cover the next field of a list
+		size = chunk(r.Need, size)
+	}
+	if len(r.Held) == cap(r.Held) || cap(r.Held) < min(size, FirstChunk) {
+		grown := make([]byte, len(r.Held), size)
+		copy(grown, r.Held)
+		r.Held = grown
+	}
+	return r.Held[:cap(r.Held)], true
+}
+
+// chunk repeatedly divides need by Growth until it is within the limit. The last chunk is then
+// exactly what is needed, not a few bytes more than the one before, and all chunks together are
+// less than 1.4 times need.
+func chunk(need, limit int) int {
+	for need > limit {
+		need = (need + Growth - 1) / Growth
+	}
+	return need
+}
+
+// Hold keeps what remains of the data. own says that it is in a buffer from Room, and anew that a
+// request before it was answered.
+func (r *Incoming) Hold(rest []byte, own, anew bool) {
+	switch {
+	case len(rest) == 0:
+		r.Held = nil
+	case !own:
+		r.Held = append(r.Held[:0], rest...)
+	case anew:
+		r.Held = bytes.Clone(rest) // a stored value may have the memory
+	default:
+		r.Held = rest
+	}
+}
+
+// Scan continues with the bytes of a request so far, and returns its length, or 0 if it is
+// incomplete.
+func (r *Incoming) Scan(op byte, b []byte) (n int, err error) {
+	if r.scanner.at == 0 {
+		r.scanner.begin(op)
+	}
+	if r.Need, err = r.scanner.scan(b); err != nil || r.Need > 0 {
+		return 0, err
+	}
+	n = r.scanner.at
+	r.scanner = scanner{}
+	return n, nil
+}

@@ -1,0 +1,111 @@
+// Package protocol is what clients, stores and proxies send: torch's requests, those of a proxy, their
+// limits, and how to find the end of one.
+package protocol
+
+import "encoding/binary"
+
+// The requests of torch 2.2 and later, by their first byte
+// (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). Later versions only appended numbers, so one
+// server serves them all.
+const (
+	OpValidate = iota
+	OpSet
+	OpCompareSet
+	OpGet
+	OpAdd
+	OpCheck
+	OpWait
+	OpNumKeys
+	OpDeleteKey
+	OpAppend
+	OpMultiGet
+	OpMultiSet
+	OpCancelWait
+	OpPing
+	OpQueuePush
+	OpQueuePop
+	OpQueueLen
+	OpListKeys
+	OpBarrier
+)
+
+// The requests of a proxy to its store beside torch's. They are golaunch's own.
+const (
+	OpRound   = 64 + iota // the version it has last heard of, and a list of keys
+	OpHold                // its number for a wait, and a list of keys
+	OpArrive              // its number for a barrier, a key and a size
+	OpDrop                // the number of a wait whose client has given up
+	OpTaken               // the number of a wait that a queue ended, and whose client continues
+	OpClient              // the client whose requests follow
+	OpClients             // a list of its clients
+	OpsEnd
+)
+
+// ProxyGreeting is what a proxy sends first: a name and the version of the protocol between proxy
+// and store. No client of torch begins like this.
+const ProxyGreeting = "golaunch\x01"
+
+// The messages of a store to a proxy, by their first byte. Their length in 8 bytes follows.
+const (
+	MsgHello   = iota
+	MsgReply   // to the oldest request that has one
+	MsgRefused // instead of a reply: why the client must go
+	MsgExpel   // the number of a client, and why it must go
+	MsgEnded   // the number of a wait, and 1 if a queue has ended it
+	HeadLength = 9
+)
+
+// What a round says about a key.
+const (
+	FoundNothing  = iota
+	FoundValue    // a proxy may cache it until told that it has changed
+	FoundVolatile // it has changed before: a proxy may not cache it
+	FoundLater    // the round is full: ask again
+)
+
+// MaxRound is how many bytes of values a round contains before the rest is left for the next.
+const MaxRound = 32 << 20
+
+// Magic follows OpValidate in the greeting of torch 2.2 and later. Older versions have no greeting,
+// and no key is as long as this number.
+const Magic = 0x3C85F7CE
+
+// Greeting is the length of a greeting: OpValidate and Magic.
+const Greeting = 5
+
+// One-byte replies.
+const (
+	StopWaiting  = 0
+	WaitCanceled = 1
+	Ready        = 0
+	NotReady     = 1
+)
+
+// The limits of torch's libuv server (TCPStoreLibUvBackend.cpp), in bytes and in keys of a request.
+// A client that exceeds them is disconnected.
+const (
+	MaxKey   = 8192
+	MaxValue = 8 << 20
+	MaxKeys  = 128 << 10
+)
+
+// Frame is a value as it is sent: its length in 8 bytes, then its bytes. A shared frame never
+// changes, so any number of replies can use it.
+type Frame []byte
+
+// FrameOf frames a short value.
+func FrameOf(body string) Frame {
+	f := binary.LittleEndian.AppendUint64(make(Frame, 0, 8+len(body)), uint64(len(body)))
+	return append(f, body...)
+}
+
+// Missing is the answer for a key that does not exist.
+var Missing = FrameOf("")
+
+func (f Frame) Body() []byte { return f[8:] }
+
+// WithLength writes the length that the frame now has.
+func (f Frame) WithLength() Frame {
+	binary.LittleEndian.PutUint64(f, uint64(len(f)-8))
+	return f
+}
