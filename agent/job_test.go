@@ -233,7 +233,7 @@ type reading struct {
 
 func (w *clusterAgent) read(t *testing.T, id string, follow bool) reading {
 	t.Helper()
-	reader, err := w.client.Logs(t.Context(), id, wire.LogFilter{Attempt: -1, Follow: follow})
+	reader, err := w.client.Logs(t.Context(), id, report.LogFilter{Attempt: -1, Follow: follow})
 	if err != nil {
 		t.Fatal(err)
 	}

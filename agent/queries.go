@@ -174,7 +174,7 @@ func (m *membership) readPastLogs(id string, ask wire.Ask) error {
 	return errors.Join(session.Deliver(m.queries.ctx, ask, logChunks(from, new(atomic.Int64))), from.Close(), dir.Close())
 }
 
-func logReader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
+func logReader(dir *logs.Dir, f report.LogFilter) *logs.Reader {
 	filter := logs.Filter{Attempt: max(logs.AllAttempts, f.Attempt)}
 	if len(f.Ranks) > 0 {
 		filter.Ranks = func(rank int) bool {
@@ -194,8 +194,8 @@ func logReader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
 func logChunks(from *logs.Reader, worldSize *atomic.Int64) nextFunc {
 	return func(ctx context.Context) (wire.Answer, error) {
 		c, err := from.Next(ctx)
-		at := wire.LogPosition{Attempt: c.Attempt, Rank: c.Rank, Stream: int(c.Stream), Offset: c.Offset}
-		return wire.Answer{Chunk: &wire.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}}, err
+		at := report.LogPosition{Attempt: c.Attempt, Rank: c.Rank, Stream: int(c.Stream), Offset: c.Offset}
+		return wire.Answer{Chunk: &report.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}}, err
 	}
 }
 

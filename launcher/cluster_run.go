@@ -143,13 +143,13 @@ func (l *localRun) watch(w *Watch) (report.Result, error) {
 
 // show prints the job's output as it comes.
 func (l *localRun) show(ctx context.Context, c *Client) error {
-	chunks := c.Logs(ctx, l.job.ID, LogFilter{Ranks: l.job.Output.Ranks, Attempt: -1, Follow: true})
+	chunks := c.Logs(ctx, l.job.ID, report.LogFilter{Ranks: l.job.Output.Ranks, Attempt: -1, Follow: true})
 	return show(ctx, chunks, l.Console, l.job.Output.prefixed, func(missing string) { l.Warn(errors.New(missing)) })
 }
 
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns
 // whether something is missing, and says so on Stderr.
-func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
+func (c *Client) Print(ctx context.Context, id string, f report.LogFilter, o Output) (missing bool, err error) {
 	if err := o.validateFold(); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
@@ -165,7 +165,7 @@ func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (m
 // show prints chunks on a console, with a prefix before each line if prefixed says so for that
 // world size.
 func show(
-	ctx context.Context, chunks iter.Seq2[LogChunk, error], screen *console.Console, prefixed func(worldSize int) bool, missing func(string),
+	ctx context.Context, chunks iter.Seq2[report.LogChunk, error], screen *console.Console, prefixed func(worldSize int) bool, missing func(string),
 ) error {
 	owners := map[int]string{}
 	v := console.NewViewer(screen, func(rank int) string { return owners[rank] })

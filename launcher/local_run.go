@@ -15,7 +15,6 @@ import (
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
@@ -97,7 +96,7 @@ func (l *localRun) role() *role.Process {
 		RefuseUnfit: j.Health.Preflight == preflight.Fail,
 	}
 	p.Files, p.Named, p.JoinTimeout = l.files, j.Network.Name != "", j.Resources.PlacementTimeout
-	p.Observe = func(d wire.Decision) { l.observe(decisionOf(d)) }
+	p.Observe = l.observe
 	p.Progress = func(ctx context.Context) func(report.Ending) { return l.followProgress(ctx, seriesHere(j.ID)).End }
 	return p
 }
@@ -185,7 +184,7 @@ func (l *localRun) followProgress(ctx context.Context, ask progress.Samples) *pr
 }
 
 // observe tells the job's observer what was decided, or prints it.
-func (l *localRun) observe(d Decision) {
+func (l *localRun) observe(d report.Decision) {
 	if l.job.Output.Observe != nil {
 		l.job.Output.Observe(d)
 		return

@@ -239,9 +239,9 @@ type Output struct {
 	// Observe gets each decision, in order; nil prints on Stderr what a person wants to know of
 	// them. JSON prints all of them, and the result, as JSON lines (docs/json.md); Quiet prints
 	// neither.
-	Observe func(Decision) `json:"-"`
-	JSON    bool           `json:"JSON"`
-	Quiet   bool           `json:"Quiet"`
+	Observe func(report.Decision) `json:"-"`
+	JSON    bool                  `json:"JSON"`
+	Quiet   bool                  `json:"Quiet"`
 }
 
 // Network says where the nodes of a job are, and how they meet and trust each other. The zero value

@@ -47,7 +47,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 		case u.Granted != nil:
 			r.Plan = *u.Granted
 		case u.Decision != nil && j.Output.Observe != nil:
-			j.Output.Observe(decisionOf(*u.Decision))
+			j.Output.Observe(*u.Decision)
 		}
 	}
 	go r.hold(ctx)

@@ -183,8 +183,8 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 func TestObserve(t *testing.T) {
 	job, _, words := marked(t, 2, `exit $((RANK == 0 && GOLAUNCH_ATTEMPT == 0))`)
 	job.Restarts.Max = 1
-	var seen []launcher.Decision // not guarded: Observe is never called twice at a time
-	job.Output.Observe = func(d launcher.Decision) { seen = append(seen, d) }
+	var seen []report.Decision // not guarded: Observe is never called twice at a time
+	job.Output.Observe = func(d report.Decision) { seen = append(seen, d) }
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil || result.Code != 0 {
 		t.Fatalf("%+v (%v)", result, err)

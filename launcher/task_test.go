@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -84,4 +86,44 @@ func unread(wrote, reads any, at string) string {
 		}
 	}
 	return ""
+}
+
+// fill sets every field below v to something, no two numbers and texts alike.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0), n)
+		fill(v.Index(1), n)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(int64(*n), 0).UTC()))
+			return
+		}
+		for _, f := range v.Fields() {
+			if f.CanSet() {
+				fill(f, n)
+			}
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *n))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Float64:
+		v.SetFloat(float64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint8:
+		v.SetUint(uint64(*n % 256))
+	}
+}
+
+func filled[T any]() (v T) {
+	n := 0
+	fill(reflect.ValueOf(&v).Elem(), &n)
+	return v
 }

@@ -357,7 +357,7 @@ func (w *world) births(id string, rank int) int {
 // book is what the ranks of a job wrote on one node, or on all that share a file system.
 type book struct {
 	mu    sync.Mutex
-	files map[wire.LogPosition]string // Offset 0
+	files map[report.LogPosition]string // Offset 0
 	over  bool
 	more  chan struct{}
 	// page bounds a chunk; it makes many of little text.
@@ -372,7 +372,7 @@ func (a *agent) book(id string) *book {
 }
 
 func newBook() *book {
-	return &book{files: map[wire.LogPosition]string{}, more: make(chan struct{}), page: 4}
+	return &book{files: map[report.LogPosition]string{}, more: make(chan struct{}), page: 4}
 }
 
 // write has a rank of a job write in attempt 0.
@@ -380,10 +380,10 @@ func (a *agent) write(id string, rank int, text string) {
 	a.mu.Lock()
 	b := a.book(id)
 	a.mu.Unlock()
-	b.write(wire.LogPosition{Rank: rank, Stream: 1}, text)
+	b.write(report.LogPosition{Rank: rank, Stream: 1}, text)
 }
 
-func (b *book) write(file wire.LogPosition, text string) {
+func (b *book) write(file report.LogPosition, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.files[file] += text
@@ -419,8 +419,8 @@ func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	}
 }
 
-func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.Answer, error) {
-	at := map[wire.LogPosition]int64{}
+func (b *book) reader(f report.LogFilter) func(context.Context) (wire.Answer, error) {
+	at := map[report.LogPosition]int64{}
 	for _, p := range f.From {
 		file := p
 		file.Offset = 0
@@ -442,20 +442,20 @@ func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.Answer, erro
 }
 
 // turn is to the next chunk; otherwise more signals the next one, unless there will be none.
-func (b *book) turn(at map[wire.LogPosition]int64, follow bool) (_ wire.LogChunk, more chan struct{}, _ error) {
+func (b *book) turn(at map[report.LogPosition]int64, follow bool) (_ report.LogChunk, more chan struct{}, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	byRank := func(a, b wire.LogPosition) int { return cmp.Compare(a.Rank, b.Rank) }
+	byRank := func(a, b report.LogPosition) int { return cmp.Compare(a.Rank, b.Rank) }
 	for _, file := range slices.SortedFunc(maps.Keys(b.files), byRank) {
 		if text := b.files[file][at[file]:]; text != "" {
-			chunk := wire.LogChunk{LogPosition: file, Data: []byte(text[:min(len(text), b.page)])}
+			chunk := report.LogChunk{LogPosition: file, Data: []byte(text[:min(len(text), b.page)])}
 			chunk.Offset = at[file]
 			at[file] += int64(len(chunk.Data))
 			return chunk, nil, nil
 		}
 	}
 	if b.over || !follow {
-		return wire.LogChunk{}, nil, io.EOF
+		return report.LogChunk{}, nil, io.EOF
 	}
-	return wire.LogChunk{}, b.more, nil
+	return report.LogChunk{}, b.more, nil
 }

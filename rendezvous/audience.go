@@ -3,8 +3,9 @@ package rendezvous
 import (
 	"fmt"
 
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/journal"
 )
@@ -36,9 +37,9 @@ func (a *audience) joined(n placement.Node) {
 	}
 }
 
-func (a *audience) observe(d wire.Decision) {
+func (a *audience) observe(ev job.Event, d report.Decision) {
 	if a.cfg.Observe != nil {
-		a.messages.Say(func() { a.cfg.Observe(d) })
+		a.messages.Say(func() { a.cfg.Observe(ev, d) })
 	}
 }
 

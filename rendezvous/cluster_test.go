@@ -316,7 +316,7 @@ func TestWrongRequests(t *testing.T) {
 		within.Within = "nowhere"
 		watch := func(id string) error { _, err := u.Watch(t.Context(), id); return err }
 		read := func(id string) error {
-			r, err := u.Logs(t.Context(), id, wire.LogFilter{Attempt: -1})
+			r, err := u.Logs(t.Context(), id, report.LogFilter{Attempt: -1})
 			if err != nil {
 				return err
 			}

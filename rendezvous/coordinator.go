@@ -78,7 +78,7 @@ type Config struct {
 	// cluster (nodes and jobs that come and go), and which nodes can take over the only job. Warn
 	// gets what users should know but does not end a job; nil is slog's default logger. A goroutine
 	// of their own calls them in order, so that none delays the coordinator; others call Warn too.
-	Observe func(wire.Decision)
+	Observe func(job.Event, report.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
 	Warn    func(error)

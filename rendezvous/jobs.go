@@ -107,7 +107,7 @@ func (j *trackedJob) close() {
 // perform carries out one step of a job. Nothing of it can be seen before the step is kept.
 func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	j := c.track(c.state.Jobs[s.Job])
-	d := wire.Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
+	d := report.Decision{At: at.Local(), Reason: s.Reason, News: news(s)}
 	if s.Told {
 		d.Failure = j.failure(s)
 	}
@@ -134,7 +134,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	}
 	if s.Told {
 		if c.cfg.Observe != nil && j.OnlyJob {
-			c.log.Then(func() { c.audience.observe(d) })
+			c.log.Then(func() { c.audience.observe(s.Event, d) })
 		}
 		c.tell(j, wire.Update{Decision: &d})
 	}

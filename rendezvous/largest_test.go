@@ -196,11 +196,11 @@ func largestQuorum() wire.Quorum {
 	}
 }
 
-func largestFilter() wire.LogFilter {
-	return wire.LogFilter{
+func largestFilter() report.LogFilter {
+	return report.LogFilter{
 		Attempt: big, Follow: true, Ranks: repeat(wire.MaxSpans, func(i int) report.Span { return report.Span{From: big - i, To: big} }),
-		From: repeat(wire.MaxPositions, func(i int) wire.LogPosition {
-			return wire.LogPosition{Attempt: big, Rank: big - i, Stream: 2, Offset: bigger}
+		From: repeat(wire.MaxPositions, func(i int) report.LogPosition {
+			return report.LogPosition{Attempt: big, Rank: big - i, Stream: 2, Offset: bigger}
 		}),
 	}
 }
@@ -344,7 +344,7 @@ func TestLargestSubmission(t *testing.T) {
 		plan.Groups[1] = placement.Group{Node: largestNode("n"), NodeRank: 1, Bundles: repeat(wire.MaxRanks, func(i int) placement.Bundle {
 			return placement.Bundle{Rank: big - i, LocalRank: i}
 		})}
-		result, decision := largestResult(), wire.Decision{At: someDay, Reason: text(wire.MaxText), News: true}
+		result, decision := largestResult(), report.Decision{At: someDay, Reason: text(wire.MaxText), News: true}
 		decision.Failure = result.Cause
 		updates := []wire.Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
 		h.c.post(func() {
@@ -393,7 +393,7 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("taken: %s", want)
 			}
 		}
-		if _, err := h.user().Logs(t.Context(), "a", wire.LogFilter{Ranks: make([]report.Span, wire.MaxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
+		if _, err := h.user().Logs(t.Context(), "a", report.LogFilter{Ranks: make([]report.Span, wire.MaxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
 			t.Error(err)
 		}
 		n := node(1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -33,7 +34,7 @@ type query struct {
 	job *trackedJob
 	// known are the positions up to which the client has read log files, by the node that delivered
 	// them. The name "" stands for files that several nodes have.
-	known   map[string][]wire.LogPosition
+	known   map[string][]report.LogPosition
 	answers chan *pb.Answer
 	done    <-chan struct{}
 	over    chan struct{}
@@ -53,7 +54,7 @@ type query struct {
 type pendingAnswer struct{ delivers, again bool }
 
 // start asks the nodes. The query ends when done is closed.
-func (qs *queries) start(i wire.Inquiry, known map[string][]wire.LogPosition, done <-chan struct{}) (*query, error) {
+func (qs *queries) start(i wire.Inquiry, known map[string][]report.LogPosition, done <-chan struct{}) (*query, error) {
 	q := &query{
 		Inquiry: i, id: rand.Text(), known: known, answers: make(chan *pb.Answer), done: done, over: make(chan struct{}),
 		missing: map[string]*pb.Answer{}, pending: map[string]*pendingAnswer{}, nodes: map[string]bool{},

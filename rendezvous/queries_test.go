@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // page is what a client has read of a job.
@@ -27,7 +28,7 @@ type page struct {
 	err     error
 }
 
-func (u *user) read(id string, f wire.LogFilter) *page {
+func (u *user) read(id string, f report.LogFilter) *page {
 	u.h.t.Helper()
 	r, err := u.Logs(u.h.t.Context(), id, f)
 	if err != nil {
@@ -44,7 +45,7 @@ func (u *user) read(id string, f wire.LogFilter) *page {
 	return p
 }
 
-func (p *page) take(c session.LogChunk, err error) bool {
+func (p *page) take(c report.LogChunk, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -74,7 +75,7 @@ func (p *page) has(t *testing.T, texts ...string) {
 	}
 }
 
-var following = wire.LogFilter{Attempt: -1, Follow: true}
+var following = report.LogFilter{Attempt: -1, Follow: true}
 
 func TestFollowedLogs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -99,7 +100,7 @@ func TestFollowedLogs(t *testing.T) {
 			t.Errorf("%v, missing %v", p.err, p.missing)
 		}
 		p.has(t, "hello from rank 0\n", "hello from rank 1\n")
-		past := u.read("a", wire.LogFilter{Attempt: -1, From: []wire.LogPosition{{Rank: 0, Stream: 1, Offset: 6}}})
+		past := u.read("a", report.LogFilter{Attempt: -1, From: []report.LogPosition{{Rank: 0, Stream: 1, Offset: 6}}})
 		<-past.done
 		past.has(t, "from rank 0\n", "hello from rank 1\n")
 	})
@@ -133,7 +134,7 @@ func TestLogsOfLostAndAbsentNodes(t *testing.T) {
 		}
 		again.die()
 		synctest.Wait()
-		past := u.read("a", wire.LogFilter{Attempt: -1})
+		past := u.read("a", report.LogFilter{Attempt: -1})
 		<-past.done
 		past.has(t, "one ", "")
 		want(t, strings.Join(past.missing, "\n"), "node n2 is not there any more")
@@ -188,7 +189,7 @@ func TestUnheardQuestionForLogs(t *testing.T) {
 		u.submit(task("a", 1, 1))
 		n1.write("a", 0, "here\n")
 		n1.cable.cut()
-		p := u.read("a", wire.LogFilter{Attempt: -1})
+		p := u.read("a", report.LogFilter{Attempt: -1})
 		n1.cable.mend()
 		time.Sleep(lease)
 		p.has(t, "here\n")
@@ -269,11 +270,11 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.joinAs(gpus(1, 1), forever)
 		h.user().submit(detached(task("a", 1, 1)))
-		from := map[string][]wire.LogPosition{}
+		from := map[string][]report.LogPosition{}
 		for rank := range 8 * mostNodes {
 			node := fmt.Sprintf("%0253d", rank/8)
 			for stream := 1; stream <= 2; stream++ {
-				from[node] = append(from[node], wire.LogPosition{Attempt: big, Rank: rank, Stream: stream, Offset: 8 << 30})
+				from[node] = append(from[node], report.LogPosition{Attempt: big, Rank: rank, Stream: stream, Offset: 8 << 30})
 			}
 		}
 		stream, err := h.raw(&cable{dial: h.connect}).Inquire(t.Context())
@@ -292,8 +293,8 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 }
 
 // asked is what of the only reading a node is asked from.
-func (h *hosted) asked(node string) []wire.LogPosition {
-	at, _ := ask(h.c, func() ([]wire.LogPosition, error) {
+func (h *hosted) asked(node string) []report.LogPosition {
+	at, _ := ask(h.c, func() ([]report.LogPosition, error) {
 		for _, d := range h.c.queries.open {
 			return d.questionFor(node).Logs.From, nil
 		}
@@ -311,7 +312,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 		p := u.read("a", following)
 		n1.write("a", 0, "zero ")
 		n2.write("a", 1, "one ")
-		shared := wire.LogPosition{Attempt: 7, Rank: 0, Stream: 2}
+		shared := report.LogPosition{Attempt: 7, Rank: 0, Stream: 2}
 		for _, n := range []*agent{n1, n2} {
 			n.book("a").write(shared, "shared ")
 			synctest.Wait()
@@ -320,8 +321,8 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		shared.Offset = int64(len("shared "))
-		for node, own := range map[string]wire.LogPosition{"n1": {Stream: 1, Offset: 5}, "n2": {Rank: 1, Stream: 1, Offset: 4}} {
-			if got := h.asked(node); !slices.Equal(got, []wire.LogPosition{own, shared}) {
+		for node, own := range map[string]report.LogPosition{"n1": {Stream: 1, Offset: 5}, "n2": {Rank: 1, Stream: 1, Offset: 4}} {
+			if got := h.asked(node); !slices.Equal(got, []report.LogPosition{own, shared}) {
 				t.Errorf("%s is asked from %v", node, got)
 			}
 		}
@@ -342,7 +343,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 
 // TestMorePositionsThanAMessageHas are not passed on to a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
-	many := map[string][]wire.LogPosition{"n1": make([]wire.LogPosition, 2*wire.MaxPositions)}
+	many := map[string][]report.LogPosition{"n1": make([]report.LogPosition, 2*wire.MaxPositions)}
 	if got := (&query{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, known: many}).questionFor("n1").Logs.From; len(got) != wire.MaxPositions {
 		t.Errorf("a node is asked from %d positions", len(got))
 	}
@@ -353,7 +354,7 @@ func TestFollowedLogsOfAWaitingJob(t *testing.T) {
 		u := h.user()
 		u.submit(task("a", 1, 1))
 		p := u.read("a", following)
-		past := u.read("a", wire.LogFilter{Attempt: -1})
+		past := u.read("a", report.LogFilter{Attempt: -1})
 		<-past.done
 		select {
 		case <-p.done:

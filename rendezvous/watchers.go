@@ -10,6 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -36,7 +37,7 @@ func (c *Coordinator) watch(j *trackedJob, owner bool) *watcher {
 		j.orphanTimer = nil
 	}
 	if j.Reason != "" {
-		w.updates <- wire.Update{Decision: &wire.Decision{At: time.Now(), Reason: j.Reason}}
+		w.updates <- wire.Update{Decision: &report.Decision{At: time.Now(), Reason: j.Reason}}
 	}
 	if j.Granted != nil {
 		w.updates <- wire.Update{Granted: j.Granted}

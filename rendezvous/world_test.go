@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/testkit/wiretest"
-
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -36,7 +35,7 @@ type world struct {
 	serving sync.WaitGroup
 
 	mu        sync.Mutex
-	decisions []wire.Decision
+	decisions []decided
 	warnings  []string
 	// lives has the node on which each rank of each job lives, and the job that has each GPU of a
 	// node; begun counts the starts.
@@ -77,10 +76,16 @@ func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s replica.Submiss
 	return w
 }
 
-func (w *world) observe(d wire.Decision) {
+// decided is a decision, with the event that it follows from.
+type decided struct {
+	report.Decision
+	event job.Event
+}
+
+func (w *world) observe(ev job.Event, d report.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.decisions = append(w.decisions, d)
+	w.decisions = append(w.decisions, decided{d, ev})
 }
 
 // serve has a new coordinator take agents and clients.
@@ -137,7 +142,7 @@ func (w *world) when(f func(job.Event) bool) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.decisions {
-		if f(d.Event) {
+		if f(d.event) {
 			return d.At
 		}
 	}

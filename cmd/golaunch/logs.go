@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 type logsOptions struct {
@@ -50,7 +51,7 @@ func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	filter := launcher.LogFilter{Ranks: ranks, Attempt: max(-1, o.attempt), Follow: o.follow}
+	filter := report.LogFilter{Ranks: ranks, Attempt: max(-1, o.attempt), Follow: o.follow}
 	missing, err := o.print(ctx, io, c, id, filter)
 	if err == nil && missing {
 		return cli.ExitFailure, nil
@@ -59,7 +60,7 @@ func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
 }
 
 // print writes text for people, or JSON.
-func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Client, id string, f launcher.LogFilter) (missing bool, err error) {
+func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Client, id string, f report.LogFilter) (missing bool, err error) {
 	if !o.JSON {
 		return c.Print(ctx, id, f, launcher.Output{Stdout: io.Stdout, Stderr: io.Stderr, Prefix: &o.prefix, Fold: o.fold})
 	}
@@ -93,7 +94,7 @@ type lines struct {
 }
 
 // printLines prints a job's output as JSON, one object a line, and reports whether some is missing.
-func printLines(chunks iter.Seq2[launcher.LogChunk, error], w io.Writer) (missing bool, err error) {
+func printLines(chunks iter.Seq2[report.LogChunk, error], w io.Writer) (missing bool, err error) {
 	l := lines{w, map[lineShown][]byte{}}
 	for chunk, err := range chunks {
 		if err == nil && chunk.Missing != "" {

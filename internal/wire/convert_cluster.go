@@ -5,13 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -98,14 +97,14 @@ func toExitCodes(m map[string]int32) map[report.Ending]int {
 	return codes
 }
 
-func fromDecision(d Decision) *pb.Update {
+func fromDecision(d report.Decision) *pb.Update {
 	return &pb.Update{Body: &pb.Update_Decision{Decision: &pb.Decision{
 		At: fromTime(d.At), Reason: Plain(d.Reason), News: d.News, Failure: optional(d.Failure, fromFailure),
 	}}}
 }
 
-func ToDecision(d *pb.Decision) Decision {
-	told := Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
+func ToDecision(d *pb.Decision) report.Decision {
+	told := report.Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
 	if d.GetFailure() != nil {
 		told.Failure = new(toFailure(d.GetFailure()))
 	}
@@ -155,15 +154,15 @@ func ToGroup(g *pb.Group) placement.Group {
 	return placement.Group{Node: ToNode(g.GetNode()), NodeRank: int(g.GetNodeRank()), Bundles: Convert(g.GetBundles(), toBundle)}
 }
 
-func fromFilter(f LogFilter) *pb.LogFilter {
+func fromFilter(f report.LogFilter) *pb.LogFilter {
 	return &pb.LogFilter{
 		Ranks:   Convert(f.Ranks, func(s report.Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
 		Attempt: int32(f.Attempt), Follow: f.Follow, From: Convert(f.From, fromPosition),
 	}
 }
 
-func ToFilter(f *pb.LogFilter) LogFilter {
-	return LogFilter{
+func ToFilter(f *pb.LogFilter) report.LogFilter {
+	return report.LogFilter{
 		Ranks:   Convert(f.GetRanks(), func(s *pb.Span) report.Span { return report.Span{From: int(s.GetFirst()), To: int(s.GetLast())} }),
 		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: Convert(f.GetFrom(), toPosition),
 	}
@@ -171,7 +170,7 @@ func ToFilter(f *pb.LogFilter) LogFilter {
 
 // FromInquiry converts a question to nodes into messages. The first has everything except the
 // positions in logs, which are given by the node that delivered them.
-func FromInquiry(q Inquiry, from map[string][]LogPosition) []*pb.Inquiry {
+func FromInquiry(q Inquiry, from map[string][]report.LogPosition) []*pb.Inquiry {
 	q.Logs.From = nil
 	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}
 	nodes := func(node string) iter.Seq[*pb.LogsFrom] {
@@ -190,28 +189,28 @@ func ToInquiry(m *pb.Inquiry) Inquiry {
 	return Inquiry{Job: m.GetJob(), Question: ToQuestion(m.GetQuestion()), Nodes: m.GetNodes(), Within: m.GetWithin().AsDuration()}
 }
 
-func ToFrom(from []*pb.LogsFrom) map[string][]LogPosition {
-	all := map[string][]LogPosition{}
+func ToFrom(from []*pb.LogsFrom) map[string][]report.LogPosition {
+	all := map[string][]report.LogPosition{}
 	for _, f := range from {
 		all[f.GetNode()] = append(all[f.GetNode()], Convert(f.GetAt(), toPosition)...)
 	}
 	return all
 }
 
-func fromPosition(p LogPosition) *pb.LogPosition {
+func fromPosition(p report.LogPosition) *pb.LogPosition {
 	return &pb.LogPosition{Attempt: int32(p.Attempt), Rank: int32(p.Rank), Stream: int32(p.Stream), Offset: p.Offset}
 }
 
-func toPosition(p *pb.LogPosition) LogPosition {
-	return LogPosition{Attempt: int(p.GetAttempt()), Rank: int(p.GetRank()), Stream: int(p.GetStream()), Offset: p.GetOffset()}
+func toPosition(p *pb.LogPosition) report.LogPosition {
+	return report.LogPosition{Attempt: int(p.GetAttempt()), Rank: int(p.GetRank()), Stream: int(p.GetStream()), Offset: p.GetOffset()}
 }
 
-func fromChunk(c LogChunk) *pb.LogChunk {
+func fromChunk(c report.LogChunk) *pb.LogChunk {
 	return &pb.LogChunk{At: fromPosition(c.LogPosition), WorldSize: int32(c.WorldSize), Data: c.Data}
 }
 
-func toChunk(c *pb.LogChunk) LogChunk {
-	return LogChunk{LogPosition: toPosition(c.GetAt()), WorldSize: int(c.GetWorldSize()), Data: c.GetData()}
+func toChunk(c *pb.LogChunk) report.LogChunk {
+	return report.LogChunk{LogPosition: toPosition(c.GetAt()), WorldSize: int(c.GetWorldSize()), Data: c.GetData()}
 }
 
 // joined merges the messages of a submission into one, for the log.

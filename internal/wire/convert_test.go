@@ -10,12 +10,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/testkit/wiretest"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -95,7 +94,7 @@ func TestOrdersArrive(t *testing.T) {
 		Assign{Task: []byte("\xff\x00")},
 		Assign{Submitter: new(uint32)},
 		Leave{"drained"},
-		Ask{Question: Question{About: AboutLogs, Logs: wiretest.Filled[LogFilter]()}, ID: "x"},
+		Ask{Question: Question{About: AboutLogs, Logs: wiretest.Filled[report.LogFilter]()}, ID: "x"},
 		Ask{Question: Question{About: AboutRAS}},
 		Ask{Question: Question{About: AboutSamples, Samples: wiretest.Filled[SampleFilter]()}},
 		Ask{Question: Question{About: AboutStacks}},
@@ -141,8 +140,8 @@ func TestClusterArrives(t *testing.T) {
 	if got := ToSubmission(wiretest.Whole(t, slices.Values(FromSubmission(replica.Submission{})))); !reflect.DeepEqual(got, replica.Submission{}) {
 		t.Errorf("got  %+v of nothing", got)
 	}
-	d := wiretest.Filled[Decision]()
-	d.Event = nil
+	d := wiretest.Filled[report.Decision]()
+	d.Result = nil // it comes in an update of its own
 	if got := ToDecision(wiretest.Arrives(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
 		t.Errorf("got  %+v\nwant %+v", got, d)
 	}
@@ -155,13 +154,15 @@ func TestClusterArrives(t *testing.T) {
 	if !reflect.DeepEqual(status, want) {
 		t.Errorf("got  %+v\nwant %+v", status, want)
 	}
-	a := Answer{Node: "n7", Missing: "why", Chunk: new(wiretest.Filled[LogChunk]()), Facts: []byte("{}")}
+	chunk := wiretest.Filled[report.LogChunk]()
+	chunk.Node, chunk.Missing = "", "" // the answer has them
+	a := Answer{Node: "n7", Missing: "why", Chunk: &chunk, Facts: []byte("{}")}
 	for m := range FromAnswer(a) {
 		if got := ToAnswer(wiretest.Arrives(t, m)); !reflect.DeepEqual(got, a) {
 			t.Errorf("got  %+v\nwant %+v", got, a)
 		}
 	}
-	from := map[string][]LogPosition{"": wiretest.Filled[[]LogPosition](), "n7": wiretest.Filled[[]LogPosition]()}
+	from := map[string][]report.LogPosition{"": wiretest.Filled[[]report.LogPosition](), "n7": wiretest.Filled[[]report.LogPosition]()}
 	if got := wiretest.Whole(t, slices.Values(FromInquiry(Inquiry{Job: "j7"}, from))); !reflect.DeepEqual(ToFrom(got.GetFrom()), from) || got.GetJob() != "j7" {
 		t.Errorf("got  %+v\nwant %+v", got, from)
 	}
@@ -169,7 +170,7 @@ func TestClusterArrives(t *testing.T) {
 	if got := ToInquiry(wiretest.Whole(t, slices.Values(FromInquiry(q, nil)))); !reflect.DeepEqual(got, q) {
 		t.Errorf("got  %+v\nwant %+v", got, q)
 	}
-	f := wiretest.Filled[LogFilter]()
+	f := wiretest.Filled[report.LogFilter]()
 	if got := ToFilter(wiretest.Arrives(t, fromFilter(f))); !reflect.DeepEqual(got, f) {
 		t.Errorf("got  %+v\nwant %+v", got, f)
 	}

@@ -39,7 +39,7 @@ const (
 // Question is a question to the nodes of a job or of a cluster.
 type Question struct {
 	About   About
-	Logs    LogFilter
+	Logs    report.LogFilter
 	Samples SampleFilter
 }
 
@@ -79,7 +79,7 @@ type Answer struct {
 	Node string
 	// Missing says what is missing. Nothing else is then set.
 	Missing string
-	Chunk   *LogChunk
+	Chunk   *report.LogChunk
 	Samples *Samples
 	// Facts are JSON, of at most MaxPiece.
 	Facts []byte

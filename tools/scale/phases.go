@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // phase is a part of the measurements.
@@ -208,7 +208,7 @@ func (s *scene) logs(ctx context.Context) error {
 	}
 	defer func() { _ = c.Close() }() // its stream has ended
 	start := time.Now()
-	r, err := c.Logs(ctx, jobID, wire.LogFilter{Attempt: -1, Follow: true})
+	r, err := c.Logs(ctx, jobID, report.LogFilter{Attempt: -1, Follow: true})
 	if err != nil {
 		return err
 	}

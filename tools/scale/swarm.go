@@ -240,9 +240,9 @@ func (a *puppet) answer(id string, ask wire.Ask) {
 			}
 			return wire.Answer{}, io.EOF
 		}
-		at := wire.LogPosition{Attempt: start.Attempt, Rank: left[0].Rank, Stream: 1}
+		at := report.LogPosition{Attempt: start.Attempt, Rank: left[0].Rank, Stream: 1}
 		left = left[1:]
-		return wire.Answer{Chunk: &wire.LogChunk{LogPosition: at, Data: []byte("a line of this rank\n")}}, nil
+		return wire.Answer{Chunk: &report.LogChunk{LogPosition: at, Data: []byte("a line of this rank\n")}}, nil
 	})
 	if err != nil && !session.Unread(err) && !errors.Is(err, context.Canceled) {
 		fmt.Println("error:", err)

@@ -12,11 +12,12 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // inquire opens a stream of answers and waits until the coordinator has accepted it, also for one
 // that is starting.
-func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]wire.LogPosition) (
+func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]report.LogPosition) (
 	stream grpc.BidiStreamingClient[pb.Inquiry, pb.Answer], cancel context.CancelFunc, err error,
 ) {
 	request := wire.FromInquiry(q, from)

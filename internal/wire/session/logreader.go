@@ -13,21 +13,15 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
-
-// LogChunk is a piece of a rank's output from a node. Missing says what could not be read instead.
-type LogChunk struct {
-	wire.LogChunk
-	Node    string
-	Missing string
-}
 
 // LogReader reads the output of a job's ranks, over connections that may break.
 type LogReader struct {
 	client *Client
 	job    string
-	filter wire.LogFilter
-	known  map[wire.LogPosition]known
+	filter report.LogFilter
+	known  map[report.LogPosition]known
 	// lacking has the nodes for which a missing piece was reported.
 	lacking map[string]bool
 	cancel  context.CancelFunc
@@ -43,11 +37,11 @@ type known struct {
 
 // Logs reads the output of a job's ranks on all nodes. The output of each rank comes in order, that
 // of different nodes as it arrives.
-func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
+func (c *Client) Logs(ctx context.Context, id string, f report.LogFilter) (*LogReader, error) {
 	if len(f.Ranks) > wire.MaxSpans {
 		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
 	}
-	r := &LogReader{client: c, job: id, filter: f, known: map[wire.LogPosition]known{}, lacking: map[string]bool{}}
+	r := &LogReader{client: c, job: id, filter: f, known: map[report.LogPosition]known{}, lacking: map[string]bool{}}
 	for _, at := range f.From {
 		r.known[at.File()] = known{offset: at.Offset}
 	}
@@ -63,9 +57,9 @@ func (r *LogReader) open(ctx context.Context) (err error) {
 
 // from returns the known positions by node, the newest attempts first, for as many files as fit
 // into a request. Nodes send other files whole, and the reader drops what it knows.
-func (r *LogReader) from() map[string][]wire.LogPosition {
-	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
-	byAge := func(a, b wire.LogPosition) int {
+func (r *LogReader) from() map[string][]report.LogPosition {
+	from, size := map[string][]report.LogPosition{}, wire.MaxPiece
+	byAge := func(a, b report.LogPosition) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Stream, b.Stream))
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(r.known), byAge) {
@@ -87,37 +81,38 @@ const maxMended = 8
 
 // Next waits for the next piece. It returns io.EOF when everything was read, or with Follow, when
 // the job is over.
-func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
+func (r *LogReader) Next(ctx context.Context) (report.LogChunk, error) {
 	for mended := 0; ; mended++ {
 		m, err := r.stream.Recv()
 		switch {
 		case err == nil:
-			chunk := LogChunk{Node: m.GetNode(), Missing: m.GetMissing()}
+			var chunk report.LogChunk
 			if c := wire.ToAnswer(m).Chunk; c != nil {
-				chunk.LogChunk = *c
+				chunk = *c
 			}
+			chunk.Node, chunk.Missing = m.GetNode(), m.GetMissing()
 			if r.fresh(&chunk) {
 				return chunk, nil
 			}
 			mended = 0
 			continue
 		case errors.Is(err, io.EOF):
-			return LogChunk{}, io.EOF
+			return report.LogChunk{}, io.EOF
 		case ctx.Err() != nil:
-			return LogChunk{}, context.Cause(ctx)
+			return report.LogChunk{}, context.Cause(ctx)
 		case !r.client.mendable(err) || mended == maxMended:
-			return LogChunk{}, r.client.explain(err)
+			return report.LogChunk{}, r.client.explain(err)
 		}
 		r.cancel()
 		if err := r.open(ctx); err != nil {
-			return LogChunk{}, err
+			return report.LogChunk{}, err
 		}
 	}
 }
 
 // fresh removes the part that is known already, because nodes that share a file system may both
 // send a file. It is false if nothing is new.
-func (r *LogReader) fresh(chunk *LogChunk) bool {
+func (r *LogReader) fresh(chunk *report.LogChunk) bool {
 	if chunk.Missing != "" {
 		told := r.lacking[chunk.Node]
 		r.lacking[chunk.Node] = true

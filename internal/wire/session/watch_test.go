@@ -14,8 +14,8 @@ import (
 )
 
 func TestUpdatesArrive(t *testing.T) {
-	d, p, r := wiretest.Filled[wire.Decision](), wiretest.Filled[placement.Plan](), wiretest.Filled[report.Result]()
-	d.Event = nil
+	d, p, r := wiretest.Filled[report.Decision](), wiretest.Filled[placement.Plan](), wiretest.Filled[report.Result]()
+	d.Result = nil // it comes in an update of its own
 	for _, u := range []wire.Update{{Decision: &d}, {Granted: &p}, {Result: &r}} {
 		var w Watch
 		if got, ok := w.take(wiretest.Whole(t, wire.FromUpdate(u))); !ok || !reflect.DeepEqual(got, u) {
@@ -27,10 +27,10 @@ func TestUpdatesArrive(t *testing.T) {
 // TestMorePositionsThanFit leaves out positions in old attempts; their output is delivered again
 // and dropped.
 func TestMorePositionsThanFit(t *testing.T) {
-	r := &LogReader{known: map[wire.LogPosition]known{}}
+	r := &LogReader{known: map[report.LogPosition]known{}}
 	for rank := range 20_000 {
 		for attempt := range 3 {
-			r.known[wire.LogPosition{Attempt: attempt, Rank: rank, Stream: 1}] = known{1 << 62, fmt.Sprintf("%0253d", 3*rank+attempt)}
+			r.known[report.LogPosition{Attempt: attempt, Rank: rank, Stream: 1}] = known{1 << 62, fmt.Sprintf("%0253d", 3*rank+attempt)}
 		}
 	}
 	size, attempts := 0, map[int]int{}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/health"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -81,8 +80,8 @@ func (r *roster) joined(n placement.Node) {
 }
 
 // decided prints the findings once the job waits for no more nodes.
-func (r *roster) decided(d wire.Decision) {
-	switch d.Event.(type) {
+func (r *roster) decided(ev job.Event) {
+	switch ev.(type) {
 	case job.Submitted, job.Queued, job.Joined:
 	default:
 		r.print()

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -37,11 +35,11 @@ func TestRoster(t *testing.T) {
 	bad := []string{"health.gpu-row-remap", "it is broken", "version.kernel", "1"}
 	r.joined(nodeWith("n1", bad...))
 	r.joined(nodeWith("n2", "health.gpu-row-remap", "it is broken", "version.kernel", "2"))
-	r.decided(wire.Decision{Event: job.Joined{}})
+	r.decided(job.Joined{})
 	if got := printed(); got != nil {
 		t.Errorf("before all are there: %q", got)
 	}
-	r.decided(wire.Decision{Event: job.Started{}})
+	r.decided(job.Started{})
 	if got, want := printed(), []string{"n[1-2]: it" + broken, kernel}; !slices.Equal(got, want) {
 		t.Errorf("at the start: got %q, want %q", got, want)
 	}

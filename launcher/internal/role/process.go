@@ -30,7 +30,7 @@ type Process struct {
 	Signals     Signals
 	Nodes       Nodes
 	Files       *jobdir.Run
-	Observe     func(wire.Decision)
+	Observe     func(report.Decision)
 	// Progress reports the job's progress until ctx ends. The caller then calls end.
 	Progress func(ctx context.Context) (end func(report.Ending))
 	// Named says that the user chose this node's name.

@@ -12,7 +12,6 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -38,7 +37,7 @@ func TestAJobEndsForAnError(t *testing.T) {
 			Coordinator: rendezvous.Config{Job: &s, Lease: 15 * time.Second, KillTime: time.Second, Warn: warn, Note: func(string) {}},
 			Agent:       agent.Agent{Say: func(string) {}, Warn: warn},
 			Files:       &jobdir.Run{Chosen: t.TempDir(), ID: "run", Name: func(job string) string { return job }},
-			Observe:     func(wire.Decision) {},
+			Observe:     func(report.Decision) {},
 			Progress:    func(context.Context) func(report.Ending) { return func(report.Ending) {} },
 		}
 		result, err := p.work(t.Context(), r)

@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -45,8 +45,8 @@ func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 	t := &term{process: p, roster: p.Nodes.roster(p.Agent.Warn), journal: journal}
 	cfg := p.Coordinator
 	cfg.Candidate, cfg.LocalNode, cfg.Term, cfg.Journal, cfg.Joined = r.candidate, r.own, next, journal, t.roster.joined
-	cfg.Observe = func(d wire.Decision) {
-		t.roster.decided(d)
+	cfg.Observe = func(ev job.Event, d report.Decision) {
+		t.roster.decided(ev)
 		p.Observe(d)
 	}
 	if next != nil { // the nodes are there already

@@ -62,7 +62,7 @@ func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedN
 	}
 	j := launcher.Job{ID: r.ID, Resources: r.resources()}
 	j.Cluster.GPUs, j.Cluster.Backfill = r.GPUIDs, r.Backfill
-	j.Output.Observe = func(d launcher.Decision) {
+	j.Output.Observe = func(d report.Decision) {
 		c.tell(groupEvent{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News})
 	}
 	lasting, made := outliving(ctx)
@@ -220,7 +220,7 @@ func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint
 // show prints the output of the workers.
 func (c *controller) show(ctx context.Context, job string) {
 	prefixed := true
-	_, err := c.client.Print(ctx, job, launcher.LogFilter{Attempt: -1, Follow: true}, launcher.Output{Stdout: c.stdout, Stderr: c.stderr, Prefix: &prefixed})
+	_, err := c.client.Print(ctx, job, report.LogFilter{Attempt: -1, Follow: true}, launcher.Output{Stdout: c.stdout, Stderr: c.stderr, Prefix: &prefixed})
 	if err != nil && !errors.Is(err, launcher.ErrNotThere) {
 		c.tell(warning{"warning", "the output of " + job + " is not shown any more: " + err.Error()})
 	}

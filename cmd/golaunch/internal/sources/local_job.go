@@ -162,8 +162,8 @@ func (l *LocalJob) AwaitResult(ctx context.Context) {
 }
 
 // Logs returns the coordinator's logs. When the job is over, a lost node is no news.
-func (l *LocalJob) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
-	return func(yield func(launcher.LogChunk, error) bool) {
+func (l *LocalJob) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
+	return func(yield func(report.LogChunk, error) bool) {
 		for c, err := range l.Client.Logs(ctx, id, f) {
 			if c.Missing != "" && id == l.job && l.ends(ctx) {
 				continue

@@ -291,14 +291,14 @@ func TestLog(t *testing.T) {
 // silent knows no job.
 type silent struct{ viewtest.Cluster }
 
-func (silent) Logs(context.Context, string, launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
-	return func(yield func(launcher.LogChunk, error) bool) { yield(launcher.LogChunk{}, launcher.ErrNotThere) }
+func (silent) Logs(context.Context, string, report.LogFilter) iter.Seq2[report.LogChunk, error] {
+	return func(yield func(report.LogChunk, error) bool) { yield(report.LogChunk{}, launcher.ErrNotThere) }
 }
 
 // once has a log that ends.
 type once struct{ viewtest.Cluster }
 
-func (o *once) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
+func (o *once) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
 	f.Follow = false
 	return o.Cluster.Logs(ctx, id, f)
 }

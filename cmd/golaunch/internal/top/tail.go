@@ -12,7 +12,6 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/process/fold"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -115,7 +114,7 @@ func newFollower(of subject, news func()) *follower {
 func (f *follower) follow(ctx context.Context, sources []view.Source) {
 	f.say("live")
 	defer f.flush()
-	filter := launcher.LogFilter{Ranks: f.ranks, Attempt: f.attempt, Follow: true}
+	filter := report.LogFilter{Ranks: f.ranks, Attempt: f.attempt, Follow: true}
 	var err error
 	for _, source := range sources {
 		if err = f.read(source.Logs(ctx, f.job, filter)); err == nil {
@@ -131,7 +130,7 @@ func (f *follower) follow(ctx context.Context, sources []view.Source) {
 	}
 }
 
-func (f *follower) read(chunks func(func(launcher.LogChunk, error) bool)) error {
+func (f *follower) read(chunks func(func(report.LogChunk, error) bool)) error {
 	for c, err := range chunks {
 		if err != nil {
 			return err
@@ -150,7 +149,7 @@ func (f *follower) say(state string) {
 }
 
 // take adds the lines of a chunk. An unfinished line waits for its rest.
-func (f *follower) take(c launcher.LogChunk) {
+func (f *follower) take(c report.LogChunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c.Missing != "" {
@@ -171,7 +170,7 @@ func (f *follower) take(c launcher.LogChunk) {
 }
 
 // line adds a line of a rank. It waits a moment for the same line of others.
-func (f *follower) line(c launcher.LogChunk, text string) {
+func (f *follower) line(c report.LogChunk, text string) {
 	if f.folder == nil {
 		f.add(clean(text))
 		return

@@ -17,7 +17,6 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -199,16 +198,16 @@ func TestPump(t *testing.T) {
 // TestFollower: a follower keeps a bounded number of bounded lines.
 func TestFollower(t *testing.T) {
 	f := newFollower(subject{job: "a"}, func() {})
-	f.take(launcher.LogChunk{Rank: 3, Data: []byte("one\ntw")})
-	f.take(launcher.LogChunk{Rank: 4, Data: []byte("\x1b[31mother\x1b[0m\n10%\r20%\r\n")})
-	f.take(launcher.LogChunk{Rank: 3, Data: []byte("o\n")})
-	f.take(launcher.LogChunk{Missing: "node n1 has no such file"})
+	f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 3}, Data: []byte("one\ntw")})
+	f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 4}, Data: []byte("\x1b[31mother\x1b[0m\n10%\r20%\r\n")})
+	f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 3}, Data: []byte("o\n")})
+	f.take(report.LogChunk{Missing: "node n1 has no such file"})
 	if got, want := strings.Join(f.seen().lines, "|"), "one|other|20%|two|missing: node n1 has no such file"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for range 100 {
-		f.take(launcher.LogChunk{Rank: 1, Data: []byte(strings.Repeat("x", 64<<10))})
-		f.take(launcher.LogChunk{Rank: 2, Data: []byte(strings.Repeat("y\n", 32<<10))})
+		f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 1}, Data: []byte(strings.Repeat("x", 64<<10))})
+		f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 2}, Data: []byte(strings.Repeat("y\n", 32<<10))})
 	}
 	seen := f.seen()
 	if len(seen.lines) != keptLines || len(f.open[[2]int{1, 0}]) > longestLine || seen.first != 5+100*32<<10-keptLines {
@@ -222,7 +221,7 @@ func TestFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollower(subject{job: "a", prefix: true}, func() {})
 		for rank, text := range []string{"step 7 loss=0.41\n\x1b[2Jodd\n", "step 7 loss=0.43\n", "step 7 loss=0.42\n"} {
-			f.take(launcher.LogChunk{Rank: rank, Stream: 1, WorldSize: 3, Data: []byte(text)})
+			f.take(report.LogChunk{LogPosition: report.LogPosition{Rank: rank, Stream: 1}, WorldSize: 3, Data: []byte(text)})
 		}
 		if got, want := strings.Join(f.seen().lines, "|"), "[r0-2] step 7 loss=0.41..0.43"; got != want {
 			t.Errorf("at once %q, want %q", got, want)
@@ -233,9 +232,9 @@ func TestFold(t *testing.T) {
 		}
 		some := newFollower(subject{job: "a", prefix: true, ranks: []report.Span{{From: 9, To: 9}, {From: 2, To: 2}}}, func() {})
 		for _, rank := range []int{2, 9} {
-			some.take(launcher.LogChunk{Rank: rank, Stream: 1, WorldSize: 100, Data: []byte("up\n")})
+			some.take(report.LogChunk{LogPosition: report.LogPosition{Rank: rank, Stream: 1}, WorldSize: 100, Data: []byte("up\n")})
 		}
-		some.take(launcher.LogChunk{Rank: 9, Stream: 2, WorldSize: 100, Data: []byte("last\n")})
+		some.take(report.LogChunk{LogPosition: report.LogPosition{Rank: 9, Stream: 2}, WorldSize: 100, Data: []byte("last\n")})
 		some.flush()
 		if got, want := strings.Join(some.seen().lines, "|"), "[r2,9] up|[r9] last"; got != want {
 			t.Errorf("of some ranks %q, want %q", got, want)

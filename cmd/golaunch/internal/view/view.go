@@ -20,7 +20,7 @@ type Source interface {
 	Query(ctx context.Context, q report.Query) (report.Status, error)
 	Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error]
 	Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[launcher.Pong, error]
-	Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error]
+	Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error]
 	Stop(ctx context.Context, id string, code int, why string) ([]string, error)
 	Close() error
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/process/fold"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -71,7 +70,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		t.fold(ranks)
 	}
 	defer t.rest()
-	go t.read(source.Logs(ctx, v.Get("job"), launcher.LogFilter{Ranks: ranks, Attempt: max(-1, attempt), Follow: true}))
+	go t.read(source.Logs(ctx, v.Get("job"), report.LogFilter{Ranks: ranks, Attempt: max(-1, attempt), Follow: true}))
 	for {
 		select {
 		case <-t.more:
@@ -127,7 +126,7 @@ func (t *tail) fold(chosen []report.Span) {
 }
 
 // read reads all chunks.
-func (t *tail) read(chunks iter.Seq2[launcher.LogChunk, error]) {
+func (t *tail) read(chunks iter.Seq2[report.LogChunk, error]) {
 	why := ""
 	for c, err := range chunks {
 		switch {

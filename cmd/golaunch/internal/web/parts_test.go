@@ -19,7 +19,6 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
-	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -198,9 +197,9 @@ func TestTail(t *testing.T) {
 		most := rapid.IntRange(1, 5).Draw(t, "most")
 		written := rapid.SliceOfN(rapid.StringMatching(`[a-c]{0,3}\n?`), 0, 40).Draw(t, "written")
 		tail := newTail(most)
-		tail.read(func(yield func(launcher.LogChunk, error) bool) {
+		tail.read(func(yield func(report.LogChunk, error) bool) {
 			for _, w := range written {
-				if !yield(launcher.LogChunk{Rank: 1, Stream: 1, Data: []byte(w)}, nil) {
+				if !yield(report.LogChunk{LogPosition: report.LogPosition{Rank: 1, Stream: 1}, Data: []byte(w)}, nil) {
 					return
 				}
 			}
@@ -227,10 +226,10 @@ func TestFoldedTail(t *testing.T) {
 		tail := newTail(100)
 		tail.fold(nil)
 		release := make(chan struct{})
-		say := func(rank int, said string) launcher.LogChunk {
-			return launcher.LogChunk{Node: "n", Rank: rank, Stream: 1, WorldSize: 4, Data: []byte(said)}
+		say := func(rank int, said string) report.LogChunk {
+			return report.LogChunk{LogPosition: report.LogPosition{Rank: rank, Stream: 1}, Node: "n", WorldSize: 4, Data: []byte(said)}
 		}
-		go tail.read(func(yield func(launcher.LogChunk, error) bool) {
+		go tail.read(func(yield func(report.LogChunk, error) bool) {
 			for rank, loss := range []string{"0.41", "0.43", "nan", "0.42"} {
 				yield(say(rank, "step 7 loss="+loss+"\nlonely \x1b[31m<b>"), nil)
 			}

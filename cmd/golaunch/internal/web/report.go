@@ -125,8 +125,8 @@ func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	}
 	t := newTail(reportLines)
 	size, cut := 0, false
-	t.read(func(yield func(launcher.LogChunk, error) bool) {
-		for c, err := range source.Logs(ctx, j.ID, launcher.LogFilter{Ranks: ranks, Attempt: -1}) {
+	t.read(func(yield func(report.LogChunk, error) bool) {
+		for c, err := range source.Logs(ctx, j.ID, report.LogFilter{Ranks: ranks, Attempt: -1}) {
 			if size += len(c.Data); size > reportBytes || ctx.Err() != nil {
 				cut = true
 				return

@@ -283,8 +283,8 @@ func (c *Cluster) Ping(context.Context, string, time.Duration) iter.Seq2[launche
 
 // Logs has a few lines of every rank of the first job. Rank 7's last loss is nan. With Follow, Logs
 // then waits for ctx.
-func (c *Cluster) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
-	return func(yield func(launcher.LogChunk, error) bool) {
+func (c *Cluster) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
+	return func(yield func(report.LogChunk, error) bool) {
 		if id != "llama-70b" {
 			return
 		}
@@ -297,8 +297,9 @@ func (c *Cluster) Logs(ctx context.Context, id string, f launcher.LogFilter) ite
 					loss = "nan"
 				}
 				text := fmt.Sprintf("step %d loss=%s lr=3.0e-04\n", 100+step, loss)
-				chunk := launcher.LogChunk{
-					Node: c.node(rank / gpusPerNode), Rank: rank, Attempt: 1, Stream: 1, Offset: offset[rank], WorldSize: world, Data: []byte(text),
+				chunk := report.LogChunk{
+					LogPosition: report.LogPosition{Rank: rank, Attempt: 1, Stream: 1, Offset: offset[rank]},
+					Node:        c.node(rank / gpusPerNode), WorldSize: world, Data: []byte(text),
 				}
 				offset[rank] += int64(len(text))
 				if !yield(chunk, nil) {

@@ -1,0 +1,39 @@
+package report
+
+// LogFilter chooses what to read of a job's output.
+type LogFilter struct {
+	// Ranks are read; all when empty.
+	Ranks []Span
+	// Attempt is read; all when negative.
+	Attempt int
+	// Follow goes on until the end of the job.
+	Follow bool
+	// From are positions in files. The part before a position is left out.
+	From []LogPosition
+}
+
+// LogPosition is a place in the output of a rank. Stream is 1 for standard output and 2 for standard
+// error. Offset is in bytes.
+type LogPosition struct {
+	Attempt, Rank, Stream int
+	Offset                int64
+}
+
+// File returns the beginning of the file that the position is in.
+func (p LogPosition) File() LogPosition {
+	p.Offset = 0
+	return p
+}
+
+// LogChunk is a piece of a rank's output from a node, as the rank wrote it. It begins at its
+// position.
+type LogChunk struct {
+	LogPosition
+	Node string
+	// WorldSize is that of the attempt; 0 if it is no longer known.
+	WorldSize int
+	// Data is at most 64 KiB.
+	Data []byte
+	// Missing says what could not be read, in the place of Data.
+	Missing string
+}
