@@ -39,8 +39,8 @@ func (a *attempt) lighthouseURL() string {
 	return a.setup.lighthouse.URL()
 }
 
-// answerReplica passes a quorum on to a replica.
-func (j *jobOnNode) answerReplica(q wire.Quorum) {
+// answerReplica passes a cohort on to a replica.
+func (j *jobOnNode) answerReplica(q wire.Cohort) {
 	if a := j.attempts[q.Unit]; a != nil && a.order.Attempt == q.Attempt && a.setup.lighthouse != nil {
 		a.setup.lighthouse.Answer(q)
 	}

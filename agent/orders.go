@@ -181,7 +181,7 @@ func (m *membership) execute(order wire.Order) {
 		j.notify(do)
 	case job.Stop:
 		j.stop(do)
-	case wire.Quorum:
+	case wire.Cohort:
 		j.answerReplica(do)
 	default:
 		m.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T; install the same golaunch on all nodes", do))

@@ -27,8 +27,8 @@ type trackedJob struct {
 	why *reason
 	// announced is the last attempt of each unit whose first failure clients were told.
 	announced map[int]int
-	// quorums is the lighthouse of its replica groups; nil before the first report of one.
-	quorums *quorums
+	// cohorts is the lighthouse of its replica groups; nil before the first report of one.
+	cohorts *cohorts
 }
 
 // jobTable has what is kept beside the state of jobs.
@@ -95,7 +95,7 @@ func (c *Coordinator) track(record *replica.Record) *trackedJob {
 
 // close stops the job's timer, and the use of its workspace.
 func (j *trackedJob) close() {
-	j.quorums.close()
+	j.cohorts.close()
 	if j.workspace != nil {
 		j.workspace.Close()
 	}
@@ -126,7 +126,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	for _, a := range s.Actions {
 		c.act(j, a)
 	}
-	if j.quorums != nil {
+	if j.cohorts != nil {
 		c.stepped = append(c.stepped, j)
 	}
 	if s.Granted != nil {

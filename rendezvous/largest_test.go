@@ -181,16 +181,16 @@ func largestOrders(n placement.Node) []any {
 		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(wire.MaxText)},
 		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
 		wire.Signal{Number: syscall.SIGUSR2},
-		largestQuorum(),
+		largestCohort(),
 		wire.Ask{Question: wire.Question{About: wire.AboutLogs, Logs: largestFilter()}, ID: text(26)},
 		job.Finish{Result: largestResult()},
 		wire.Leave{Why: text(wire.MaxText)},
 	}
 }
 
-// largestQuorum has the most members, of the most bytes in all.
-func largestQuorum() wire.Quorum {
-	return wire.Quorum{
+// largestCohort has the most members, of the most bytes in all.
+func largestCohort() wire.Cohort {
+	return wire.Cohort{
 		Unit: big, Attempt: big, Replica: text(wire.MaxReplica), Call: bigger, ID: bigger, Created: someDay,
 		Members: repeat(job.MaxGroups, func(int) []byte { return []byte(noise(lighthouse.MaxMembers/job.MaxGroups - 8)) }),
 	}

@@ -17,20 +17,20 @@ const (
 	beatTimeout   = 2 * time.Second
 	lookEvery     = 100 * time.Millisecond
 	reasonPersist = time.Second
-	// takeover is how long the members of the last quorum have to be heard of when another process
+	// takeover is how long the members of the last cohort have to be heard of when another process
 	// coordinates. Agents that live are back sooner.
 	takeover = 300 * time.Millisecond
 )
 
-// quorums is the lighthouse of a job with replica groups. Only quorums with a new ID are in the
+// cohorts is the lighthouse of a job with replica groups. Only cohorts with a new ID are in the
 // log: who asks is known to the agents, which say it again to the next coordinator.
-type quorums struct {
+type cohorts struct {
 	c     *Coordinator
 	j     *trackedJob
 	state *lighthouse.State
 	// from is where each group's replicas are, by group.
 	from map[int]replicaOf
-	// look fires when time may have made a quorum; nil while no replica asks.
+	// look fires when time may have made a cohort; nil while no replica asks.
 	look *time.Timer
 	// why is why there is none, since when. told is what people know of that.
 	why   string
@@ -49,15 +49,15 @@ func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) 
 	if !c.state.Cluster.Trains(j.Job.ID, r.Unit, r.Attempt) || !c.state.Cluster.Live(j.Job.ID, m.name, r.Unit, r.Attempt) {
 		return
 	}
-	q := j.quorums
+	q := j.cohorts
 	if q == nil {
-		id, members := c.state.Cluster.Quorum(j.Job.ID)
+		id, members := c.state.Cluster.Cohort(j.Job.ID)
 		o := lighthouse.Options{MinReplicas: j.Job.MinGroups, JoinTimeout: joinTimeout, HeartbeatTimeout: beatTimeout}
-		q = &quorums{c: c, j: j, state: lighthouse.New(o, id, members, time.Now().Add(takeover-beatTimeout)), from: map[int]replicaOf{}}
+		q = &cohorts{c: c, j: j, state: lighthouse.New(o, id, members, time.Now().Add(takeover-beatTimeout)), from: map[int]replicaOf{}}
 		for _, of := range members { // whoever does not train any more is not waited for
 			q.from[of.Group] = replicaOf{attempt: -1}
 		}
-		j.quorums = q
+		j.cohorts = q
 	}
 	q.from[r.Unit] = replicaOf{m.name, r.Attempt}
 	q.drop()
@@ -68,15 +68,15 @@ func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) 
 	}
 }
 
-// dropReplicas takes the replica groups out of their quorums that do not train any more.
+// dropReplicas takes the replica groups out of their cohorts that do not train any more.
 func (c *Coordinator) dropReplicas() {
 	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
-		j.quorums.drop()
+		j.cohorts.drop()
 	}
 }
 
 // drop takes the groups out that do not train any more.
-func (q *quorums) drop() {
+func (q *cohorts) drop() {
 	if q.j.Result != nil {
 		return
 	}
@@ -93,10 +93,10 @@ func (q *quorums) drop() {
 }
 
 // step has the lighthouse take an event, and carries out what follows.
-func (q *quorums) step(ev lighthouse.Event) {
+func (q *cohorts) step(ev lighthouse.Event) {
 	now := time.Now()
 	o := q.state.Step(now, ev)
-	if o.Quorum != nil {
+	if o.Cohort != nil {
 		q.form(o)
 	} else {
 		q.lack(now, o.Why)
@@ -106,19 +106,19 @@ func (q *quorums) step(ev lighthouse.Event) {
 	}
 }
 
-func (q *quorums) looks() {
+func (q *cohorts) looks() {
 	q.look = nil
 	if q.j.Result == nil && q.state.Asks() {
 		q.step(lighthouse.Tick{})
 	}
 }
 
-// form tells the members of a quorum, once a new ID is kept.
-func (q *quorums) form(o lighthouse.Outcome) {
-	formed := o.Quorum
+// form tells the members of a cohort, once a new ID is kept.
+func (q *cohorts) form(o lighthouse.Outcome) {
+	formed := o.Cohort
 	if o.Changed || q.told != "" {
 		q.told = ""
-		q.c.applyJobEvent(q.j, job.Quorum{ID: formed.ID, Members: formed.Replicas()})
+		q.c.applyJobEvent(q.j, job.Cohort{ID: formed.ID, Members: formed.Replicas()})
 	}
 	q.why = ""
 	members := make([][]byte, len(formed.Members))
@@ -126,15 +126,15 @@ func (q *quorums) form(o lighthouse.Outcome) {
 		members[i] = m.Member
 	}
 	for _, m := range formed.Members {
-		q.answer(m, wire.Quorum{ID: formed.ID, Created: formed.Created, Members: members})
+		q.answer(m, wire.Cohort{ID: formed.ID, Created: formed.Created, Members: members})
 	}
 	for _, left := range o.Left {
-		q.answer(left, wire.Quorum{})
+		q.answer(left, wire.Cohort{})
 	}
 }
 
 // answer tells the node of a replica. A node that is away asks again when it is back.
-func (q *quorums) answer(to lighthouse.Request, with wire.Quorum) {
+func (q *cohorts) answer(to lighthouse.Request, with wire.Cohort) {
 	of, trains := q.from[to.Group]
 	m := q.c.members[of.node]
 	if !trains || m == nil {
@@ -144,19 +144,19 @@ func (q *quorums) answer(to lighthouse.Request, with wire.Quorum) {
 	q.c.send(m, wire.FromOrder(wire.Order{Job: q.j.Job.ID, Do: with}))
 }
 
-// lack notes why there is no quorum, and tells people once that has been so for a while.
-func (q *quorums) lack(now time.Time, why string) {
+// lack notes why there is no cohort, and tells people once that has been so for a while.
+func (q *cohorts) lack(now time.Time, why string) {
 	switch {
 	case why != q.why:
 		q.why, q.since = why, now
 	case why != "" && why != q.told && now.Sub(q.since) >= reasonPersist:
 		q.told = why
-		id, members := q.c.state.Cluster.Quorum(q.j.Job.ID)
-		q.c.applyJobEvent(q.j, job.Quorum{ID: id, Members: members, Why: why})
+		id, members := q.c.state.Cluster.Cohort(q.j.Job.ID)
+		q.c.applyJobEvent(q.j, job.Cohort{ID: id, Members: members, Why: why})
 	}
 }
 
-func (q *quorums) close() {
+func (q *cohorts) close() {
 	if q != nil && q.look != nil {
 		q.look.Stop()
 	}

@@ -66,8 +66,8 @@ const (
 	MaxRanks = 1<<16 - 1
 	// maxStill bounds the ranks that a Stalled names, with 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
-	// MaxReplica bounds the name of a replica, of which a quorum has job.MaxGroups, and MaxMember what
-	// the others get to know of it: with 100 bytes for each rank of a group, 650 ranks. A quorum has
+	// MaxReplica bounds the name of a replica: a cohort has up to job.MaxGroups. MaxMember bounds what
+	// the others get to know of one: with 100 bytes for each rank of a group, 650 ranks. A cohort has
 	// lighthouse.MaxMembers in all.
 	MaxReplica = 256
 	MaxMember  = 64 << 10

@@ -200,8 +200,8 @@ func fromAction(do any) *pb.ToAgent {
 		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
 	case Signal:
 		return &pb.ToAgent{Body: &pb.ToAgent_Signal{Signal: &pb.Signal{Number: int32(o.Number)}}}
-	case Quorum:
-		return &pb.ToAgent{Body: &pb.ToAgent_ReplicaQuorum{ReplicaQuorum: fromQuorum(o)}}
+	case Cohort:
+		return &pb.ToAgent{Body: &pb.ToAgent_ReplicaQuorum{ReplicaQuorum: fromCohort(o)}}
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Signal:
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
 	case *pb.ToAgent_ReplicaQuorum:
-		return toQuorum(b.ReplicaQuorum)
+		return toCohort(b.ReplicaQuorum)
 	}
 	return nil
 }

@@ -25,28 +25,28 @@ func ToReplica(m *pb.Replica) Replica {
 	}
 }
 
-func fromQuorum(q Quorum) *pb.ReplicaQuorum {
+func fromCohort(q Cohort) *pb.ReplicaQuorum {
 	return &pb.ReplicaQuorum{
 		Unit: int32(q.Unit), Attempt: int32(q.Attempt), Replica: q.Replica, Call: q.Call, Id: q.ID, Created: fromTime(q.Created), Members: q.Members,
 	}
 }
 
-func toQuorum(m *pb.ReplicaQuorum) Quorum {
-	return Quorum{
+func toCohort(m *pb.ReplicaQuorum) Cohort {
+	return Cohort{
 		Unit: int(m.GetUnit()), Attempt: int(m.GetAttempt()), Replica: Plain(m.GetReplica()), Call: m.GetCall(),
 		ID: m.GetId(), Created: toTime(m.GetCreated()), Members: m.GetMembers(),
 	}
 }
 
-func fromFormed(q job.Quorum) *pb.Formed {
+func fromFormed(q job.Cohort) *pb.Formed {
 	return &pb.Formed{
 		Id: q.ID, Why: Plain(q.Why),
 		Members: Convert(q.Members, func(r lighthouse.Replica) *pb.Replicas { return &pb.Replicas{Id: r.ID, Group: int32(r.Group)} }),
 	}
 }
 
-func toFormed(m *pb.Formed) job.Quorum {
-	return job.Quorum{
+func toFormed(m *pb.Formed) job.Cohort {
+	return job.Cohort{
 		ID: m.GetId(), Why: m.GetWhy(),
 		Members: Convert(m.GetMembers(), func(r *pb.Replicas) lighthouse.Replica {
 			return lighthouse.Replica{ID: r.GetId(), Group: int(r.GetGroup())}

@@ -96,7 +96,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 			g.Last, g.Ago = int32(c.Last), durationpb.New(c.Ago)
 		}
 		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: g}}
-	case job.Quorum:
+	case job.Cohort:
 		return &pb.Entry{Body: &pb.Entry_Formed{Formed: fromFormed(ev)}}
 	case job.TimedOut:
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}

@@ -14,7 +14,7 @@ import (
 type Order struct {
 	Job string
 	// Do is a [job.Prepare], [job.Admit], [job.Reach], [job.Start], [job.Stop] or [job.Finish], or
-	// one of [Assign], [Signal], [Leave], [Ask], [Quorum] and [Restate].
+	// one of [Assign], [Signal], [Leave], [Ask], [Cohort] and [Restate].
 	Do any
 }
 
@@ -30,10 +30,10 @@ type (
 	Signal struct{ Number syscall.Signal }
 	// Leave asks the agent to leave, because nothing holds the node any more.
 	Leave struct{ Why string }
-	// Quorum answers the requests of a replica, up to Call, with the quorum of that ID. With ID 0 there
+	// Cohort answers the requests of a replica, up to Call, with the cohort of that ID. With ID 0 there
 	// is one without the replica, which asks again if it still waits. Members are those of the
 	// [lighthouse.Request]s.
-	Quorum struct {
+	Cohort struct {
 		Unit, Attempt int
 		Replica       string
 		Call          int64
@@ -67,7 +67,7 @@ type (
 		Meeting       job.Meeting
 	}
 	// Replica is a report that a replica of a group, whose unit it is, is alive. With a Call it asks
-	// for a quorum.
+	// for a cohort.
 	Replica struct {
 		Unit, Attempt int
 		Request       lighthouse.Request

@@ -175,7 +175,7 @@ func (s *Server) giveUp(id string, call int64) {
 }
 
 // Answer passes the coordinator's answer on.
-func (s *Server) Answer(q wire.Quorum) {
+func (s *Server) Answer(q wire.Cohort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.replicas[q.Replica]
@@ -203,7 +203,7 @@ func (s *Server) Answer(q wire.Quorum) {
 }
 
 // decode returns a quorum for torchft.
-func decode(q wire.Quorum) (*pb.Quorum, error) {
+func decode(q wire.Cohort) (*pb.Quorum, error) {
 	quorum := &pb.Quorum{QuorumId: q.ID, Created: timestamppb.New(q.Created)}
 	for _, b := range q.Members {
 		var m pb.QuorumMember

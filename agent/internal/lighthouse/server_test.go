@@ -59,18 +59,18 @@ func (c *coordinator) take(r wire.Replica) {
 		return
 	}
 	o := c.state.Step(time.Now(), ev)
-	if o.Quorum == nil {
+	if o.Cohort == nil {
 		return
 	}
 	var members [][]byte
-	for _, m := range o.Quorum.Members {
+	for _, m := range o.Cohort.Members {
 		members = append(members, m.Member)
 	}
-	for _, m := range o.Quorum.Members {
-		c.servers[m.Group].Answer(wire.Quorum{Replica: m.ID, Call: m.Call, ID: o.Quorum.ID, Created: o.Quorum.Created, Members: members})
+	for _, m := range o.Cohort.Members {
+		c.servers[m.Group].Answer(wire.Cohort{Replica: m.ID, Call: m.Call, ID: o.Cohort.ID, Created: o.Cohort.Created, Members: members})
 	}
 	for _, m := range o.Left {
-		c.servers[m.Group].Answer(wire.Quorum{Replica: m.ID, Call: m.Call})
+		c.servers[m.Group].Answer(wire.Cohort{Replica: m.ID, Call: m.Call})
 	}
 }
 

@@ -217,16 +217,16 @@ func (p *pair) ask(m *pb.QuorumMember) error {
 // check compares the answers to the requests that ours has just answered, and that no others are
 // answered.
 func (p *pair) check(o lighthouse.Outcome) error {
-	if o.Quorum != nil {
-		for _, m := range o.Quorum.Members {
-			if err := p.answered(m, o.Quorum); err != nil {
+	if o.Cohort != nil {
+		for _, m := range o.Cohort.Members {
+			if err := p.answered(m, o.Cohort); err != nil {
 				return err
 			}
 		}
 	}
 	for _, left := range o.Left {
 		left.Again = true
-		if again := p.ours.Step(time.Now(), lighthouse.Asked{Request: left}); again.Quorum != nil {
+		if again := p.ours.Step(time.Now(), lighthouse.Asked{Request: left}); again.Cohort != nil {
 			return fmt.Errorf("%s makes a quorum although it was left out", left.ID)
 		}
 	}
@@ -241,7 +241,7 @@ func (p *pair) check(o lighthouse.Outcome) error {
 }
 
 // answered compares the answers to all requests of a member.
-func (p *pair) answered(m lighthouse.Request, want *lighthouse.Quorum) error {
+func (p *pair) answered(m lighthouse.Request, want *lighthouse.Cohort) error {
 	for _, c := range p.calls {
 		if c.request.ID != m.ID {
 			continue
@@ -266,7 +266,7 @@ func describe(q *pb.Quorum) (text string) {
 	return text
 }
 
-func members(q *lighthouse.Quorum) (text string) {
+func members(q *lighthouse.Cohort) (text string) {
 	for _, m := range q.Members {
 		text += fmt.Sprintf("%s at %s ", m.ID, m.Member)
 	}

@@ -138,10 +138,10 @@ func (s *State) Live(id, node string, unit, attempt int) bool {
 	return e != nil && e.state.Live(node, unit, attempt)
 }
 
-// Quorum, Trains and Attempt are those of a job with replica groups.
-func (s *State) Quorum(id string) (quorum int64, members []lighthouse.Replica) {
+// Cohort, Trains and Attempt are those of a job with replica groups.
+func (s *State) Cohort(id string) (cohort int64, members []lighthouse.Replica) {
 	if e := s.jobs[id]; e != nil {
-		return e.state.Quorum()
+		return e.state.Cohort()
 	}
 	return 0, nil
 }

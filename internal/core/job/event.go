@@ -152,9 +152,9 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
-	// Quorum says which replicas the newest quorum of the replica groups has. With Why, there is
+	// Cohort says which replicas the newest cohort of the replica groups has. With Why, there is
 	// none although replicas ask, and ID and Members are those of the last one.
-	Quorum struct {
+	Cohort struct {
 		ID      int64
 		Members []lighthouse.Replica
 		Why     string
@@ -251,7 +251,7 @@ func (Stepped) event()   {}
 func (Saved) event()     {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
-func (Quorum) event()    {}
+func (Cohort) event()    {}
 func (Elapsed) event()   {}
 func (TimedOut) event()  {}
 func (Queued) event()    {}
@@ -313,7 +313,7 @@ func (e Exited) String() string {
 	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
 }
 
-func (e Quorum) String() string {
+func (e Cohort) String() string {
 	return fmt.Sprintf("quorum %d: %s", e.ID, cmp.Or(e.Why, lighthouse.Groups(e.Members)))
 }
 

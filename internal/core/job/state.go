@@ -27,7 +27,7 @@ type State struct {
 	growth     growth
 	saves      saves
 	timers     timers
-	quorum     quorum
+	cohort     cohort
 	ending     ending
 	step       step `snapshot:"-"`
 }

@@ -139,7 +139,7 @@ func (s *State) waits() string {
 		text = also(text, count(ranks, "rank")+" to end")
 	}
 	if s.first(Running) != nil {
-		text = also(text, also(s.progress.meeting, s.quorum.why))
+		text = also(text, also(s.progress.meeting, s.cohort.why))
 	}
 	return text
 }

@@ -79,7 +79,7 @@ func (s *State) take(ev Event) string {
 		return s.stalled(ev)
 	case Stepped:
 		return s.stepped(ev)
-	case Quorum:
+	case Cohort:
 		return s.formed(ev)
 	case Elapsed:
 		return s.elapsed(ev)

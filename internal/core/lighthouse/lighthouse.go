@@ -1,13 +1,15 @@
 // Package lighthouse decides which replica groups train together, by the rules of torchft's
 // lighthouse.
 //
-// A replica is one start of a replica group. It sends heartbeats, and asks for a quorum before each
-// step. [State.Step] takes what happened and returns the quorum that follows, or why there is none.
+// A cohort is what torchft, its protocol and people call a quorum. In the code a quorum is Raft's.
+//
+// A replica is one start of a replica group. It sends heartbeats, and asks for a cohort before each
+// step. [State.Step] takes what happened and returns the cohort that follows, or why there is none.
 // It reads no clock: each event comes with its time.
 //
 // The rules are those of torchft 0.2.0, with four differences. A replica whose processes have ended
-// is [Gone] at once, without its heartbeat timing out. A quorum is never empty. The IDs of quorums
-// grow over the life of a job: [New] continues from the last quorum. And a request that comes twice
+// is [Gone] at once, without its heartbeat timing out. A cohort is never empty. The IDs of cohorts
+// grow over the life of a job: [New] continues from the last cohort. And a request that comes twice
 // counts once, since a message to the coordinator may.
 package lighthouse
 
@@ -20,7 +22,7 @@ import (
 
 // Options are the options of torchft_lighthouse.
 type Options struct {
-	// MinReplicas is how many replicas a quorum needs, unless all members of the last one ask again.
+	// MinReplicas is how many replicas a cohort needs, unless all members of the last one ask again.
 	MinReplicas int
 	// JoinTimeout is how long the replicas that ask wait for those that are alive and do not.
 	JoinTimeout time.Duration
@@ -28,7 +30,7 @@ type Options struct {
 	HeartbeatTimeout time.Duration
 }
 
-// MaxMembers bounds what the members of a quorum tell each other, in bytes.
+// MaxMembers bounds what the members of a cohort tell each other, in bytes.
 const MaxMembers = 960 << 10
 
 // MaxReplicas bounds the replicas of a group that are known at a time. One start of it is one.
@@ -49,7 +51,7 @@ type Event interface{ event() }
 type (
 	// Heartbeat says that a replica is alive.
 	Heartbeat struct{ Replica Replica }
-	// Asked says that a replica asks for a quorum, and is alive.
+	// Asked says that a replica asks for a cohort, and is alive.
 	Asked struct{ Request Request }
 	// Gone says that no replica of a group is alive.
 	Gone struct{ Group int }
@@ -62,14 +64,14 @@ func (Asked) event()     {}
 func (Gone) event()      {}
 func (Tick) event()      {}
 
-// Request is a replica's request for a quorum.
+// Request is a replica's request for a cohort.
 type Request struct {
 	Replica
-	// Call numbers the requests of a replica. Again says that it repeats a request that a quorum
+	// Call numbers the requests of a replica. Again says that it repeats a request that a cohort
 	// without the replica has ended.
 	Call  int64
 	Again bool
-	// ShrinkOnly keeps new replicas out of the quorum. CommitFailures counts the steps that the
+	// ShrinkOnly keeps new replicas out of the cohort. CommitFailures counts the steps that the
 	// replica could not commit.
 	ShrinkOnly     bool
 	CommitFailures int64
@@ -77,9 +79,9 @@ type Request struct {
 	Member []byte
 }
 
-// Quorum is a set of replicas that train together.
-type Quorum struct {
-	// ID is that of the last quorum unless the members have changed, or one could not commit.
+// Cohort is a set of replicas that train together.
+type Cohort struct {
+	// ID is that of the last cohort unless the members have changed, or one could not commit.
 	ID      int64
 	Created time.Time
 	// Members are the requests of the members, by ID.
@@ -87,9 +89,9 @@ type Quorum struct {
 }
 
 // Replicas returns the members.
-func (q Quorum) Replicas() []Replica {
-	replicas := make([]Replica, len(q.Members))
-	for i, m := range q.Members {
+func (c Cohort) Replicas() []Replica {
+	replicas := make([]Replica, len(c.Members))
+	for i, m := range c.Members {
 		replicas[i] = m.Replica
 	}
 	return replicas
@@ -97,40 +99,40 @@ func (q Quorum) Replicas() []Replica {
 
 // Outcome is what an event caused.
 type Outcome struct {
-	// Quorum answers requests, nil for none. Changed says that its ID is new.
-	Quorum  *Quorum
+	// Cohort answers requests, nil for none. Changed says that its ID is new.
+	Cohort  *Cohort
 	Changed bool
-	// Left are requests that the quorum does not answer. The replicas that still wait ask again.
+	// Left are requests that the cohort does not answer. The replicas that still wait ask again.
 	Left []Request
-	// Why says why there is no quorum although replicas ask; empty otherwise.
+	// Why says why there is no cohort although replicas ask; empty otherwise.
 	Why string
 }
 
 // State is a lighthouse as it stands. Only one goroutine uses it.
 type State struct {
 	options Options
-	// id and last are the ID and the members of the last quorum; 0 and none before the first.
+	// id and last are the ID and the members of the last cohort; 0 and none before the first.
 	id   int64
 	last []Replica
 	// alive are the replicas that were heard of, by ID.
 	alive map[string]*replica
-	// formed is the last quorum, nil if another coordinator formed it.
-	formed *Quorum
+	// formed is the last cohort, nil if another coordinator formed it.
+	formed *Cohort
 }
 
 // replica is a replica that was heard of.
 type replica struct {
 	Replica
 	heard time.Time
-	// request is nil unless it asks, since joined. answered is the newest call that a quorum has
+	// request is nil unless it asks, since joined. answered is the newest call that a cohort has
 	// answered or left out.
 	request  *Request
 	joined   time.Time
 	answered int64
 }
 
-// New returns a lighthouse that continues after a quorum, or after none with an ID of 0. The members
-// of that quorum count as heard at that time.
+// New returns a lighthouse that continues after a cohort, or after none with an ID of 0. The members
+// of that cohort count as heard at that time.
 func New(o Options, id int64, last []Replica, heard time.Time) *State {
 	s := &State{options: o, id: id, last: slices.Clone(last), alive: map[string]*replica{}}
 	for _, r := range last {
@@ -139,7 +141,7 @@ func New(o Options, id int64, last []Replica, heard time.Time) *State {
 	return s
 }
 
-// Asks reports whether a replica asks for a quorum, so that the passing of time matters.
+// Asks reports whether a replica asks for a cohort, so that the passing of time matters.
 func (s *State) Asks() bool {
 	for _, r := range s.alive {
 		if r.request != nil {
@@ -156,7 +158,7 @@ func (s *State) Step(now time.Time, ev Event) Outcome {
 		s.hear(ev.Replica).heard = now
 	case Asked:
 		if q, again := s.ask(now, ev.Request); again {
-			return Outcome{Quorum: q}
+			return Outcome{Cohort: q}
 		}
 	case Gone:
 		for id, r := range s.alive {
@@ -202,7 +204,7 @@ func (s *State) makeRoom(group int) {
 }
 
 // ask notes a request. If it was answered, it returns the answer.
-func (s *State) ask(now time.Time, q Request) (answer *Quorum, again bool) {
+func (s *State) ask(now time.Time, q Request) (answer *Cohort, again bool) {
 	r := s.hear(q.Replica)
 	if !q.Again {
 		r.heard = now
@@ -222,7 +224,7 @@ func (s *State) ask(now time.Time, q Request) (answer *Quorum, again bool) {
 	return nil, false
 }
 
-// decide returns the members of the next quorum, by ID, or why there is none yet; no reason if no
+// decide returns the members of the next cohort, by ID, or why there is none yet; no reason if no
 // replica asks.
 func (s *State) decide(now time.Time) (members []*replica, why string) {
 	var asking, silent []*replica
@@ -273,7 +275,7 @@ func (s *State) decide(now time.Time) (members []*replica, why string) {
 // memberOverhead is what a member costs beside its content.
 const memberOverhead = 8
 
-// complete reports whether all members of the last quorum ask.
+// complete reports whether all members of the last cohort ask.
 func (s *State) complete(asking []*replica) bool {
 	for _, m := range s.last {
 		if !slices.ContainsFunc(asking, func(r *replica) bool { return r.ID == m.ID }) {
@@ -287,9 +289,9 @@ func (s *State) wasMember(id string) bool {
 	return slices.ContainsFunc(s.last, func(r Replica) bool { return r.ID == id })
 }
 
-// form makes a quorum. Every request ends with it; a replica that it leaves out may ask again.
+// form makes a cohort. Every request ends with it; a replica that it leaves out may ask again.
 func (s *State) form(now time.Time, members []*replica) (o Outcome) {
-	q := Quorum{Created: now}
+	q := Cohort{Created: now}
 	failed := false
 	for _, r := range members {
 		q.Members = append(q.Members, *r.request)
@@ -311,6 +313,6 @@ func (s *State) form(now time.Time, members []*replica) (o Outcome) {
 		o.Changed = true
 	}
 	q.ID, s.last, s.formed = s.id, replicas, &q
-	o.Quorum = &q
+	o.Cohort = &q
 	return o
 }

@@ -27,7 +27,7 @@ func newTable(least int) *table {
 func replicaOf(name string) Replica { return Replica{ID: name, Group: int(name[0] - 'a')} }
 
 // do plays events in words: "a" asks, "a!" could not commit, "a-" asks only to shrink, "a." beats,
-// "a~" is gone, and "3s" passes. It returns what the last one caused: the quorum or why there is
+// "a~" is gone, and "3s" passes. It returns what the last one caused: the cohort or why there is
 // none.
 func (tb *table) do(words string) (result string) {
 	for word := range strings.FieldsSeq(words) {
@@ -49,9 +49,9 @@ func (tb *table) do(words string) (result string) {
 		}
 		o := tb.Step(tb.now, ev)
 		result = o.Why
-		if o.Quorum != nil {
-			result = fmt.Sprint(o.Quorum.ID)
-			for _, m := range o.Quorum.Members {
+		if o.Cohort != nil {
+			result = fmt.Sprint(o.Cohort.ID)
+			for _, m := range o.Cohort.Members {
 				result += " " + m.ID
 			}
 		}
@@ -59,7 +59,7 @@ func (tb *table) do(words string) (result string) {
 	return result
 }
 
-func TestQuorums(t *testing.T) {
+func TestCohorts(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		least int
@@ -100,16 +100,16 @@ func TestStragglersAreWaitedForInVain(t *testing.T) {
 	}
 }
 
-// TestARepeatedRequest is answered as before, and makes no other quorum.
+// TestARepeatedRequest is answered as before, and makes no other cohort.
 func TestARepeatedRequest(t *testing.T) {
 	tb := newTable(1)
 	q := Request{Replica: replicaOf("a"), Call: 7}
 	first := tb.Step(tb.now, Asked{q})
 	again := tb.Step(tb.now, Asked{q})
-	if first.Quorum == nil || again.Quorum != first.Quorum || again.Changed || tb.Asks() {
+	if first.Cohort == nil || again.Cohort != first.Cohort || again.Changed || tb.Asks() {
 		t.Errorf("%+v, then %+v", first, again)
 	}
-	if o := tb.Step(tb.now, Asked{Request{Replica: replicaOf("a"), Call: 6}}); o.Quorum != nil || tb.Asks() {
+	if o := tb.Step(tb.now, Asked{Request{Replica: replicaOf("a"), Call: 6}}); o.Cohort != nil || tb.Asks() {
 		t.Errorf("an older one: %+v", o)
 	}
 }
@@ -126,7 +126,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestTheNextCoordinator continues with the last quorum, and waits for its members.
+// TestTheNextCoordinator continues with the last cohort, and waits for its members.
 func TestTheNextCoordinator(t *testing.T) {
 	o := Options{MinReplicas: 1, JoinTimeout: 10 * time.Second, HeartbeatTimeout: 5 * time.Second}
 	tb := &table{State: New(o, 7, []Replica{replicaOf("a"), replicaOf("b")}, began.Add(-4*time.Second)), now: began}
@@ -138,12 +138,12 @@ func TestTheNextCoordinator(t *testing.T) {
 	}
 }
 
-// TestRandomReplicas checks what holds of every quorum.
+// TestRandomReplicas checks what holds of every cohort.
 func TestRandomReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(1, 3).Draw(t, "least")
 		tb := newTable(least)
-		var last *Quorum
+		var last *Cohort
 		asking := map[string]int64{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "events") {
 			r := replicaOf(string(rune('a' + rapid.IntRange(0, 4).Draw(t, "replica"))))
@@ -161,7 +161,7 @@ func TestRandomReplicas(t *testing.T) {
 				ev = Asked{Request{Replica: r, Call: int64(i + 1), ShrinkOnly: rapid.IntRange(0, 9).Draw(t, "shrinks") == 0}}
 				asking[r.ID] = int64(i + 1)
 			}
-			q := tb.Step(tb.now, ev).Quorum
+			q := tb.Step(tb.now, ev).Cohort
 			if q == nil {
 				continue
 			}

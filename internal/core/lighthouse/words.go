@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// tooFew says that fewer replicas ask than a quorum needs.
+// tooFew says that fewer replicas ask than a cohort needs.
 func (s *State) tooFew(asking []*replica) string {
 	return fmt.Sprintf("no quorum: only %s, and a quorum needs %d groups (--min-groups)", asks(asking), s.options.MinReplicas)
 }

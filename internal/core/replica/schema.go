@@ -21,7 +21,7 @@ placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy 
 	sharedAddr
 placement.Order = order: by list
 job.State = job: spec roster plan progress masters shortage budget verdicts suspects departures
-	growth saves timers quorum ending
+	growth saves timers quorum=cohort ending
 job.roster = roster: nodes addrs gpus spares joined lost loss
 job.jobNode = jobNode: node nodeRank ran leaves
 job.departure = departure: node within why loose alarm
@@ -73,7 +73,7 @@ job.saves = saves: last every inFlight
 job.inFlight = inFlight: save nodes
 report.Save = reportSave: path format step bytes began ended
 job.timers = timers: newest seq
-job.quorum = quorum: id members why
+job.cohort = quorum: id members why
 lighthouse.Replica = lighthouseReplica: id group
 job.ending = ending: cancels signal fatal why result finished
 cluster.queue = queue: reservation waiting open growing first shadow dirty better

@@ -7,41 +7,41 @@ import (
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 )
 
-// quorum is the newest quorum of the replica groups.
-type quorum struct {
+// cohort is the newest cohort of the replica groups.
+type cohort struct {
 	id      int64
 	members []lighthouse.Replica
 	// why says why there is none now; empty if there is.
 	why string
 }
 
-func (q *quorum) form(id int64, members []lighthouse.Replica) {
-	q.id, q.members, q.why = id, members, ""
+func (c *cohort) form(id int64, members []lighthouse.Replica) {
+	c.id, c.members, c.why = id, members, ""
 }
-func (q *quorum) lack(why string) { q.why = why }
+func (c *cohort) lack(why string) { c.why = why }
 
-// formed takes note of a quorum, and tells of it if other groups train together than before.
-func (s *State) formed(ev Quorum) string {
-	if !s.grouped() || ev.ID < s.quorum.id {
+// formed takes note of a cohort, and tells of it if other groups train together than before.
+func (s *State) formed(ev Cohort) string {
+	if !s.grouped() || ev.ID < s.cohort.id {
 		return s.step.ignore()
 	}
 	if ev.Why != "" {
-		s.quorum.lack(ev.Why)
+		s.cohort.lack(ev.Why)
 		return ev.Why
 	}
-	before, after := lighthouse.Groups(s.quorum.members), lighthouse.Groups(ev.Members)
-	lacked := s.quorum.why != ""
-	s.quorum.form(ev.ID, slices.Clone(ev.Members))
+	before, after := lighthouse.Groups(s.cohort.members), lighthouse.Groups(ev.Members)
+	lacked := s.cohort.why != ""
+	s.cohort.form(ev.ID, slices.Clone(ev.Members))
 	if before == after && !lacked {
 		return ""
 	}
 	return fmt.Sprintf("quorum %d: %s of %d", ev.ID, after, s.spec.Groups)
 }
 
-// Quorum returns the ID and the members of the newest quorum of the replica groups, 0 and none
+// Cohort returns the ID and the members of the newest cohort of the replica groups, 0 and none
 // before the first.
-func (s *State) Quorum() (id int64, members []lighthouse.Replica) {
-	return s.quorum.id, s.quorum.members
+func (s *State) Cohort() (id int64, members []lighthouse.Replica) {
+	return s.cohort.id, s.cohort.members
 }
 
 // Attempt is the newest attempt of a unit; -1 if there is no such unit.
@@ -52,7 +52,7 @@ func (s *State) Attempt(unit int) int {
 	return s.progress.units[unit].attempt
 }
 
-// Trains reports whether a replica group may be in a quorum: none of its ranks has failed or is to
+// Trains reports whether a replica group may be in a cohort: none of its ranks has failed or is to
 // stop, and its rank 0, which asks, has not ended.
 func (s *State) Trains(group, attempt int) bool {
 	if !s.grouped() || s.decided() || group < 0 || group >= len(s.progress.units) {
