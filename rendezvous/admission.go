@@ -45,8 +45,8 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return status.Error(codes.NotFound, fmt.Sprintf("node %s had joined another coordinator", node.Name))
 	case h.GetEpoch() != "": // its place may be taken, so its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && !own && (old.stream == nil || time.Since(old.lastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
-		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and its ranks may still run there, for %v at most", node.Name, old.patience))
+	case old != nil && !own && (old.stream == nil || time.Since(old.LastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
+		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and its ranks may still run there, for %v at most", node.Name, old.Patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
 			"(--address or --interface)", node.Name, old.addr)
@@ -114,3 +114,17 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 
 // sharedAddr says that several nodes may share an address.
 func (c *Coordinator) sharedAddr() bool { return c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr }
+
+// maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard
+// to compare.
+const maxSkew = time.Minute
+
+func (c *Coordinator) compareClocks(node string, theirs time.Time) {
+	skew, side := time.Until(theirs).Round(time.Second), "ahead of"
+	if skew < 0 {
+		skew, side = -skew, "behind"
+	}
+	if skew > maxSkew {
+		c.warn(fmt.Errorf("the clock of node %s is %v %s the coordinator's; is NTP running there?", node, skew, side))
+	}
+}

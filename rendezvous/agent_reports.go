@@ -35,7 +35,7 @@ func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) 
 	if m.stream != s {
 		return
 	}
-	m.hear()
+	m.Hear()
 	if b := msg.GetGoodbye(); b != nil {
 		why := cmp.Or(wire.Plain(b.GetWhy()), "its agent has left")
 		c.noteCluster("node %s is gone: %s", m.name, why)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
@@ -209,4 +210,29 @@ func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	case <-limit.C:
 		return nil, status.Error(codes.DeadlineExceeded, "it sent no hello")
 	}
+}
+
+// answerHeartbeat is called by the goroutine that reads the stream.
+func (c *Coordinator) answerHeartbeat(m *member, s *server.AgentStream, b *pb.Heartbeat) {
+	if !m.Heartbeat(s) {
+		return
+	}
+	if !s.Push(&pb.ToAgent{Acked: m.taken.Load(), Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}}) {
+		c.post(func() { c.fence(m, s) })
+	}
+}
+
+// answerHeartbeats answers heartbeats once it is certain that no other process coordinates. Thousands
+// of reports may wait, and are taken in batches between which this is called.
+func (c *Coordinator) answerHeartbeats() {
+	for _, s := range c.heartbeats.next() {
+		if b := s.stream.TakeHeartbeat(); s.member.stream == s.stream {
+			s.member.Hear()
+			c.queue(s.member, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: heartbeatReply(b)}})
+		}
+	}
+}
+
+func heartbeatReply(b *pb.Heartbeat) *pb.Heartbeat {
+	return &pb.Heartbeat{At: b.GetAt(), Time: timestamppb.Now()}
 }

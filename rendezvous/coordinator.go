@@ -31,6 +31,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/audience"
 	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	"github.com/golaunch/golaunch/rendezvous/internal/trim"
@@ -109,7 +110,7 @@ type Coordinator struct {
 	succession *succession
 	// capacity asks for nodes; nil if the coordinator may ask for none.
 	capacity *capacityPlanner
-	audience audience
+	audience *audience.Audience
 	trimmer  trim.Trimmer
 	// restored says that a coordinator before this one has admitted agents.
 	restored bool
@@ -132,7 +133,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c := &Coordinator{
 		cfg: cfg, started: time.Now(), eventLoop: newEventLoop(),
 		timers: map[replica.TimerID]*time.Timer{}, jobTable: jobTable{jobs: map[string]*trackedJob{}},
-		roster: newRoster(cfg.AllNodes == 0), audience: newAudience(cfg),
+		roster: newRoster(cfg.AllNodes == 0), audience: audience.New(audience.Listeners{Observe: cfg.Observe, Joined: cfg.Joined, Note: cfg.Note, Warn: cfg.Warn, Journal: cfg.Journal}),
 	}
 	c.depot = depot.New(cfg.Workspaces)
 	c.queries = queries{c: c, open: map[string]*query{}}
@@ -228,7 +229,7 @@ func (c *Coordinator) close() {
 		c.drainLog()
 	}
 	c.trimmer.Stop()
-	c.audience.close()
+	c.audience.Close()
 }
 
 // drainLimit bounds the wait for the log when a coordinator ends.
@@ -269,9 +270,9 @@ func (c *Coordinator) noteCluster(format string, args ...any) {
 	}
 }
 
-func (c *Coordinator) say(text string) { c.audience.note(text) }
+func (c *Coordinator) say(text string) { c.audience.Say(text) }
 
-func (c *Coordinator) warn(err error) { c.audience.warn(err) }
+func (c *Coordinator) warn(err error) { c.audience.Warn(err) }
 
 // Cancelled is what the end of a context means for a job: code 124 after a deadline, and 130
 // otherwise.

@@ -81,7 +81,7 @@ type reason struct {
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.OnlyJob {
-		c.audience.journal.Submitted(e.At, s)
+		c.audience.Submitted(e.At, s)
 	}
 	c.apply(e)
 }
@@ -111,14 +111,14 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	if s.Told {
 		d.Failure = j.failure(s)
 	}
-	c.audience.journal.Stepped(at, s)
+	c.audience.Stepped(at, s)
 	if c.cfg.onStep != nil {
 		c.cfg.onStep(c.state.Index, s)
 	}
 	switch e := s.Event.(type) {
 	case job.Joined:
 		c.assign(j, e.Node.Name)
-		c.audience.joined(e.Node)
+		c.audience.Joined(e.Node)
 	case job.Rejoined:
 		c.assign(j, e.Node)
 	default: // it gives the job no node
@@ -133,8 +133,8 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 		c.tell(j, wire.Update{Granted: s.Granted})
 	}
 	if s.Told {
-		if c.cfg.Observe != nil && j.OnlyJob {
-			c.log.Then(func() { c.audience.observe(s.Event, d) })
+		if c.audience.Observes() && j.OnlyJob {
+			c.log.Then(func() { c.audience.Decided(s.Event, d) })
 		}
 		c.tell(j, wire.Update{Decision: &d})
 	}

@@ -84,10 +84,10 @@ func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)",
 // replayJournal writes a past entry into the journal.
 func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
 	if s := e.Submitted; s != nil && s.OnlyJob {
-		c.audience.journal.Submitted(e.At, *s)
+		c.audience.Submitted(e.At, *s)
 	}
 	for _, st := range o.Steps {
-		c.audience.journal.Stepped(e.At, st)
+		c.audience.Stepped(e.At, st)
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Coordinator) resume() {
 	longest := time.Duration(0)
 	for name, known := range c.state.Members {
 		m := c.expect(known)
-		longest = max(longest, m.patience)
+		longest = max(longest, m.Patience)
 		if !c.state.Cluster.Has(name) {
 			m.inactive = &known.Node
 		}

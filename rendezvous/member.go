@@ -30,7 +30,7 @@ type member struct {
 	machine string
 	// stream is the connection to the agent, nil while there is none.
 	stream *server.AgentStream
-	leaseMonitor
+	server.LeaseMonitor
 	// excused is when the agent was last heard before the coordinator itself was paused. Such an agent
 	// gets a little more time once.
 	excused time.Time
@@ -79,10 +79,10 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 		m.stream.Cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
 	m.stream = s
-	m.answer(s)
+	m.Answer(s)
 	s.Conn.Node = m.name
 	s.Conn.OnDeath(h.GetCommitment(), func(outOfMemory bool) { c.post(func() { c.died(m, outOfMemory) }) })
-	m.hear()
+	m.Hear()
 	welcome := &pb.Welcome{Epoch: c.state.Epoch, Lease: durationpb.New(c.cfg.Lease), Heartbeat: heartbeatReply(h.GetHeartbeat())}
 	if c.onlyJob != nil {
 		welcome.JobId, welcome.Workspace = c.onlyJob.Job.ID, wire.FromWorkspace(c.onlyJob.Workspace)
@@ -110,7 +110,7 @@ func (c *Coordinator) expect(known replica.Member) *member {
 		name: known.Node.Name, addr: known.Node.Addr, machine: known.Node.Labels[placement.MachineLabel],
 		instance: known.Instance, gone: make(chan struct{}),
 	}
-	m.start(known.Patience, func() {
+	m.Start(known.Patience, func() {
 		fired := time.Now()
 		c.post(func() { c.silent(m, fired) })
 	})
@@ -120,7 +120,7 @@ func (c *Coordinator) expect(known replica.Member) *member {
 
 func (m *member) unlink() {
 	m.stream = nil
-	m.answer(nil)
+	m.Answer(nil)
 }
 
 // streamEnded notes that the stream of an agent has ended. The agent may come back within its
@@ -149,15 +149,15 @@ func (c *Coordinator) died(m *member, outOfMemory bool) {
 // silent removes an agent that has been silent for too long, if it has; fired is when the timer
 // fired.
 func (c *Coordinator) silent(m *member, fired time.Time) {
-	heard, by := m.overdue(fired)
+	heard, by := m.Overdue(fired)
 	switch {
 	case c.members[m.name] != m || by < 0:
 	case by > wire.Paused && m.excused != heard: // this process was paused too
 		m.excused = heard
-		m.answer(m.stream)
-		m.silence.Reset(wire.Reprieval)
+		m.Answer(m.stream)
+		m.Reprieve(wire.Reprieval)
 	default:
-		why := cmp.Or(m.fenced, fmt.Sprintf("its agent was silent for %v", m.patience))
+		why := cmp.Or(m.fenced, fmt.Sprintf("its agent was silent for %v", m.Patience))
 		c.noteCluster("node %s was lost: %s", m.name, why)
 		c.removeMember(m, why, wire.Refused("node %s was counted as lost: %s", m.name, why))
 	}
@@ -177,8 +177,7 @@ func (c *Coordinator) fence(m *member, s *server.AgentStream) {
 // for that.
 func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.roster.remove(m)
-	m.silence.Stop()
-	m.answer(nil)
+	m.Stop()
 	close(m.gone)
 	c.succession.replace(m.name) // before the agent is let go
 	switch s := m.stream; {
@@ -192,3 +191,6 @@ func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.queries.nodeLost(m.name)
 	c.applyEvent(cluster.Lost{Node: m.name, Why: wire.Plain(why)})
 }
+
+// patience is the silence after which the ranks of an agent with this coordinator's lease are dead.
+func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }

@@ -92,7 +92,7 @@ func TestClocksApart(t *testing.T) {
 	c.compareClocks("n2", now.Add(-30*time.Second))
 	c.compareClocks("n3", now.Add(2*time.Hour))
 	c.compareClocks("n4", now.Add(-2*time.Hour))
-	c.audience.messages.Finish(time.Minute)
+	c.audience.Close()
 	if want := []string{"n3 is 2h0m0s ahead of", "n4 is 2h0m0s behind"}; len(warnings) != 2 ||
 		!strings.Contains(warnings[0], want[0]) || !strings.Contains(warnings[1], want[1]) {
 		t.Errorf("%q, want %q", warnings, want)

@@ -77,8 +77,8 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 
 // nodeStatus adds to what the cluster knows of a node what depends on the time.
 func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
-	if m := c.members[n.Name]; m != nil && (m.stream == nil || time.Since(m.lastHeard()) > c.cfg.Lease/2) {
-		n.Silent = time.Since(m.lastHeard())
+	if m := c.members[n.Name]; m != nil && (m.stream == nil || time.Since(m.LastHeard()) > c.cfg.Lease/2) {
+		n.Silent = time.Since(m.LastHeard())
 	}
 	for i, x := range n.Excluded {
 		n.Excluded[i].Until = c.jobs[x.Job].Readmits

@@ -1,5 +1,4 @@
-// Package journal writes the events of a job as JSON lines for people.
-package journal
+package audience
 
 import (
 	"errors"
@@ -70,9 +69,9 @@ func eventName(ev job.Event) string {
 	}
 }
 
-// Journal writes in a goroutine of its own. It ends with the first error: a journal with holes
+// journal writes in a goroutine of its own. It ends with the first error: a journal with holes
 // would mislead. A nil Journal writes nothing.
-type Journal struct {
+type journal struct {
 	w     io.Writer
 	size  int
 	ended bool
@@ -80,23 +79,23 @@ type Journal struct {
 	warn  func(error)
 }
 
-// New returns nil if w is nil.
-func New(w io.Writer, warn func(error)) *Journal {
+// newJournal returns nil if w is nil.
+func newJournal(w io.Writer, warn func(error)) *journal {
 	if w == nil {
 		return nil
 	}
-	j := &Journal{w: w, warn: warn}
+	j := &journal{w: w, warn: warn}
 	j.out = asyncwriter.New(func(int) { j.end(errors.New("the disk does not keep up")) })
 	return j
 }
 
-// Submitted writes the first line.
-func (j *Journal) Submitted(at time.Time, s replica.Submission) {
+// submitted writes the first line.
+func (j *journal) submitted(at time.Time, s replica.Submission) {
 	j.add(jsonout.Event{Time: at, Event: eventSubmission, Detail: s})
 }
 
-// Stepped writes a step of the job, and the result if it ends.
-func (j *Journal) Stepped(at time.Time, s replica.Step) {
+// stepped writes a step of the job, and the result if it ends.
+func (j *journal) stepped(at time.Time, s replica.Step) {
 	if j == nil || s.Event == nil {
 		return
 	}
@@ -113,13 +112,13 @@ func (j *Journal) Stepped(at time.Time, s replica.Step) {
 	}
 }
 
-func (j *Journal) add(e jsonout.Event) {
+func (j *journal) add(e jsonout.Event) {
 	if j != nil {
 		j.out.Say(func() { j.write(e) })
 	}
 }
 
-func (j *Journal) write(e jsonout.Event) {
+func (j *journal) write(e jsonout.Event) {
 	if j.ended {
 		return
 	}
@@ -135,15 +134,15 @@ func (j *Journal) write(e jsonout.Event) {
 	}
 }
 
-func (j *Journal) end(err error) {
+func (j *journal) end(err error) {
 	if !j.ended {
 		j.ended = true
 		j.warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
 	}
 }
 
-// Close waits until all events are written, but not for a disk that hangs.
-func (j *Journal) Close() {
+// close waits until all events are written, but not for a disk that hangs.
+func (j *journal) close() {
 	if j != nil && !j.out.Finish(asyncwriter.Patience) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
 	}

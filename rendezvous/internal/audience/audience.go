@@ -1,0 +1,74 @@
+// Package audience tells people what happens to jobs, and writes the events of a job for programs.
+package audience
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Audience calls functions in order, in a goroutine of its own, so that none delays the coordinator.
+type Audience struct {
+	to       Listeners
+	messages *asyncwriter.Writer
+	journal  *journal
+}
+
+// Listeners are what the coordinator's Config has for people and programs. Only Warn is needed.
+type Listeners struct {
+	Observe func(job.Event, report.Decision)
+	Joined  func(placement.Node)
+	Note    func(string)
+	Warn    func(error)
+	// Journal gets a JSON line for each event of the only job.
+	Journal io.Writer
+}
+
+// New returns an audience that Close ends.
+func New(to Listeners) *Audience {
+	missed := func(n int) { to.Warn(fmt.Errorf("%d messages are not shown: the reader is too slow", n)) }
+	return &Audience{to: to, messages: asyncwriter.New(missed), journal: newJournal(to.Journal, to.Warn)}
+}
+
+// Say tells people what happens in a cluster.
+func (a *Audience) Say(text string) {
+	if a.to.Note != nil {
+		a.messages.Say(func() { a.to.Note(text) })
+	}
+}
+
+// Warn tells people what they should know.
+func (a *Audience) Warn(err error) { a.messages.Say(func() { a.to.Warn(err) }) }
+
+// Joined tells of a node that has joined the only job.
+func (a *Audience) Joined(n placement.Node) {
+	if a.to.Joined != nil {
+		a.messages.Say(func() { a.to.Joined(n) })
+	}
+}
+
+// Observes reports whether anyone wants to know of decisions.
+func (a *Audience) Observes() bool { return a.to.Observe != nil }
+
+// Decided tells of a decision about the only job.
+func (a *Audience) Decided(ev job.Event, d report.Decision) {
+	a.messages.Say(func() { a.to.Observe(ev, d) })
+}
+
+// Submitted begins the journal.
+func (a *Audience) Submitted(at time.Time, s replica.Submission) { a.journal.submitted(at, s) }
+
+// Stepped writes a step of a job into the journal, and the result if it ends.
+func (a *Audience) Stepped(at time.Time, s replica.Step) { a.journal.stepped(at, s) }
+
+// Close waits for a limited time until all is told and written.
+func (a *Audience) Close() {
+	a.journal.close()
+	a.messages.Finish(asyncwriter.Patience)
+}
