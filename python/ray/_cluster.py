@@ -1,6 +1,6 @@
 """The session of a golaunch cluster: a job, whose ranks are the hosts.
 
-The first driver that needs it submits it, and the head ends it when nobody needs it any more.
+The first driver that needs it submits it, and the head ends it when no driver needs it any more.
 """
 
 import json
@@ -57,7 +57,7 @@ def _own(path):
 
 
 def started_here():
-    """The address of the cluster of which `ray start` has started a node on this machine that still runs, or None."""
+    """The address of the cluster that a node on this machine belongs to, if `ray start` started it and it still runs, or None."""
     from ._nodes import Processes
 
     if not _own(_directory()):

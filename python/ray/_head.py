@@ -222,7 +222,7 @@ class Head:
             live |= procs
 
     def _unused(self, seconds):
-        """Ends the session of a cluster, unless somebody needs it by then."""
+        """Ends the session of a cluster, unless a driver needs it by then."""
         if not self.host.config["job"]:
             return
         if self.ending is not None:
@@ -493,7 +493,7 @@ class Head:
         self._place()
 
     def on_ended(self, link, then, address, last=False):
-        """Why a process has ended to which somebody has lost the connection; None if it lives."""
+        """Why a process has ended that another one lost its connection to; None if it lives."""
         proc, node = address[0], self.nodes.get(address[1])
         driver = next((j for j in self.jobs.values() if j["driver"][0] == proc), None)
         if proc in self.ended:

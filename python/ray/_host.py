@@ -518,7 +518,7 @@ class _Node:
             disk = os.statvfs(where)
             free, keep = disk.f_bavail * disk.f_frsize, int(disk.f_blocks * disk.f_frsize * _KEEP)
             if size > free - keep:
-                return None, f"the disk of {where} has {free} bytes left, of which {keep} stay free"
+                return None, f"the disk of {where} has {free} bytes left, and {keep} of them must stay free"
             try:
                 return os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
             except OSError:  # not every file system can do that

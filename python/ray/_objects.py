@@ -88,7 +88,7 @@ def write(fd, made):
 
 
 def mapped(fd, size):
-    """The pickle and the buffers of an object in shared memory, which nobody may write."""
+    """The pickle and the buffers of an object in shared memory, which is read-only."""
     view = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
     count, body = _COUNT.unpack_from(view, 0)
     at = _COUNT.size + count * _SIZE.size

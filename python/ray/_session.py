@@ -161,7 +161,7 @@ def _join_cluster(address, object_store_memory, spill, namespace, log_to_driver,
         try:
             _join(found, namespace, log_to_driver, env)
             return
-        except (_Over, OSError):  # it ends at this moment, since nobody has needed it
+        except (_Over, OSError):  # it ends at this moment, since no driver needed it
             if time.monotonic() > until:
                 raise
             time.sleep(_AGAIN)

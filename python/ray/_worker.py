@@ -201,7 +201,7 @@ class Executor:
     def lost(self, link):
         for task_id, running in list(self.running.items()):
             if running.link is link and self.actor_id is None:
-                os._exit(1)  # the caller has ended; nobody wants this
+                os._exit(1)  # the caller has ended, so the result is not needed
 
     # In the main thread
 

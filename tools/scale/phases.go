@@ -376,5 +376,5 @@ func (s *scene) leader(ctx context.Context) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("nobody leads: %v", status.Coordinators)
+	return 0, fmt.Errorf("no coordinator leads: %v", status.Coordinators)
 }

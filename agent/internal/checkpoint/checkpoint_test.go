@@ -182,7 +182,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestTruncations checks that no checkpoint is complete of which one file was cut.
+// TestTruncations checks that a checkpoint with a file that was cut is not complete.
 func TestTruncations(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, s := range savings(t) {

@@ -38,7 +38,7 @@ const (
 	answerLimit = 10 * time.Second
 )
 
-// Options say whom to serve.
+// Options say which ranks to serve.
 type Options struct {
 	Config Config
 	// Ranks are those of this node, by their place in the attempt.

@@ -23,7 +23,7 @@ func written(pid int) (files []string) {
 	proc := "/proc/" + strconv.Itoa(pid)
 	d, err := os.Open(proc + "/fd")
 	if err != nil {
-		return nil // it has ended, or belongs to somebody else
+		return nil // it has ended, or belongs to another user
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(maxFiles)

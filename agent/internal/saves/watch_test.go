@@ -60,7 +60,7 @@ func (b *bed) none() {
 	}
 }
 
-// create opens a checkpoint, of which finish writes the rest.
+// create begins a checkpoint; finish writes the rest of it.
 func create(t *testing.T, path string) (finish func()) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

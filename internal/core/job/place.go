@@ -183,7 +183,7 @@ func (s *State) placeAll(lastCall bool) string {
 	s.adopt(chosen)
 	u = &s.progress.units[0]
 	text := also(s.reused(u), s.prepare(u))
-	for i := 1; i < len(s.masters.of); i++ { // each of which has a master of its own
+	for i := 1; i < len(s.masters.of); i++ { // each has a master of its own
 		s.prepare(&s.progress.units[i])
 	}
 	return text

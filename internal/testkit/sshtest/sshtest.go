@@ -31,8 +31,8 @@ type Hosts struct {
 	// Head is where commands run that use ssh. It has no server.
 	Head nettest.Node
 	// Nodes have one each, with their own host keys. The head's ssh_config calls them n1, n2 and so
-	// on, and has three more names: closed refuses the connection, stranger is n1 with a host key
-	// that nobody knows, and locked is n1 without the user's key.
+	// on, and has three more names: closed refuses the connection, stranger is n1 with an unknown
+	// host key, and locked is n1 without the user's key.
 	Nodes []nettest.Node
 
 	t testing.TB

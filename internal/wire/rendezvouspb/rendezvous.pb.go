@@ -1348,10 +1348,10 @@ type Hello struct {
 	// once the agent and its ranks are dead: no other end of it says so. Where the kernel killed the
 	// agent for want of memory, the last are 32 bytes whose SHA-256 they are.
 	Commitment []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
-	// patience is how long the agent waits for an answer. Where nobody knows who leads it waits for
+	// patience is how long the agent waits for an answer. Where no process knows who leads it waits for
 	// that news, for a part of this time.
 	Patience *durationpb.Duration `protobuf:"bytes,11,opt,name=patience,proto3" json:"patience,omitempty"`
-	// lost is where it has just found nobody, HOST:PORT: that the coordinator is there is no news.
+	// lost is the HOST:PORT that it could not reach just now. The answer must not name that again.
 	Lost          string `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4799,7 +4799,7 @@ type SampleFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// since leaves out samples that are older, but for the newest of each series.
 	Since *durationpb.Duration `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
-	// every has newer ones follow, until nobody asks any more; without it there is one answer.
+	// every has newer ones follow, as long as a client asks; without it there is one answer.
 	Every         *durationpb.Duration `protobuf:"bytes,2,opt,name=every,proto3" json:"every,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4859,7 +4859,7 @@ type LogFilter struct {
 	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// follow goes on until the job is over.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
-	// from are the files of which a part is known already.
+	// from are the files that the reader knows in part.
 	From          []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6522,7 +6522,7 @@ type Spec struct {
 	Sole      bool  `protobuf:"varint,18,opt,name=sole,proto3" json:"sole,omitempty"`
 	FixedPool bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
 	Pool      int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
-	// groups is the number of replica groups, of which the job needs min_groups.
+	// groups is the number of replica groups. The job needs min_groups of them.
 	Groups        int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
 	MinGroups     int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7342,7 +7342,7 @@ func (x *Inquiry) GetNodes() []string {
 	return nil
 }
 
-// LogsFrom are the files of which a part is known already, by the node that has delivered it; empty
+// LogsFrom are the files that the reader knows in part, by the node that has delivered it; empty
 // for all nodes, of files that several have. What is not named is delivered from its beginning.
 type LogsFrom struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -65,7 +65,7 @@ class Kernel:
         return pid
 
     def show(self, args, env):
-        """Makes /proc/self/cmdline and environ show the given words, each of which ends in NUL."""
+        """Makes /proc/self/cmdline and environ show the given words. Each word ends in NUL."""
         size = len(args) + len(env)
         page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, anonymous
         if page in (None, ctypes.c_void_p(-1).value):

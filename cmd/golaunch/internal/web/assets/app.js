@@ -108,7 +108,7 @@ function tell() {
   banner(troubled, data.head ? (Date.now() - heard) / 1000 : null);
 }
 
-// banner says what is wrong, once, and how old what is shown is, which nobody wants to be read out each second.
+// banner says once what is wrong, and how old the page is. A screen reader does not read out the age, which changes each second.
 function banner(text, age) {
   put(document.getElementById('wrong'), text);
   put(document.getElementById('age'), text === '' ? '' : age === null || age === undefined ? 'Nothing is known yet.' : 'What is shown is ' + lasting(age) + ' old.');

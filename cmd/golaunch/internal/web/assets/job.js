@@ -167,7 +167,7 @@ export class JobPage {
     set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : job.state === 'stalled' ? 'no step is made' : '');
     set('goodput', percent(job.goodput, 1));
     set('saved', savedWords(job.saves, job.finished || head.at), savedMore(job.saves, job.finished));
-    set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
+    set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? count(job.known) + ' are heard' : roomOf(job));
     set('attempt', job.attempt >= 0 && begun(job) ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
     const took = ((job.finished || head.at) - job.submitted) / 1000;
     set('submitted', job.finished ? 'took ' + lasting(took) : lasting(took) + ' ago', clock(job.submitted, head.at));

@@ -6,7 +6,7 @@ import { bytes, count } from './format.js';
 
 const most = 2000;
 
-// much is how many bytes are not read unless somebody asks for them.
+// much is how many bytes are read only if the reader asks for them.
 const much = 64 * 1024 * 1024;
 
 export class LogView {

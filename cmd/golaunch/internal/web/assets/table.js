@@ -45,7 +45,7 @@ export class Table {
     new ResizeObserver(() => this.render()).observe(this.scroll);
   }
 
-  // update shows data of so many rows. Rows do not move while somebody points at them or has the focus there.
+  // update shows data of so many rows. Rows do not move while the pointer or the focus is on them.
   update(count) {
     const same = count === this.count && this.order.length > 0;
     const reading = this.held || this.body.contains(document.activeElement);
