@@ -300,10 +300,11 @@ class Executor:
         elif count == 0:
             values = ()
         else:
-            values = list(value) if hasattr(value, "__iter__") else None
-            if values is None or len(values) != count:
-                has = "a single value" if values is None else f"{len(values)} objects"
-                raise ValueError(f"{what} returned {has}, but num_returns={count}.")
+            if not hasattr(value, "__iter__"):
+                raise TypeError(f"object of type {type(value).__name__!r} has no len()")
+            values = list(value)
+            if len(values) != count:
+                raise ValueError(f"{what} returned {len(values)} objects, but num_returns={count}.")
         outs, kept = [], []
         for i, one in enumerate(values):
             body, buffers, nested = _objects.dumps(one)

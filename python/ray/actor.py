@@ -7,7 +7,7 @@ from . import _objects, _options, _session
 from . import exceptions as errors
 from ._core import Task
 from ._ids import ActorID
-from .remote_function import _merged, start
+from .remote_function import _merged, check, start, takes
 
 _BUILTIN = {"__ray_call__", "__ray_ready__", "__ray_terminate__"}
 _METHOD = {"num_returns", "max_task_retries", "retry_exceptions", "name", "enable_task_events", "concurrency_group", "_generator_backpressure_num_objects",
@@ -43,7 +43,7 @@ class ActorClass:
     def __init__(self, cls, options):
         _options.check(options, _options.ACTOR, "actors")
         self._cls, self._options = cls, options
-        self._made = None
+        self._made, self._takes = None, takes(cls)
         self.__ray_metadata__ = _Metadata(cls)
         self.__name__, self.__qualname__, self.__module__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__module__, cls.__doc__
 
@@ -125,6 +125,7 @@ class ActorClass:
             "env": _options.environment(options.get("runtime_env"), _session.env_of_job()), "max_restarts": restarts,
             "max_concurrency": options.get("max_concurrency"), "handle": meta,
         }
+        check(self._takes, args, kwargs or {})
         args_body, deps, pins = core.arguments(args, kwargs or {})
         body = None if deps else (args_body, ())
         try:

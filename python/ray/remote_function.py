@@ -16,6 +16,7 @@ class RemoteFunction:
         self._function_name = f"{function.__module__}.{function.__qualname__}"
         self._name = getattr(function, "__name__", "function")
         self._made = self._prepared = None
+        self._takes = takes(function)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args, **kwargs):
@@ -45,6 +46,7 @@ class RemoteFunction:
 
     def _remote(self, args, kwargs, options):
         core = _session.core()
+        check(self._takes, args, kwargs)
         if self._made is None or self._made[0] is not core:
             body, buffers, nested = _objects.dumps(self._function)
             self._made = core, core.new_id(), (body, [bytes(b) for b in buffers]), nested
@@ -64,6 +66,30 @@ class RemoteFunction:
         task.retry_exceptions = options.get("retry_exceptions") or False
         task.parent = _session.task_id()
         return start(core, task, args, kwargs, count)
+
+
+def takes(function):
+    """What arguments a function takes: its signature, and the least and the largest number of them if none has a name."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # it says nothing of them
+        return None, 0, float("inf")
+    least, most = 0, 0
+    for p in signature.parameters.values():
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            least, most = least + (p.default is p.empty), most + 1
+        elif p.kind == p.VAR_POSITIONAL:
+            most = float("inf")
+        elif p.kind == p.KEYWORD_ONLY and p.default is p.empty:
+            least = float("inf")
+    return signature, least, most
+
+
+def check(known, args, kwargs):
+    """Raises TypeError in the caller for arguments that a function does not take."""
+    signature, least, most = known
+    if signature is not None and (kwargs or not least <= len(args) <= most):
+        signature.bind(*args, **kwargs)
 
 
 def start(core, task, args, kwargs, count):

@@ -128,4 +128,35 @@ held = hold.remote(other)
 ray.get(other.waits.remote())
 ray.cancel(held)
 say("cancelled while it waits in get", type(error_of(held)).__name__)
+
+
+def raised(do):
+    try:
+        do()
+    except Exception as error:
+        return error
+
+
+say("a name that is taken", isinstance(raised(lambda: Dies.options(name="dies").remote()), ValueError), ray.get(again.hello.remote()))
+for what, do in (
+    ("an argument that cannot be pickled", lambda: after.remote(threading.Lock())), ("one of a method", lambda: again.hello.remote(threading.Lock())),
+    ("too many arguments", lambda: after.remote(1, 2)), ("too few", after.remote), ("an unknown one", lambda: after.remote(1, value=2)),
+    ("too many of a class", lambda: Dies.remote(1)), ("no such method", lambda: again.none.remote()), ("no such actor", lambda: ray.get_actor("none")),
+    ("fewer results", lambda: ray.get(after.options(num_returns=2).remote([1])[0])), ("a result that is none of several", lambda: ray.get(after.options(num_returns=2).remote(1)[0])),
+    ("get of no reference", lambda: ray.get(1)), ("wait for the same twice", lambda: ray.wait([done, done])), ("wait for too many", lambda: ray.wait([done], num_returns=2)),
+):
+    error = raised(do)
+    say(what, [kind.__name__ for kind in (TypeError, ValueError, AttributeError) if isinstance(error, kind)])
+ray.shutdown()
+ray.init(num_cpus=2, object_store_memory=80 << 20, log_to_driver=False)
+
+
+@ray.remote
+def big(size):
+    return b"x" * size
+
+
+say("more than memory, returned and put", len(ray.get(big.remote(100 << 20))), len(ray.get(ray.put(b"x" * (100 << 20)))))
+for what, do in (("a reference of a cluster that is gone", lambda: ray.get(done, timeout=10)), ("an actor of it", lambda: ray.get(again.hello.remote(), timeout=10))):
+    say(what, isinstance(raised(do), ray.exceptions.GetTimeoutError), isinstance(raised(do), Exception))
 ray.shutdown()
