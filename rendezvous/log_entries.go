@@ -203,7 +203,8 @@ func (c *Coordinator) apply(e replica.Entry) {
 }
 
 // durable says that an entry must survive a power failure: without its beginning a job would be
-// forgotten, and without its end run again; a node that was asked for would never be given back. The ID of a cohort must not come twice.
+// forgotten, and without its end run again; a node that was asked for would never be given back. The
+// ID of a cohort must not come twice.
 func durable(e replica.Entry, o replica.Outcome) bool {
 	_, drains := e.Event.(cluster.Drain)
 	if ev, happened := e.Event.(cluster.Happened); happened {

@@ -40,7 +40,7 @@ func (s *storeWaits) share(h *storeWait, keys protocol.Args) {
 	s.byKeys[h.group] = h
 }
 
-// close lets no one join a wait any more.
+// close keeps other clients from joining a wait.
 func (s *storeWaits) close(h *storeWait) {
 	if s.byKeys[h.group] == h {
 		delete(s.byKeys, h.group)

@@ -53,7 +53,7 @@ func (a *Audience) Joined(n placement.Node) {
 	}
 }
 
-// Observes reports whether anyone wants to know of decisions.
+// Observes reports whether decisions have a listener.
 func (a *Audience) Observes() bool { return a.to.Observe != nil }
 
 // Decided tells of a decision about the only job.
