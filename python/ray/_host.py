@@ -659,11 +659,11 @@ def _change(config, server, sock):
         os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
     if env.get("working_dir") and not env.get("package"):
         os.chdir(env["working_dir"])
-    python = env.get("py_executable") or (shlex.quote(config["job"]["python"]) if config["job"]["python"] != sys.executable else None)
-    if python:
+    command = shlex.split(env.get("py_executable") or shlex.quote(config["job"]["python"]))
+    if command != [sys.executable]:
         for fd in (server.fileno(), sock.fileno()):
             os.set_inheritable(fd, True)
         os.environ["GOLAUNCH_PROCESS"] = json.dumps([config, server.fileno(), sock.fileno(), sys.path])
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        command = shlex.split(python) + ["-c", f"import sys; sys.path.insert(0, {home!r}); from ray._worker import executed; executed()"]
+        command += ["-c", f"import sys; sys.path.insert(0, {home!r}); from ray._worker import executed; executed()"]
         os.execvp(command[0], command)

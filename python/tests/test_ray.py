@@ -33,8 +33,8 @@ def processes(word):
 
 
 class Programs(unittest.TestCase):
-    def program(self, name):
-        out = subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], capture_output=True, text=True, timeout=LIMIT)
+    def program(self, name, **env):
+        out = subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **env})
         self.assertEqual(out.returncode, 0, out.stderr)
         with open(os.path.join(HERE, name + ".out")) as f:
             self.assertEqual(said(out.stdout), f.read(), out.stderr)
@@ -90,6 +90,13 @@ class Programs(unittest.TestCase):
         except ImportError:
             self.skipTest("there is no torch")
         self.program("train")
+
+    def test_collective(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("there is no torch")
+        self.program("collective", RAY_preload_python_modules="torch.distributed")
 
     def test_arrays(self):
         try:
