@@ -73,13 +73,6 @@ class Programs(Case):
         exec("async def main(losses):\n" + "\n".join("    " + line for line in awaited) + "\n    return losses", space)
         self.assertEqual(asyncio.run(space["main"](space["losses"])), [1, 2])
 
-    def test_nemo_rl(self):
-        with open(self.path("my_policy.py"), "w") as f:
-            f.write(blocks("docs/from-nemo-rl.md")[0])
-        program = blocks("docs/from-nemo-rl.md")[1]
-        self.assertIn("[4, 4]", program)
-        self.assertEqual(self.run_program(program.replace("[4, 4]", "[1, 1], use_gpus=False")), "[1.5, 1.5]\n")
-
     def test_the_turns(self):
         """On declared GPUs, unknown to the driver."""
         with open(self.path("rollout.py"), "w") as f:

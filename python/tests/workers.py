@@ -179,23 +179,6 @@ class Worker:
             pass
 
 
-class Configured(Worker):
-    """It has itself configured as NeMo RL's workers of an inference engine."""
-
-    @staticmethod
-    def configure_worker(num_gpus, bundle_indices=None):
-        return {"num_gpus": num_gpus}, {"LEADS": str(bundle_indices)}, {"offset": 100 if bundle_indices else 0}, None
-
-    def place(self):
-        return self.rank, os.environ["NODE_RANK"], os.environ["LEADS"], os.environ["NRL_WORKER_GROUP"]
-
-    async def later(self, x):
-        import asyncio
-
-        await asyncio.sleep(0)
-        return self.rank + x
-
-
 class Lingerer:
     """It says how far its coroutine came which waits for something."""
 
