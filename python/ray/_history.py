@@ -1,7 +1,7 @@
 """What tasks there were and are.
 
-Who calls a task notes it when it is over, and tells the head once a second. What is not over yet is
-asked of its caller, and what runs of the processes that run it.
+The caller of a task notes it when it is over, and tells the head once a second. The head asks callers
+for tasks that are not over, and the processes that run tasks for those that run.
 """
 
 import hashlib
