@@ -35,8 +35,8 @@ func main() {
 	keepDescriptors()
 	args := os.Args[1:]
 	own := len(args) > 0 && slices.Contains(internalverbs.Verbs, args[0])
-	if filepath.Base(os.Args[0]) == "torchrun" && !own {
-		args = append([]string{"torchrun"}, args...)
+	if name := filepath.Base(os.Args[0]); (name == torchrun.Name || name == torchrun.FTName) && !own {
+		args = append([]string{name}, args...)
 	}
 	os.Exit(Main(&cli.Console{Stdout: os.Stdout, Stderr: os.Stderr}, args))
 }
@@ -80,7 +80,8 @@ var verbs = []struct {
 	{"plan", newPlan},
 	{"env", newEnv},
 	{"doctor", newDoctor},
-	{"torchrun", func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, os.Args[0], launch) }},
+	{torchrun.Name, func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, torchrun.Name, os.Args[0], launch) }},
+	{torchrun.FTName, func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, torchrun.FTName, os.Args[0], launch) }},
 	{"submit-token", newSubmitToken},
 	{"install", newInstall},
 	{"version", newVersion},

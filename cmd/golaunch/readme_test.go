@@ -42,6 +42,10 @@ var documented = map[string]struct {
 	"golaunch torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id job1 --rdzv-endpoint n1:29400 train.py": {
 		onNodes, "rank 3 of 4",
 	},
+	"golaunch ft_launcher --nproc-per-node 2 --max-restarts 3 --ft-rank-section-timeouts setup:600,step:180,checkpointing:none train.py": {
+		asItIs, "rank 1 of 2",
+	},
+	"golaunch --gpus-per-node 8 --rank-monitor setup:600,step:180,checkpointing:none -- python3 train.py": {simulated, "rank 7 of 8"},
 	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
 	"go run -C tools/scale . -logical -agents 1000":                                    {inTree, "messages to agents"},
 	"go run -C tools/scale . -agents 100 -from takeover":                               {inTree, "connections of each agent for that"},

@@ -19,6 +19,16 @@ type torchFlags struct {
 	workerFlags
 	outputFlags
 	otherFlags
+	// ft are ft_launcher's flags; nil for torchrun.
+	ft *ftFlags
+}
+
+// program is the name of the program whose flags they are.
+func (t *torchFlags) program() string {
+	if t.ft != nil {
+		return FTName
+	}
+	return Name
 }
 
 // nodeFlags say which nodes meet, and where.
@@ -51,7 +61,7 @@ type otherFlags struct {
 }
 
 func newTorchFlags(t *torchFlags) *pflag.FlagSet {
-	f := pflag.NewFlagSet(Name, pflag.ContinueOnError)
+	f := pflag.NewFlagSet(t.program(), pflag.ContinueOnError)
 	f.SetInterspersed(false)
 	f.SortFlags = false
 	f.Usage = func() {}
@@ -88,7 +98,12 @@ func newTorchFlags(t *torchFlags) *pflag.FlagSet {
 	f.BoolVar(&t.virtual, "virtual-local-rank", false, "a rank sees its own GPU alone, as cuda:0, and has LOCAL_RANK=0")
 	f.BoolVar(&t.useEnv, "use-env", false, "no effect: LOCAL_RANK is always set")
 	f.StringVar(&t.shell, "print-completion", "", "print a completion script for bash, zsh or tcsh")
-	f.SetNormalizeFunc(abbreviated)
+	if t.ft == nil {
+		f.SetNormalizeFunc(abbreviated)
+		return f
+	}
+	declareFT(f, t.ft)
+	f.SetNormalizeFunc(abbreviatedFT)
 	return f
 }
 

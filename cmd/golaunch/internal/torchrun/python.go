@@ -24,7 +24,7 @@ except Exception as e:
 
 // command is the command of each rank.
 func (t *torchFlags) command(args []string, self string) ([]string, error) {
-	python := []string{interpreter(self), "-u"}
+	python := []string{interpreter(self, t.program()), "-u"}
 	switch {
 	case len(args) == 0:
 		return nil, errors.New("the following arguments are required: training_script, training_script_args")
@@ -41,13 +41,13 @@ func (t *torchFlags) command(args []string, self string) ([]string, error) {
 }
 
 // interpreter returns the Python that runs scripts. That is PYTHON_EXEC; or the one beside the
-// torchrun link that was called, or beside a link it leads to, if they are in a virtual
+// torchrun or ft_launcher link that was called, or beside a link it leads to, if they are in a virtual
 // environment; or one beside such a link if no environment is activated; or the first on the PATH.
-func interpreter(self string) string {
+func interpreter(self, name string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python
 	}
-	names := torchLinks(self)
+	names := torchLinks(self, name)
 	for _, link := range names {
 		if isEnvironment(filepath.Dir(filepath.Dir(link))) {
 			if python := beside(link); python != "" {
@@ -69,11 +69,11 @@ func interpreter(self string) string {
 // maxLinks is how many links the kernel follows (path_resolution(7)).
 const maxLinks = 40
 
-// torchLinks lists the link named torchrun that was called, and the links of that name it leads to.
-func torchLinks(self string) (names []string) {
+// torchLinks lists the link of that name that was called, and the links of that name it leads to.
+func torchLinks(self, name string) (names []string) {
 	link, err := exec.LookPath(self)
 	for range maxLinks {
-		if err != nil || filepath.Base(link) != Name {
+		if err != nil || filepath.Base(link) != name {
 			break
 		}
 		names = append(names, link)

@@ -39,7 +39,7 @@ func (t *torchFlags) job(given *pflag.FlagSet, self string) (launcher.Job, []str
 	x.ours = pflag.NewFlagSet(Name, pflag.ContinueOnError)
 	x.o.Declare(x.ours)
 	x.o.Backoff = "0s" // torchrun does not wait
-	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.timer, x.refused} {
+	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.timer, x.refused, x.resilience} {
 		if err := step(); err != nil {
 			return launcher.Job{}, nil, err
 		}

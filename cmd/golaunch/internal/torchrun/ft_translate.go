@@ -1,0 +1,159 @@
+package torchrun
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// resilience sets what ft_launcher has beyond torchrun.
+func (x *translation) resilience() error {
+	if x.ft == nil {
+		return nil
+	}
+	values, err := x.ft.configured()
+	if err != nil {
+		return err
+	}
+	if x.given.Changed("term-timeout") {
+		x.warn("--term-timeout is not honoured: ranks have --workers-stop-timeout (%v s) to end, whatever stops them", x.ft.workersStop)
+	}
+	monitor := []string{}
+	for _, k := range ftTable {
+		value, given := values[k.key]
+		delete(values, k.key)
+		switch {
+		case !given:
+		case k.instead != "":
+			x.warn("%s has no effect: %s", k.key, k.instead)
+		case k.key == "restart_policy":
+			if value == "min-healthy" {
+				x.warn("restart_policy min-healthy is not honoured: all ranks restart when one fails")
+			}
+		case k.key == "rank_section_timeouts":
+			monitor = append(monitor, value)
+		case k.takes == "bool":
+			yes, _ := parseBool(value) // it was checked
+			monitor = append(monitor, fmt.Sprintf("%s=%t", k.key, yes))
+		default:
+			monitor = append(monitor, k.key+"="+strings.TrimSpace(value))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		x.warn("%s of %s is no key that ft_launcher has", key, x.ft.config)
+	}
+	monitor = slices.DeleteFunc(monitor, func(item string) bool { return strings.TrimSpace(item) == "" })
+	if len(monitor) == 0 {
+		monitor = []string{"on"}
+	}
+	if x.ft.workersStop < 0 {
+		return fmt.Errorf("--workers-stop-timeout %v: at least 0", x.ft.workersStop)
+	}
+	return errors.Join(x.set("rank-monitor", strings.Join(monitor, ",")), x.set("grace", strconv.FormatFloat(x.ft.workersStop, 'f', -1, 64)+"s"), x.spares())
+}
+
+// spares are the nodes beyond MIN: the size of the job does not change.
+func (x *translation) spares() error {
+	if x.max == x.min {
+		return nil
+	}
+	return errors.Join(x.set("nodes", strconv.Itoa(x.min)), x.set("spares", strconv.Itoa(x.max-x.min)))
+}
+
+// maxConfig bounds the configuration file, in bytes.
+const maxConfig = 1 << 20
+
+// configured are the values of the file, and over them those of the flags.
+func (t *ftFlags) configured() (map[string]string, error) {
+	values := map[string]string{}
+	if t.config != "" {
+		text, err := os.ReadFile(t.config)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && t.ignoreMissing:
+		case err != nil:
+			return nil, fmt.Errorf("--ft-cfg-path: %w", err)
+		case len(text) > maxConfig:
+			return nil, fmt.Errorf("--ft-cfg-path %s: %d bytes; at most %d", t.config, len(text), maxConfig)
+		default:
+			if values, err = parseConfig(text); err != nil {
+				return nil, fmt.Errorf("--ft-cfg-path %s: %w", t.config, err)
+			}
+		}
+	}
+	for key, value := range values {
+		if k, ok := ftKey(key); ok {
+			if err := k.check(value); err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", key, t.config, err)
+			}
+		}
+	}
+	maps.Copy(values, t.values)
+	return values, nil
+}
+
+// parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Sections become what
+// --ft-rank-section-timeouts has.
+func parseConfig(text []byte) (map[string]string, error) {
+	var file any
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, err
+	}
+	found, ok := findMapping(file)
+	if !ok {
+		return nil, errors.New("it has no mapping fault_tolerance")
+	}
+	values := map[string]string{}
+	for key, value := range found {
+		sections, ok := value.(map[string]any)
+		if !ok {
+			values[key] = scalar(value)
+			continue
+		}
+		if key != "rank_section_timeouts" {
+			return nil, fmt.Errorf("%s is a mapping", key)
+		}
+		var items []string
+		for _, name := range slices.Sorted(maps.Keys(sections)) {
+			items = append(items, name+":"+scalar(sections[name]))
+		}
+		values[key] = strings.Join(items, ",")
+	}
+	return values, nil
+}
+
+// findMapping finds fault_tolerance in a mapping, or in what that has.
+func findMapping(in any) (map[string]any, bool) {
+	switch in := in.(type) {
+	case map[string]any:
+		if found, ok := in["fault_tolerance"].(map[string]any); ok {
+			return found, true
+		}
+		for _, key := range slices.Sorted(maps.Keys(in)) {
+			if found, ok := findMapping(in[key]); ok {
+				return found, true
+			}
+		}
+	case []any:
+		for _, item := range in {
+			if found, ok := findMapping(item); ok {
+				return found, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// scalar is a value as a flag has it.
+func scalar(value any) string {
+	if value == nil {
+		return "none"
+	}
+	return fmt.Sprint(value)
+}
