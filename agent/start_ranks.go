@@ -125,6 +125,11 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	node, task := a.job.node, a.job.work.Task
 	name, unit, number := a.node(), a.order.Unit, a.order.Attempt
 	over := make(chan struct{})
+	saved := saves.New(saves.Options{
+		Base: job.Saved{Node: name, Unit: unit, Attempt: number}, NodeRank: a.order.Group.NodeRank, Ranks: a.order.World.WorldSize,
+		Dir: task.checkpointDir(), Places: a.job.places, Rights: a.job.rights(), Report: func(e job.Saved) { a.job.report(e) },
+	})
+	haste := &haste{attempt: a, scope: scope, ranks: all, saved: saved}
 	go a.notices.Deliver(notice.Receiver{
 		Ranks: all, Warn: node.Warn,
 		Signal: func() {
@@ -132,15 +137,13 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 				a.signal(task.NoticeSignal)
 			}
 		},
+		Told:  haste.begin,
 		Ready: func() { a.report(job.Ready{Node: name, Unit: unit, Attempt: number}) },
 	}, over)
-	saved := saves.New(saves.Options{
-		Base: job.Saved{Node: name, Unit: unit, Attempt: number}, NodeRank: a.order.Group.NodeRank, Ranks: a.order.World.WorldSize,
-		Dir: task.checkpointDir(), Places: a.job.places, Rights: a.job.rights(), Report: func(e job.Saved) { a.job.report(e) },
-	})
 	stops := []func(){
 		node.sampler.Measure(sampling.Gang{Job: a.job.id, Attempt: number, Scope: scope, Ranks: all, Looked: saved.Look}, node.session.Node.GPUs),
 		saved.Stop,
+		haste.end,
 		ranks.ReportSteps(all, node.hooks.stepTicks, func(step int64, ago time.Duration) {
 			a.job.report(job.Stepped{Node: name, Unit: unit, Attempt: number, Step: step, Ago: ago})
 		}),

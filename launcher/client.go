@@ -159,11 +159,26 @@ func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 // Stop asks for the end of a job, or of all when id is empty, with an exit code and the reason. It
 // returns at once, with these jobs. A second call kills what is still alive.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
-	jobs, err := c.head.Stop(ctx, id, code, why)
-	if err = refusalOf(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it has just ended
-		return []string{id}, nil
+	return c.stopped(id)(c.head.Stop(ctx, id, code, why))
+}
+
+// Save stops as Stop does, but as soon as the ranks have saved a checkpoint, or after the time of
+// within. The Result has what they saved in Saves.
+func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
+	if within <= 0 {
+		return nil, fmt.Errorf("%w: ranks cannot save within %s", ErrUsage, within)
 	}
-	return jobs, err
+	return c.stopped(id)(c.head.Save(ctx, id, within, code, why))
+}
+
+// stopped is the answer to a request to stop, also for a local job that has just ended.
+func (c *Client) stopped(id string) func([]string, error) ([]string, error) {
+	return func(jobs []string, err error) ([]string, error) {
+		if err = refusalOf(err); c.Target == localTarget && errors.Is(err, ErrNotThere) {
+			return []string{id}, nil
+		}
+		return jobs, err
+	}
 }
 
 // Signal forwards SIGUSR1 or SIGUSR2 to the ranks of a job.

@@ -242,7 +242,10 @@ func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopRep
 		}
 		for _, j := range running {
 			reply.Jobs = append(reply.Jobs, j.Job.ID)
-			s.c.applyJobEvent(j, job.Cancel{Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy()), Signal: int(req.GetSignal())})
+			within := req.GetSave().AsDuration()
+			s.c.applyJobEvent(j, job.Cancel{
+				Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy()), Signal: int(req.GetSignal()), Within: within, AfterSave: within > 0,
+			})
 		}
 		return reply, nil
 	})

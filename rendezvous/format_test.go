@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -56,7 +57,7 @@ var recordFormat = flag.Bool("record-format", false, "write the golden files of 
 // every phase, with the recorded ones. A change of these bytes needs another format.
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
-	s.tellSaves()
+	s.tellNew()
 	s.tellCapacity()
 	var golden bytes.Buffer
 	for i, e := range s.entries {
@@ -183,14 +184,22 @@ func (s *story) exit(id, node string, unit, attempt, rank int, x report.Exit, te
 	})
 }
 
-// tellSaves goes on with what format 2 did not have.
-func (s *story) tellSaves() {
+// tellNew goes on with what format 2 did not have.
+func (s *story) tellNew() {
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-30", Step: 30, Ago: time.Second})
 	s.reports("ranks", job.Saved{
 		Node: "n7", State: job.SaveComplete, Path: "/c/step-30", Format: "dcp", Step: 30, Bytes: 7 << 30, Shared: true, Ago: time.Second, Took: time.Minute,
 	})
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SavePartial, Path: "/c/step-35", Why: ".metadata is missing"})
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-40", Step: 40})
+	s.reports("ranks", job.Cancel{Code: 143, Why: "stopped by golaunch stop --save", Within: time.Minute, AfterSave: true})
+	s.reports("ranks", job.Catching{Node: "n7", Unit: 1})
+	s.submit("groups", 1, 2, func(sub *replica.Submission) {
+		sub.Job.Request.GPU, sub.Job.Restart, sub.Job.Groups, sub.Job.MinGroups = false, job.RestartGroup, 2, 1
+	})
+	members := []lighthouse.Replica{{ID: "0_7", Group: 0}, {ID: "1_7", Group: 1}}
+	s.reports("groups", job.Cohort{ID: 7, Members: members})
+	s.reports("groups", job.Cohort{ID: 7, Members: members, Why: "1 of 2 groups has asked"})
 }
 
 // tellCapacity goes on with nodes that were asked of a provider: one that came and was lost, one

@@ -169,6 +169,9 @@ func (c *Coordinator) act(j *trackedJob, a job.Action) {
 		}
 		c.order(a.Node, j.Job.ID, a)
 	case job.Stop:
+		if t, armed := c.state.Timers[replica.TimerID{Of: j.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; armed {
+			a.Grace += max(0, time.Until(t.At))
+		}
 		c.order(a.Node, j.Job.ID, a)
 	case job.Wait, job.Alarm: // the state has the deadline
 	case job.Quarantine:

@@ -118,6 +118,7 @@ func largestReports() []any {
 		job.Prepared{Unit: big, Attempt: big, Port: 65535, Err: text(wire.MaxText)},
 		job.Reached{Seq: big, Err: text(wire.MaxText)},
 		job.Ready{Unit: big, Attempt: big},
+		job.Catching{Unit: big, Attempt: big},
 		job.Started{Unit: big, Attempt: big, PIDs: repeat(wire.MaxRanks, func(i int) int { return mostPIDs - i })},
 		job.Started{
 			Unit: big, Attempt: big, PIDs: repeat(wire.MaxGPUs, func(i int) int { return mostPIDs - i }),

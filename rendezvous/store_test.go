@@ -181,7 +181,8 @@ func TestEntriesAreRead(t *testing.T) {
 	entries := []replica.Entry{
 		replica.Began(at, "epoch"), {At: at, Submitted: &s}, {At: at, Admitted: &m},
 	}
-	drain := wiretest.Filled[job.Draining]()
+	drain, cancel := wiretest.Filled[job.Draining](), wiretest.Filled[job.Cancel]()
+	drain.At = time.Time{} // the entry has it
 	for _, ev := range []cluster.Event{
 		cluster.Joined{Node: m.Node},
 		cluster.Lost{Node: "n1", Why: "why"},
@@ -195,10 +196,10 @@ func TestEntriesAreRead(t *testing.T) {
 	// Their time is the entry's.
 	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
 	saved := wiretest.Filled[job.Saved]()
-	prepared.At, reached.At, saved.At = time.Time{}, time.Time{}, time.Time{}
+	prepared.At, reached.At, saved.At, cancel.At = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	for _, ev := range []job.Event{
 		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Ready](), wiretest.Filled[job.Met](), wiretest.Filled[job.Stalled](),
-		wiretest.Filled[job.Stepped](), saved, wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), wiretest.Filled[job.Cancel](),
+		wiretest.Filled[job.Stepped](), saved, wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), cancel, wiretest.Filled[job.Catching](),
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: cluster.Happened{Job: "j", Event: ev}})
 	}

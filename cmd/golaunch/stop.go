@@ -5,17 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
+
+// codeNotSaved is the exit code of stop --save if a job has saved nothing.
+const codeNotSaved = 3
 
 type stopOptions struct {
 	cli.ClusterFlags
-	all, kill, noWait bool
+	all, kill, noWait, save bool
+	within                  time.Duration
 }
 
 func newStop(s *cli.Console) *cobra.Command {
@@ -26,51 +32,88 @@ func newStop(s *cli.Console) *cobra.Command {
 	f.BoolVar(&o.all, "all", false, "stop all jobs")
 	f.BoolVar(&o.kill, "kill", false, "kill the ranks at once")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until its processes are gone")
+	f.BoolVar(&o.save, "save", false, "stop once a checkpoint is saved, and say which; exit with 3 if none was")
+	f.DurationVar(&o.within, "within", 2*time.Minute, "with --save: how long to wait for a checkpoint at most")
 	c.ValidArgsFunction = o.CompleteJobs(false)
-	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args) })
+	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
+		if c.Flags().Changed("within") && !o.save {
+			return 0, fmt.Errorf("%w: --within is the time for --save", launcher.ErrUsage)
+		}
+		return o.run(s, args)
+	})
 	return c
 }
 
 // run stops jobs and returns when no process of them is left on any node.
-func (o *stopOptions) run(io *cli.Console, args []string) error {
-	if o.all == (len(args) == 1) {
-		return fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
+func (o *stopOptions) run(io *cli.Console, args []string) (int, error) {
+	switch {
+	case o.all == (len(args) == 1):
+		return 0, fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
+	case o.save && (o.kill || o.noWait):
+		return 0, fmt.Errorf("%w: --save waits for the job's end, which --kill and --no-wait do not", launcher.ErrUsage)
 	}
 	ctx := context.Background()
 	c, err := launcher.ConnectJob(ctx, o.Coordinator, o.TokenFile, strings.Join(args, ""))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Close()
-	stopped, err := o.ask(ctx, c, strings.Join(args, ""))
-	if err != nil {
-		return err
+	shown := stoppedShown{}
+	if shown.Stopped, err = o.ask(ctx, c, strings.Join(args, "")); err != nil {
+		return 0, err
 	}
-	for _, id := range stopped {
+	code := 0
+	for _, id := range shown.Stopped {
 		if o.noWait {
 			break
 		}
-		if _, err := c.Wait(ctx, id); err != nil && !errors.Is(err, launcher.ErrNotThere) { // one with a coordinator of its own ends with it
-			return err
+		r, err := c.Wait(ctx, id)
+		switch {
+		case o.save && errors.Is(err, launcher.ErrNotThere):
+			return 0, fmt.Errorf("job %s has ended before it could be asked what it has saved; its last lines say that", id)
+		case err != nil && !errors.Is(err, launcher.ErrNotThere): // one with a coordinator of its own ends with it
+			return 0, err
+		case o.save && !shown.add(io, id, r, o.JSON):
+			code = codeNotSaved
 		}
 	}
 	if o.JSON {
-		return jsonout.Print(io.Stdout, &stoppedShown{Stopped: stopped})
+		return code, jsonout.Print(io.Stdout, &shown)
 	}
-	if len(stopped) == 0 {
+	if len(shown.Stopped) == 0 {
 		io.Say("nothing to stop")
 	}
-	return nil
+	return code, nil
 }
 
 // stop --json prints this; docs/json.md is its contract.
 type stoppedShown struct {
 	jsonout.Header
-	Stopped []string `json:"stopped"`
+	Stopped []string                 `json:"stopped"`
+	Saves   map[string]*report.Saves `json:"saves,omitempty"`
+}
+
+// add shows what a job has saved, and reports whether its work is safe.
+func (s *stoppedShown) add(io *cli.Console, id string, r report.Result, quiet bool) bool {
+	text, saved := r.Saves.Stop()
+	if r.Code == 0 {
+		text, saved = r.Reason, true
+	}
+	if !quiet {
+		io.Say(id + ": " + text)
+	}
+	if s.Saves == nil {
+		s.Saves = map[string]*report.Saves{}
+	}
+	s.Saves[id] = r.Saves
+	return saved
 }
 
 // ask stops the job; with --kill it asks again, which kills.
 func (o *stopOptions) ask(ctx context.Context, c *launcher.Client, id string) ([]string, error) {
+	if o.save {
+		return c.Save(ctx, id, o.within, launcher.CodeStopped, "stopped by golaunch stop --save")
+	}
 	stopped, err := c.Stop(ctx, id, launcher.CodeStopped, "stopped by golaunch stop")
 	if err != nil || !o.kill {
 		return stopped, err

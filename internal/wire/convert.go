@@ -68,6 +68,8 @@ func fromReport(ev any) *pb.FromAgent {
 		}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
+	case job.Catching:
+		return &pb.FromAgent{Body: &pb.FromAgent_Catching{Catching: &pb.Catching{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case Met:
 		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: fromMet(e)}}
 	case Replica:
@@ -116,6 +118,8 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		}
 	case *pb.FromAgent_Ready:
 		return job.Ready{Node: node, Unit: int(b.Ready.GetUnit()), Attempt: int(b.Ready.GetAttempt())}
+	case *pb.FromAgent_Catching:
+		return job.Catching{Node: node, Unit: int(b.Catching.GetUnit()), Attempt: int(b.Catching.GetAttempt())}
 	case *pb.FromAgent_Stalled:
 		e := b.Stalled
 		return job.Stalled{

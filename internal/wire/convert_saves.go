@@ -24,14 +24,16 @@ func toSaved(node string, e *pb.Saved) job.Saved {
 }
 
 func fromSaves(s report.Saves) *pb.Saves {
-	return &pb.Saves{Last: optional(s.Last, fromSave), InFlight: optional(s.InFlight, fromSave), Every: s.Every, AtRisk: s.AtRisk}
+	return &pb.Saves{Last: optional(s.Last, fromSave), InFlight: optional(s.InFlight, fromSave), Every: s.Every, AtRisk: s.AtRisk, AfterNotice: s.AfterNotice}
 }
 
 func toSaves(s *pb.Saves) *report.Saves {
 	if s == nil {
 		return nil
 	}
-	return &report.Saves{Last: toSave(s.GetLast()), InFlight: toSave(s.GetInFlight()), Every: s.GetEvery(), AtRisk: s.GetAtRisk()}
+	return &report.Saves{
+		Last: toSave(s.GetLast()), InFlight: toSave(s.GetInFlight()), Every: s.GetEvery(), AtRisk: s.GetAtRisk(), AfterNotice: s.GetAfterNotice(),
+	}
 }
 
 func fromSave(s report.Save) *pb.Save {

@@ -83,6 +83,7 @@ func TestPeersOfAnyNumber(t *testing.T) {
 func TestOrdersArrive(t *testing.T) {
 	start, prepare, reach, stop := wiretest.Filled[job.Start](), wiretest.Filled[job.Prepare](), wiretest.Filled[job.Reach](), wiretest.Filled[job.Stop]()
 	prepare.Node, reach.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name, start.Group.Node.Name
+	stop.Alarm = 0 // the coordinator adds the time until then to Grace
 	cpu := start
 	cpu.Group.Bundles, cpu.World.GPUs = []placement.Bundle{{Rank: 3}}, nil
 	for _, do := range []any{

@@ -103,7 +103,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	case job.Cancel:
 		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
 			Code: int32(ev.Code), Why: Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
-			Signal: int32(ev.Signal), Once: ev.Once,
+			Signal: int32(ev.Signal), Once: ev.Once, AfterSave: ev.AfterSave,
 		}}}
 	default: // an agent reports it
 	}
@@ -123,6 +123,8 @@ func nodeOf(ev job.Event) string {
 	case job.Started:
 		return ev.Node
 	case job.Ready:
+		return ev.Node
+	case job.Catching:
 		return ev.Node
 	case job.Stalled:
 		return ev.Node
@@ -212,7 +214,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		c := b.Cancelled
 		return happened(job.Cancel{
 			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: report.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
-			Signal: int(c.GetSignal()), Once: c.GetOnce(),
+			Signal: int(c.GetSignal()), Once: c.GetOnce(), AfterSave: c.GetAfterSave(),
 		})
 	case *pb.Entry_Reported:
 		return happened(ToEvent(b.Reported.GetNode(), b.Reported.GetReport()))

@@ -32,6 +32,8 @@ type Saves struct {
 	// AtRisk is how long the job has trained since the last one began, in seconds. A stop loses
 	// that. If the ranks restart on their own, it is the time since then; 0 if there is no last one.
 	AtRisk float64 `json:"at_risk_seconds"`
+	// AfterNotice says that the last one was completed after the end of the job was announced.
+	AfterNotice bool `json:"after_notice,omitempty"`
 }
 
 // String returns the save in one line: "step 1200 in /c/step-1200, 4.1 GiB, 37 s".
@@ -60,6 +62,20 @@ func (s Saves) Text(now time.Time) string {
 		text += "; a stop loses " + s.Lost()
 	}
 	return text
+}
+
+// Stop returns what a stop has saved of a job, and whether it has saved anything: "saved step 1200 in
+// /c/step-1200, 4.1 GiB, 37 s" or "no save seen: 41 min of work lost".
+func (s *Saves) Stop() (text string, saved bool) {
+	switch {
+	case s == nil:
+		return "no save seen", false
+	case s.AfterNotice && s.Last != nil:
+		return "saved " + s.Last.String(), true
+	case s.Last != nil:
+		return fmt.Sprintf("no save seen: %s lost; the last one is %v", s.Lost(), s.Last), false
+	}
+	return fmt.Sprintf("no save seen: %s lost", s.Lost()), false
 }
 
 // ending returns what a job has that did not succeed.

@@ -64,6 +64,8 @@ type Receiver struct {
 	Ranks []ranks.Rank
 	// Signal tells the ranks to read their notice.
 	Signal func()
+	// Told is called after each notice that came. It must not wait.
+	Told func(deadline time.Time)
 	// Ready is called when all ranks are ready or have ended.
 	Ready func()
 	Warn  func(error)
@@ -91,6 +93,7 @@ func (ns *Notices) Deliver(to Receiver, over <-chan struct{}) {
 		if err != nil {
 			to.Warn(fmt.Errorf("cannot tell the ranks that they must be ready by %v (%s): %w", n.Deadline, n.Why, err))
 		}
+		to.Told(n.Deadline)
 	}
 }
 

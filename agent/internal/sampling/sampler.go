@@ -201,6 +201,12 @@ func (s *Sampler) wait() (fresh <-chan struct{}, done func()) {
 	}
 }
 
+// Hurry makes the sampler look more often until done is called.
+func (s *Sampler) Hurry() (done func()) {
+	_, done = s.wait()
+	return done
+}
+
 // Stream returns a function that returns the next samples of a job, or of all jobs if job is "". At
 // first it returns the past samples that the filter asks for. Then it returns new ones as often as
 // the filter says, or else [io.EOF]. The caller must call done.

@@ -1,6 +1,7 @@
 package saves
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -80,6 +81,20 @@ func isShared(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)] //nolint:unconvert // it is 32 bits wide elsewhere
 }
 
+// syncFS writes the file system of a directory to its disks: few programs do so themselves, and
+// none for the directory.
+func syncFS(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("syncfs of %s: %w", dir, err)
+	}
+	return nil
+}
+
 // answer is what the disk says.
 type answer struct {
 	dir, name string
@@ -120,12 +135,15 @@ type disk struct {
 	// pending says that an answer is missing, which comes from found.
 	pending bool
 	found   chan answer
+	// asked counts the questions. While no checkpoint is in flight, each is one stat of a directory.
+	asked int
 }
 
 // ask has the disk answer later, unless it is busy.
 func (d *disk) ask(question func() answer) {
 	if !d.pending {
 		d.pending = true
+		d.asked++
 		go func() {
 			var a answer
 			if d.rights.Do(func() error { a = question(); return nil }) != nil {

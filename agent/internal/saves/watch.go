@@ -49,6 +49,7 @@ type Options struct {
 type Watch struct {
 	Options
 	looks  chan []proc.Member
+	hurry  chan hurry
 	cancel context.CancelFunc
 	over   chan struct{}
 	disk   disk
@@ -60,14 +61,17 @@ type Watch struct {
 	// rested is when it has looked at a directory, and turn counts these looks.
 	rested time.Time
 	turn   int
+	// hurried is what the watch was told of the end of the ranks.
+	hurried hurry
 }
 
 // New starts a watch. The caller must call Stop once the ranks have exited.
 func New(o Options) *Watch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Watch{
-		Options: o, looks: make(chan []proc.Member, 1), cancel: cancel, over: make(chan struct{}), disk: disk{rights: o.Rights, found: make(chan answer, 1)},
-		io: map[int]uint64{}, flights: map[string]*flight{}, rested: time.Now(),
+		Options: o, looks: make(chan []proc.Member, 1), hurry: make(chan hurry, 1), cancel: cancel, over: make(chan struct{}),
+		disk: disk{rights: o.Rights, found: make(chan answer, 1)},
+		io:   map[int]uint64{}, flights: map[string]*flight{}, rested: time.Now(),
 	}
 	if o.Dir != "" {
 		o.Places.learn(o.Dir)
@@ -101,24 +105,31 @@ func (w *Watch) run(ctx context.Context) {
 			return
 		case w.members = <-w.looks:
 			w.scan(time.Now())
+			w.hurried.looked = true
+		case h := <-w.hurry:
+			w.hasten(h)
 		case found := <-w.disk.found:
 			w.disk.pending = false
 			w.heard(found, time.Now())
 		case <-timer.C:
-			if len(w.flights) > 0 {
+			if w.looksClosely() {
 				w.scan(time.Now())
 			}
 		}
 		now := time.Now()
 		w.prove(now)
 		w.rest(now)
-		if len(w.flights) > 0 {
+		w.answer(now)
+		if w.looksClosely() {
 			timer.Reset(openEvery)
 		} else {
 			timer.Reset(restEvery)
 		}
 	}
 }
+
+// looksClosely reports whether the watch looks as often as it can.
+func (w *Watch) looksClosely() bool { return len(w.flights) > 0 || !w.hurried.until.IsZero() }
 
 // scan notes which checkpoints the processes have open. A process that has not written since the
 // last look, and had none open then, has none open now that matters.
@@ -175,15 +186,25 @@ func (w *Watch) prove(now time.Time) {
 }
 
 func (w *Watch) inspect(f *flight) {
-	dir, name, known := f.dir, f.name, checkpoint.Known{Ranks: w.Ranks, Settled: f.settled}
+	dir, name, known, flush := f.dir, f.name, checkpoint.Known{Ranks: w.Ranks, Settled: f.settled}, !w.hurried.until.IsZero()
 	w.disk.ask(func() answer {
-		return answer{dir: dir, name: name, shared: isShared(dir), finding: checkpoint.Inspect(dirFS(dir), name, known)}
+		a := answer{dir: dir, name: name, shared: isShared(dir), finding: checkpoint.Inspect(dirFS(dir), name, known)}
+		if flush && a.finding.State == checkpoint.Complete {
+			if err := syncFS(dir); err != nil {
+				a.finding.State, a.finding.Why = checkpoint.Unknown, err.Error()
+			}
+		}
+		return a
 	})
 }
 
 // rest looks at one of the known directories now and then.
 func (w *Watch) rest(now time.Time) {
-	if now.Sub(w.rested) < restEvery || len(w.flights) > 0 {
+	every := restEvery
+	if w.looksClosely() {
+		every = openEvery
+	}
+	if now.Sub(w.rested) < every || len(w.flights) > 0 {
 		return
 	}
 	w.rested = now
@@ -256,7 +277,7 @@ func (w *Watch) giveUp(f *flight) {
 
 // lookLast looks once more at all checkpoints, since the ranks have ended.
 func (w *Watch) lookLast() {
-	limit := time.NewTimer(lastLimit)
+	limit := time.NewTimer(max(lastLimit, time.Until(w.hurried.until)))
 	defer limit.Stop()
 	wait := func() bool {
 		if !w.disk.pending {

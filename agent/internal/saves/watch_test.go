@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -146,6 +147,32 @@ func TestARemovedSave(t *testing.T) {
 	}
 }
 
+// TestHurry has ranks that will be stopped while they write a checkpoint with a temporary name.
+func TestHurry(t *testing.T) {
+	b := watch(t, "", NewPlaces())
+	dir := t.TempDir()
+	path := filepath.Join(dir, "step_7")
+	finish := create(t, filepath.Join(dir, "tmp_step_7", "model.pt"))
+	seen := make(chan int, 1)
+	b.Hurry(time.Now().Add(time.Hour), func() { seen <- len(b.all) })
+	b.look()
+	select {
+	case reports := <-seen:
+		if reports != 1 {
+			t.Errorf("it has %d reports when it says that what is in flight is reported", reports)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the watch does not say that it has reported what is in flight")
+	}
+	b.next(job.SaveBegan, path)
+	finish()
+	if err := os.Rename(filepath.Join(dir, "tmp_step_7"), path); err != nil {
+		t.Fatal(err)
+	}
+	b.next(job.SaveComplete, path)
+	b.none()
+}
+
 // TestUnmarked has a format that golaunch does not know, in a directory that the user names.
 func TestUnmarked(t *testing.T) {
 	dir := t.TempDir()
@@ -200,4 +227,27 @@ func TestWritten(t *testing.T) {
 	if !slices.Equal(found, []string{w.Name()}) {
 		t.Error(found)
 	}
+}
+
+// TestAtRest counts how often the watch touches the user's files in an hour of training in which
+// nothing is saved, although the ranks write all the time: at most once in 10 s.
+func TestAtRest(t *testing.T) {
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "train.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	synctest.Test(t, func(t *testing.T) {
+		b := watch(t, filepath.Join(dir, "ck"), NewPlaces())
+		for range time.Hour / (5 * time.Second) {
+			b.look()
+			time.Sleep(5 * time.Second) // of virtual time
+		}
+		synctest.Wait()
+		if n := b.disk.asked; n < 60 || n > 360 {
+			t.Errorf("the watch has touched files %d times", n)
+		}
+		b.none()
+	})
 }

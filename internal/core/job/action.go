@@ -70,7 +70,8 @@ type (
 	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL.
 	// Kill goes to SIGKILL at once. Signal is what the job was told to stop with; 0 is SIGTERM. An
 	// attempt that the node does not know yet must no longer start there. Evidence says what to
-	// keep of the ranks before that.
+	// keep of the ranks before that. Alarm, if not 0, is the Seq of the [Alarm] with which the grace
+	// period begins: the ranks may use the time until then too.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
@@ -78,6 +79,7 @@ type (
 		Kill          bool
 		Evidence      Evidence
 		Signal        int `json:",omitempty"`
+		Alarm         int `json:",omitempty"`
 	}
 	// Wait asks for an [Elapsed] after the backoff that follows that many Restarts, at once for 0.
 	// Long asks for the longest backoff: something outside of the job must be mended first.
@@ -86,7 +88,7 @@ type (
 		Long                    bool
 	}
 	// Alarm asks for a [TimedOut] after the limit of that kind, or after For. A newer Seq replaces
-	// an older one, except that several [AlarmDeparture] may be set.
+	// an older one, except that several [AlarmDeparture] and [AlarmSave] may be set.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int
@@ -125,6 +127,8 @@ const (
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
 	AlarmDeparture AlarmKind = "departure"
+	// AlarmSave begins the end of that time, in which a save that a signal asks for takes place.
+	AlarmSave AlarmKind = "save"
 	// AlarmGrow ends the time for which a job has as many nodes as it has ([Spec.GrowAfter]).
 	AlarmGrow AlarmKind = "grow"
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
@@ -172,6 +176,9 @@ func (a Stop) String() string {
 	text := fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
 	if a.Signal != 0 {
 		text += fmt.Sprintf(" signal %d", a.Signal)
+	}
+	if a.Alarm != 0 {
+		text += fmt.Sprintf(" from alarm #%d", a.Alarm)
 	}
 	if a.Evidence != NoEvidence {
 		text += " after a " + string(a.Evidence)

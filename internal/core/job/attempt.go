@@ -102,9 +102,10 @@ func (s *State) stop(u *unit) {
 }
 
 func (s *State) orderStop(u *unit, nodeRank int) {
+	alarm, more := s.reprieve(u)
 	s.step.do(Stop{
-		Node: s.plan.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.ending.cancels > 1,
-		Evidence: u.evidence(s.ending.cancels), Signal: s.ending.signal,
+		Node: s.plan.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace + more, Kill: s.ending.cancels > 1,
+		Evidence: u.evidence(s.ending.cancels), Signal: s.ending.signal, Alarm: alarm,
 	})
 }
 

@@ -353,7 +353,7 @@ func (t *truth) checkKill(ev Event, actions []Action) error {
 		if t.newest[p.unit] != p.attempt || t.ended[p] {
 			continue
 		}
-		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true, NoEvidence, t.signal})) {
+		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true, NoEvidence, t.signal, 0})) {
 			return fmt.Errorf("cancel %d does not kill %v", t.cancels, p)
 		}
 	}

@@ -15,6 +15,9 @@ type departures struct {
 	announced []departure
 	// end is how the job ends once all that lives is ready; nil unless its end was announced.
 	end *report.Result
+	// endAt is when that was announced. toSave says that the user waits for what is saved.
+	endAt  time.Time
+	toSave bool
 }
 
 // departure announces that ranks will be stopped and have until then to get ready: those of a node
@@ -29,6 +32,11 @@ type departure struct {
 	// tell which one is due first.
 	loose bool
 	alarm int
+	// at is when it was announced. afterSave says that the ranks are stopped as soon as they have
+	// saved, and signal is the Seq of the alarm that ends their own time to do so; 0 for none.
+	at        time.Time
+	afterSave bool
+	signal    int
 }
 
 // everyNode stands for all nodes of a job.
@@ -45,7 +53,7 @@ func (d departure) reason() string {
 // covers reports whether another departure brings nothing new: the same ranks must be ready by then
 // anyway.
 func (d departure) covers(other departure) bool {
-	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose)
+	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose) && (d.afterSave || !other.afterSave)
 }
 
 func (ds *departures) add(d departure) { ds.announced = append(ds.announced, d) }
@@ -70,46 +78,61 @@ func (ds *departures) cover(other departure) bool {
 	return slices.ContainsFunc(ds.announced, func(d departure) bool { return d.covers(other) })
 }
 
-func (ds *departures) expire(r report.Result) { ds.end = &r }
+func (ds *departures) expire(r report.Result, d departure) {
+	if ds.end == nil {
+		ds.endAt = d.at
+	}
+	ds.end, ds.toSave = &r, ds.toSave || d.afterSave
+}
 
 // draining takes note that a node will be gone. The units that have ranks there stop in time and
 // start again elsewhere, at no cost.
 func (s *State) draining(ev Draining) string {
 	n := s.roster.nodes[ev.Node]
-	d := departure{node: ev.Node, within: ev.Within, why: ev.Why}
+	d := departure{node: ev.Node, within: ev.Within, why: ev.Why, at: ev.At}
 	if n == nil || n.leaves != nil && n.leaves.covers(d) {
 		return s.step.ignore()
 	}
 	s.roster.noteLeaving(n.Name, d)
-	text := also(d.reason(), s.depart(d))
+	told, stopped := s.depart(d)
+	text := also(d.reason(), also(told, stopped))
 	if left, gone := s.letGo(n); gone {
 		return left
 	}
 	return text
 }
 
-// depart begins a departure: the running ranks are told, and stopped when all of them are ready or
-// the time is over.
-func (s *State) depart(d departure) (text string) {
+// depart begins a departure: the running ranks are told, and stopped when all of them are ready,
+// when they have saved (see saving.go), or when the time is over.
+func (s *State) depart(d departure) (told, stopped string) {
 	units := s.leavers(d)
 	if s.decided() || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
-		return ""
+		return "", ""
 	}
 	if d.within <= 0 {
-		text, _ := s.vacateAll(d)
-		return text
+		stopped, _ = s.vacateAll(d)
+		return "", stopped
 	}
 	if !d.loose {
 		d.alarm = s.alarm(AlarmDeparture, d.within)
 	}
+	due := s.signalTime(&d)
 	s.departures.add(d)
 	for i := range units {
-		if u := &units[i]; u.phase == Running && (u.notice.departure == nil || d.within < u.notice.departure.within) {
+		u := &units[i]
+		if u.phase != Running {
+			continue
+		}
+		if u.notice.departure == nil || d.within < u.notice.departure.within {
 			s.forewarn(u, d)
-			text = fmt.Sprintf("the ranks have %v to get ready", d.within)
+			told = fmt.Sprintf("the ranks have %v to get ready", d.within)
+		}
+		if due {
+			u.signalDue()
+			stopped = also(stopped, s.stopWhenSaved(u))
 		}
 	}
-	return text
+	return told, stopped
 }
 
 // leavers returns the units that a departure is about. Nothing starts on a node that leaves, so
@@ -288,20 +311,21 @@ func (s *State) announceEnd(ev Cancel) string {
 	if !slices.ContainsFunc(s.progress.units, owing) { // the work was done before
 		return s.step.ignore()
 	}
-	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose}
+	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose, at: ev.At, afterSave: ev.AfterSave}
 	known := s.departures.cover(d)
 	if known && s.departures.end != nil && ev.Once {
 		return s.step.ignore()
 	}
-	s.departures.expire(ev.result())
+	s.departures.expire(ev.result(), d)
 	s.shortage.setHomeless(nil)
 	for i := range s.masters.of {
 		s.masters.of[i].dropQuestion()
 	}
+	stopped := ""
 	if !known {
-		s.depart(d)
+		_, stopped = s.depart(d)
 	}
-	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
+	return also(fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why), stopped)
 }
 
 // correctEnding gives a job that is still stopping a more precise reason.

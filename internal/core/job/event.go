@@ -36,10 +36,18 @@ type (
 		Node   string
 		Within time.Duration
 		Why    string
+		// At is when the coordinator heard of it.
+		At time.Time `json:",omitzero"`
 	}
 	// Ready answers [Notice]: all ranks of a unit on this node have said that they are ready, or
 	// have ended.
 	Ready struct {
+		Node          string
+		Unit, Attempt int
+	}
+	// Catching answers [Notice]: each rank of a unit on this node catches the signal that stops it,
+	// and no other signal announces its end. Checkpoints that the ranks write were reported before.
+	Catching struct {
 		Node          string
 		Unit, Attempt int
 	}
@@ -181,10 +189,14 @@ type (
 		// then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
+		// AfterSave, with Within, stops the ranks as soon as they have saved: see saving.go.
+		AfterSave bool `json:",omitempty"`
 		// Signal is what the ranks get, see [Stop]. Once says that this changes nothing for a job
 		// that is already being stopped, since several processes may be told the same.
 		Signal int  `json:",omitempty"`
 		Once   bool `json:",omitempty"`
+		// At is when the coordinator heard of it.
+		At time.Time `json:",omitzero"`
 	}
 )
 
@@ -242,6 +254,7 @@ func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Draining) event()  {}
 func (Ready) event()     {}
+func (Catching) event()  {}
 func (Prepared) event()  {}
 func (Reached) event()   {}
 func (Started) event()   {}
@@ -263,6 +276,9 @@ func (Submitted) String() string { return "submitted" }
 func (e Joined) String() string  { return "joined " + named(e.Node) }
 func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
 func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
+func (e Catching) String() string {
+	return "catching " + of(e.Unit, e.Attempt, e.Node)
+}
 func (e Draining) String() string {
 	return fmt.Sprintf("draining %s within %v: %s", e.Node, e.Within, e.Why)
 }

@@ -26,8 +26,8 @@ func spending(p Phase) goodput.Use {
 // pass has a unit enter a phase.
 func (s *State) pass(u *unit, to Phase) {
 	u.enter(to)
-	if to == Backoff && s.gang() {
-		s.saves.abandon()
+	if to == Backoff {
+		s.saves.abandon(u.id)
 	}
 	s.spend(u, spending(to))
 }

@@ -37,10 +37,18 @@ type saves struct {
 	inFlight []inFlight
 }
 
-// inFlight is a checkpoint that is being written. Nodes are those that have not proved it.
+// inFlight is a checkpoint that is being written. Writers are those that have not proved it, and
+// failed says that one of them has given it up.
 type inFlight struct {
 	report.Save
-	nodes []string
+	writers []writer
+	failed  bool
+}
+
+// writer is a unit's share of a node that writes a checkpoint.
+type writer struct {
+	node string
+	unit int
 }
 
 // find returns the place of a checkpoint among those in flight.
@@ -48,7 +56,7 @@ func (s *saves) find(path string) int {
 	return slices.IndexFunc(s.inFlight, func(f inFlight) bool { return f.Path == path })
 }
 
-func (s *saves) begin(save report.Save, node string) {
+func (s *saves) begin(save report.Save, w writer) {
 	i := s.find(save.Path)
 	if i < 0 {
 		if len(s.inFlight) == maxInFlight {
@@ -56,8 +64,8 @@ func (s *saves) begin(save report.Save, node string) {
 		}
 		s.inFlight, i = append(s.inFlight, inFlight{Save: save}), len(s.inFlight)
 	}
-	if f := &s.inFlight[i]; !slices.Contains(f.nodes, node) {
-		f.nodes = append(f.nodes, node)
+	if f := &s.inFlight[i]; !slices.Contains(f.writers, w) {
+		f.writers = append(f.writers, w)
 		if save.Began.Before(f.Began) {
 			f.Began = save.Began
 		}
@@ -66,7 +74,7 @@ func (s *saves) begin(save report.Save, node string) {
 
 // prove takes a node's proof. It returns the checkpoint if it is complete by that: on a directory
 // that all nodes share, by the proof of one node, and else by that of all nodes that wrote it.
-func (s *saves) prove(save report.Save, node string, shared bool) (whole report.Save, complete bool) {
+func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Save, complete bool) {
 	if i := s.find(save.Path); i >= 0 {
 		f := &s.inFlight[i]
 		if f.Began.Before(save.Began) {
@@ -76,11 +84,14 @@ func (s *saves) prove(save report.Save, node string, shared bool) (whole report.
 			save.Bytes = max(save.Bytes, f.Bytes)
 			f.Bytes = save.Bytes
 		}
-		f.nodes = slices.DeleteFunc(f.nodes, func(n string) bool { return n == node })
-		if len(f.nodes) > 0 && !shared {
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w == by })
+		failed := f.failed && !shared
+		if len(f.writers) > 0 && !shared {
 			return save, false
 		}
-		s.inFlight = slices.Delete(s.inFlight, i, i+1)
+		if s.inFlight = slices.Delete(s.inFlight, i, i+1); failed {
+			return save, false
+		}
 	}
 	return save, s.last == nil || s.last.Began.Before(save.Began) && !s.repeats(save)
 }
@@ -102,43 +113,69 @@ func (s *saves) keep(save report.Save) {
 	s.last = &save
 }
 
-// fail forgets a checkpoint that is given up.
-func (s *saves) fail(path string) {
+// fail forgets a checkpoint that all of its writers have proved or given up.
+func (s *saves) fail(path string, by writer) {
 	if i := s.find(path); i >= 0 {
-		s.inFlight = slices.Delete(s.inFlight, i, i+1)
+		f := &s.inFlight[i]
+		f.failed = true
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w == by })
+		if len(f.writers) == 0 {
+			s.inFlight = slices.Delete(s.inFlight, i, i+1)
+		}
 	}
 }
 
-// abandon forgets what was in flight, because the ranks have ended.
-func (s *saves) abandon() { s.inFlight = nil }
+// abandon forgets what a unit has in flight, because its ranks have ended.
+func (s *saves) abandon(unit int) {
+	for i := range s.inFlight {
+		f := &s.inFlight[i]
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w.unit == unit })
+	}
+	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
+}
+
+// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer one, it
+// does not go on with one that agents have not given up yet.
+func (s *saves) writes(unit int) bool {
+	for _, f := range slices.Backward(s.inFlight) {
+		if slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit }) {
+			return s.last == nil || f.Began.After(s.last.Began)
+		}
+	}
+	return false
+}
 
 // saved takes note of a checkpoint.
 func (s *State) saved(ev Saved) string {
-	if u, _, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || u.phase != Running && u.phase != Stopping {
+	u, _, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || u.phase != Running && u.phase != Stopping {
 		return s.step.ignore()
 	}
+	by, text := writer{ev.Node, ev.Unit}, ""
 	switch ev.State {
 	case SaveBegan:
-		s.saves.begin(ev.save(), ev.Node)
+		s.saves.begin(ev.save(), by)
+		return ""
 	case SaveComplete:
-		save, complete := s.saves.prove(ev.save(), ev.Node, ev.Shared)
+		save, complete := s.saves.prove(ev.save(), by, ev.Shared)
 		if !complete {
-			return ""
+			break
 		}
 		s.saves.keep(save)
+		s.landed(u, save.Ended)
 		if s.gang() {
 			s.step.note(goodput.Change{Saved: true, Ago: ev.Ago + save.Ended.Sub(save.Began)})
 		}
 	case SavePartial:
-		s.saves.fail(ev.Path)
-		return fmt.Sprintf("the checkpoint %s is not complete: %s", ev.Path, ev.Why)
+		s.saves.fail(ev.Path, by)
+		text = fmt.Sprintf("the checkpoint %s is not complete: %s", ev.Path, ev.Why)
 	case SaveUnknown:
-		s.saves.fail(ev.Path)
-		return fmt.Sprintf("whether the checkpoint %s is complete is not known: %s", ev.Path, ev.Why)
+		s.saves.fail(ev.Path, by)
+		text = fmt.Sprintf("whether the checkpoint %s is complete is not known: %s", ev.Path, ev.Why)
 	default:
 		return s.step.ignore()
 	}
-	return ""
+	return also(text, s.stopWhenSaved(u))
 }
 
 // save is what an event says of a checkpoint.
@@ -153,12 +190,13 @@ func (e Saved) save() report.Save {
 	return save
 }
 
-// Saves returns what is known of the job's checkpoints; nil if nothing is.
+// Saves returns what is known of the job's checkpoints; nil if nothing is, unless a user has asked
+// for one.
 func (s *State) Saves() *report.Saves {
-	if s.saves.last == nil && len(s.saves.inFlight) == 0 {
+	if s.saves.last == nil && len(s.saves.inFlight) == 0 && !s.departures.toSave {
 		return nil
 	}
-	all := report.Saves{Every: s.saves.every.Seconds()}
+	all := report.Saves{Every: s.saves.every.Seconds(), AfterNotice: s.afterNotice()}
 	if s.saves.last != nil {
 		last := *s.saves.last
 		all.Last = &last

@@ -48,6 +48,9 @@ func TestSaves(t *testing.T) {
 		"it fails": {
 			{"n1", 20, SaveComplete, "/c/1", false, "/c/1"}, {"n1", 30, SaveBegan, "/c/2", false, "/c/1"}, {"n1", 40, SavePartial, "/c/2", false, "/c/1"},
 		},
+		"a part of it fails": {
+			{"n1", 10, SaveBegan, "/c/1", false, ""}, {"n2", 11, SaveBegan, "/c/1", false, ""}, {"n2", 20, SavePartial, "/c/1", false, ""}, {"n1", 21, SaveComplete, "/c/1", false, ""},
+		},
 		"an older one is proved later": {
 			{"n1", 10, SaveBegan, "/c/1", false, ""},
 			{"n1", 30, SaveBegan, "/c/2", false, ""},
@@ -60,13 +63,13 @@ func TestSaves(t *testing.T) {
 			ev := Saved{Node: told.node, State: told.state, Path: told.path, Shared: told.shared, At: at(told.second), Took: time.Second}
 			switch told.state {
 			case SaveBegan:
-				s.begin(ev.save(), told.node)
+				s.begin(ev.save(), writer{told.node, 0})
 			case SaveComplete:
-				if save, complete := s.prove(ev.save(), told.node, told.shared); complete {
+				if save, complete := s.prove(ev.save(), writer{told.node, 0}, told.shared); complete {
 					s.keep(save)
 				}
 			case SavePartial:
-				s.fail(told.path)
+				s.fail(told.path, writer{told.node, 0})
 			}
 			if got := pathOf(s.last); got != told.want {
 				t.Errorf("%s: after %v the last is %q, want %q", name, ev, got, told.want)
@@ -81,10 +84,25 @@ func TestSaves(t *testing.T) {
 	}
 	var s saves
 	for i := range 3 * maxInFlight {
-		s.begin(report.Save{Path: string(rune('a' + i))}, "n1")
+		s.begin(report.Save{Path: string(rune('a' + i))}, writer{"n1", 0})
 	}
 	if len(s.inFlight) != maxInFlight {
 		t.Error(len(s.inFlight), "in flight")
+	}
+}
+
+// TestWrites has a checkpoint that is never completed, and a newer one.
+func TestWrites(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(1_700_000_000+second, 0) }
+	var s saves
+	s.begin(report.Save{Path: "/c/1", Began: at(1)}, writer{"n1", 0})
+	s.begin(report.Save{Path: "/c/2", Began: at(2)}, writer{"n1", 0})
+	if !s.writes(0) || s.writes(1) {
+		t.Error("it writes the newer one")
+	}
+	save, complete := s.prove(report.Save{Path: "/c/2", Began: at(2), Ended: at(3)}, writer{"n1", 0}, false)
+	if s.keep(save); !complete || len(s.inFlight) != 1 || s.writes(0) {
+		t.Errorf("complete: %v; %v are in flight, and it still writes: %v", complete, s.inFlight, s.writes(0))
 	}
 }
 

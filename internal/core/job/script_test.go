@@ -120,7 +120,7 @@ func parseEvent(t *testing.T, line string) Event {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Draining{f[1], within, rest(3)}
+		return Draining{Node: f[1], Within: within, Why: rest(3)}
 	case "ready":
 		at(2)
 		return Ready{f[1], unit, attempt}

@@ -67,6 +67,8 @@ func (s *State) take(ev Event) string {
 		return s.draining(ev)
 	case Ready:
 		return s.readied(ev)
+	case Catching:
+		return s.caught(ev)
 	case Prepared:
 		return s.prepared(ev)
 	case Reached:
@@ -209,6 +211,8 @@ func (s *State) timedOut(ev TimedOut) string {
 		return s.readmit(ev)
 	case AlarmDeparture:
 		return s.overdue(ev)
+	case AlarmSave:
+		return s.signalDue(ev)
 	case AlarmGrow:
 		return s.growTimerFired(ev)
 	default: // a limit on waiting for nodes

@@ -64,10 +64,15 @@ type unit struct {
 const noUnit = -1
 
 // notice is what a unit's ranks were told of their end: the departure with the least time, nil for
-// none, and how many live members are ready for it.
+// none, and how many live members are ready for it. See saving.go for the rest.
 type notice struct {
 	departure *departure
 	ready     int
+	// saved says that the unit has completed a checkpoint since. catching counts the live members
+	// whose ranks catch the signal that stops them, and due says that they need the rest of the time
+	// to save for it. reprieved says that the unit was stopped early, and may use all of its time.
+	saved, due, reprieved bool
+	catching              int
 }
 
 // stall counts the live members that stand still by their newest report, and the ranks of members
@@ -81,8 +86,8 @@ type stall struct {
 // member is a unit's share of one node. It is live from the order to start until the node says
 // stopped or is lost.
 type member struct {
-	live, started, ready bool
-	left                 int
+	live, started, ready, catches bool
+	left                          int
 	// stalled is the newest report that its ranks stand still, nil while they move. idle is how
 	// many ranks stand still.
 	stalled *Stalled
@@ -137,7 +142,7 @@ func (p *progress) shrink() { p.units = p.units[:1] }
 
 // begin starts an attempt of a unit.
 func (p *progress) begin(u *unit) {
-	u.cause, u.notice.departure, u.told, u.early, u.stall.told = nil, nil, false, nil, false
+	u.cause, u.notice, u.told, u.early, u.stall.told = nil, notice{}, false, nil, false
 	u.left, u.live, u.starting, u.imports = 0, len(u.members), len(u.members), Imports{}
 	p.meeting = ""
 	p.live += u.live
@@ -194,6 +199,10 @@ func (p *progress) setReady(u *unit, m *member) {
 }
 
 func (p *progress) unready(u *unit, m *member) {
+	if m.catches {
+		m.catches = false
+		u.notice.catching--
+	}
 	if m.ready {
 		m.ready = false
 		u.notice.ready--
@@ -218,6 +227,15 @@ func (u *unit) setTold(told bool)       { u.told = told }
 func (u *unit) abandon()                { u.abandoned = true }
 func (u *unit) next()                   { u.attempt++ }
 func (u *unit) notify(d departure)      { u.notice.departure = &d }
+func (u *unit) signalDue()              { u.notice.due = true }
+func (u *unit) setSaved()               { u.notice.saved = true }
+func (u *unit) reprieve()               { u.notice.reprieved = true }
+
+// catches notes that the ranks of a member catch the signal that stops them.
+func (u *unit) catches(m *member) {
+	m.catches = true
+	u.notice.catching++
+}
 
 // exitEarly notes that a rank exited 0 while others run. Another node may have reported a later
 // failure before.

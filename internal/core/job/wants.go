@@ -151,7 +151,8 @@ func (s *State) grow() string {
 		return ""
 	}
 	why := fmt.Sprintf("the job grows from %d to %s", len(s.plan.slots), count(len(chosen.Groups), "node"))
-	return also(why, s.depart(departure{node: everyNode, within: s.spec.DrainTime, why: why}))
+	told, stopped := s.depart(departure{node: everyNode, within: s.spec.DrainTime, why: why})
+	return also(why, also(told, stopped))
 }
 
 // Grows reports whether all ranks run and should rather run on more nodes. It costs O(1).

@@ -28,6 +28,12 @@ var (
 // doubled and reordered; coordinators crash and start again. It compares every action with what
 // truly lives where.
 func TestWorld(t *testing.T) {
+	if *worldSeed >= stopWorlds {
+		if err := newStopWorld(*worldSeed).run(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
 		if err := w.run(); err != nil {
@@ -35,6 +41,11 @@ func TestWorld(t *testing.T) {
 		}
 		t.Logf("%+v\n%v", w.spec, w.history)
 		return
+	}
+	for seed := range uint64(1000) {
+		if err := newStopWorld(stopWorlds + seed).run(); err != nil {
+			t.Fatalf("%v; see go test -run TestWorld -v -world-seed=%d", err, stopWorlds+seed)
+		}
 	}
 	var seed atomic.Uint64
 	var failed atomic.Bool
@@ -396,7 +407,7 @@ func (w *world) join(a *agent) error {
 func (w *world) drain(a *agent) error {
 	within := time.Duration(w.rng.IntN(4)) * time.Minute
 	w.truth.drained(a.node.Name)
-	return w.step(Draining{a.node.Name, within, "maintenance"})
+	return w.step(Draining{Node: a.node.Name, Within: within, Why: "maintenance"})
 }
 
 func (w *world) lose(a *agent) error {

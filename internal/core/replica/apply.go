@@ -94,6 +94,12 @@ func (s *State) happened(e Entry, o *Outcome) {
 			m.Drained = true
 			s.Members[ev.Node] = m
 		}
+		if ev.Leaves != nil {
+			leaves := *ev.Leaves
+			leaves.At = e.At
+			ev.Leaves = &leaves
+			e.Event = ev
+		}
 	case cluster.Happened:
 		fired = s.expired(ev)
 		ev.Event = dated(e.At, ev.Event)
@@ -107,7 +113,8 @@ func (s *State) happened(e Entry, o *Outcome) {
 	}
 }
 
-// dated adds the time to a checkpoint, and to a failure if no agent says when it happened.
+// dated adds the time to a checkpoint, to a request to stop, and to a failure if no agent says when
+// it happened.
 func dated(at time.Time, ev job.Event) job.Event {
 	switch ev := ev.(type) {
 	case job.Prepared:
@@ -121,6 +128,9 @@ func dated(at time.Time, ev job.Event) job.Event {
 		}
 		return ev
 	case job.Saved:
+		ev.At = at
+		return ev
+	case job.Cancel:
 		ev.At = at
 		return ev
 	default:

@@ -16,7 +16,7 @@ type TimerID struct {
 	// Of is the job or, for the readmission of a node, the node.
 	Of   string
 	Kind job.AlarmKind
-	// Number is the unit that backs off, or the number of a departure; 0 for others.
+	// Number is the unit that backs off, or the number of an alarm of a departure; 0 for others.
 	Number int
 }
 
@@ -54,7 +54,7 @@ func (s *State) arm(at time.Time, id TimerID, limit time.Duration, seq int, o *O
 func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	id, limit := TimerID{Of: j.Job.ID, Kind: a.Kind}, j.LastCall
 	switch a.Kind {
-	case job.AlarmDeparture:
+	case job.AlarmDeparture, job.AlarmSave:
 		id.Number, limit = a.Seq, a.For // of several, each has its time
 	case job.AlarmPlacement:
 		limit = j.PlacementTimeout

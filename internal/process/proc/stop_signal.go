@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"time"
@@ -71,6 +72,46 @@ func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
 		}
 	}
 	return found
+}
+
+// wrapperMemory bounds the resident memory of a process that only starts a program (a shell, uv,
+// conda run), in bytes.
+const wrapperMemory = 64 << 20
+
+// Catches reports whether the program of a rank catches a signal, and may save for it. That is the
+// leader, or the program that a leader has only started. Helpers of a program do not count: copies
+// of it, such as data loader workers, and those of a large one. SIGINT and SIGQUIT do not either,
+// since Python catches them for every program.
+func Catches(leader int, members []Member, sig unix.Signal) bool {
+	if fromTerminal(sig) {
+		return false
+	}
+	memory, below := map[int]uint64{}, map[int][]int{}
+	for _, m := range members {
+		memory[m.PID] = m.Memory
+		if st, ok := procfs.ReadStat(m.PID); ok {
+			below[st.PPID] = append(below[st.PPID], m.PID)
+		}
+	}
+	var look func(pid int) bool
+	look = func(pid int) bool {
+		if catches(pid, sig) {
+			return true
+		}
+		return memory[pid] <= wrapperMemory && slices.ContainsFunc(below[pid], func(child int) bool { return !copied(child, pid) && look(child) })
+	}
+	return look(leader)
+}
+
+// copied reports whether a process is a copy of its parent: a fork, or what Python's multiprocessing
+// starts in its place.
+func copied(pid, parent int) bool {
+	own, err := procfs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil || bytes.Contains(own, []byte("from multiprocessing.")) {
+		return true
+	}
+	its, err := procfs.ReadFile("/proc/" + strconv.Itoa(parent) + "/cmdline")
+	return err != nil || bytes.Equal(own, its)
 }
 
 // ask sends a signal to those processes of a rank that can act on it, unless they have had it, and

@@ -1334,14 +1334,16 @@ func (x *TimedOut) GetSeq() int32 {
 }
 
 type Cancelled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	Ending        string                 `protobuf:"bytes,3,opt,name=ending,proto3" json:"ending,omitempty"`
-	Within        *durationpb.Duration   `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
-	Loose         bool                   `protobuf:"varint,5,opt,name=loose,proto3" json:"loose,omitempty"`
-	Signal        int32                  `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
-	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Code   int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	Why    string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Ending string                 `protobuf:"bytes,3,opt,name=ending,proto3" json:"ending,omitempty"`
+	Within *durationpb.Duration   `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
+	Loose  bool                   `protobuf:"varint,5,opt,name=loose,proto3" json:"loose,omitempty"`
+	Signal int32                  `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
+	Once   bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"`
+	// after_save stops the ranks as soon as they have saved.
+	AfterSave     bool `protobuf:"varint,8,opt,name=after_save,json=afterSave,proto3" json:"after_save,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1423,6 +1425,13 @@ func (x *Cancelled) GetSignal() int32 {
 func (x *Cancelled) GetOnce() bool {
 	if x != nil {
 		return x.Once
+	}
+	return false
+}
+
+func (x *Cancelled) GetAfterSave() bool {
+	if x != nil {
+		return x.AfterSave
 	}
 	return false
 }
@@ -1513,7 +1522,7 @@ const file_log_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
 	"\bTimedOut\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x05R\x03seq\"\xbe\x01\n" +
+	"\x03seq\x18\x02 \x01(\x05R\x03seq\"\xdd\x01\n" +
 	"\tCancelled\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x16\n" +
@@ -1521,7 +1530,9 @@ const file_log_proto_rawDesc = "" +
 	"\x06within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x14\n" +
 	"\x05loose\x18\x05 \x01(\bR\x05loose\x12\x16\n" +
 	"\x06signal\x18\x06 \x01(\x05R\x06signal\x12\x12\n" +
-	"\x04once\x18\a \x01(\bR\x04onceB9Z7github.com/golaunch/golaunch/internal/wire/rendezvouspbb\x06proto3"
+	"\x04once\x18\a \x01(\bR\x04once\x12\x1d\n" +
+	"\n" +
+	"after_save\x18\b \x01(\bR\tafterSaveB9Z7github.com/golaunch/golaunch/internal/wire/rendezvouspbb\x06proto3"
 
 var (
 	file_log_proto_rawDescOnce sync.Once

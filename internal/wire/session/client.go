@@ -214,6 +214,12 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 	return reply.GetJobs(), err
 }
 
+// Save asks as Stop does, but the ranks have the time of within to save first.
+func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
+	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why), Save: durationpb.New(within)})
+	return reply.GetJobs(), err
+}
+
 // StopBy asks a job to end because of a signal to this process. The ranks get that signal.
 func (c *Client) StopBy(ctx context.Context, id string, sig syscall.Signal, why string) error {
 	_, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: 128 + int32(sig), Why: wire.Plain(why), Signal: int32(sig)})

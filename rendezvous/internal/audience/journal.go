@@ -38,6 +38,8 @@ func eventName(ev job.Event) string {
 		return "draining"
 	case job.Ready:
 		return "ready"
+	case job.Catching:
+		return "catching"
 	case job.Prepared:
 		return "prepared"
 	case job.Reached:
