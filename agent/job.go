@@ -251,5 +251,5 @@ func (j *jobOnNode) listen(host string, wanted int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.Or(masterport.Low).Listen(j.node.queries.ctx, host)
+	return masterport.Free(j.node.queries.ctx, r.Or(masterport.Low), host)
 }

@@ -2,6 +2,7 @@
 package masterport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -32,6 +33,41 @@ func Listen(host string, port int) (net.Listener, error) {
 		return nil, fmt.Errorf("cannot listen on port %d: %w", port, err)
 	}
 	return l, nil
+}
+
+// beside is how many ports after MASTER_PORT programs take for themselves: libraries that restart
+// ranks in place serve stores of their own at MASTER_PORT+1 and +2 of rank 0's node.
+const beside = 2
+
+// Free takes a free port of a range. If it can, it takes one beside which nothing listens, so that
+// neither this job nor another one on this machine misses a port that its program expects to be
+// free.
+func Free(ctx context.Context, r ports.Range, host string) (net.Listener, error) {
+	for range 8 {
+		l, err := r.Listen(ctx, host)
+		if err != nil || alone(host, Of(l)) {
+			return l, err
+		}
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return r.Listen(ctx, host)
+}
+
+// alone reports whether nothing listens on the ports beside one.
+func alone(host string, port int) bool {
+	for other := port - beside; other <= port+beside; other++ {
+		if other == port {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(other)))
+		if err != nil {
+			return false
+		}
+		_ = l.Close()
+	}
+	return true
 }
 
 // SaysTaken reports whether a line of text says that a port is taken, in the words of the C

@@ -2,7 +2,38 @@ package masterport
 
 import (
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/host/ports"
 )
+
+// TestFree has jobs on one machine, each with the ports beside its own to itself.
+func TestFree(t *testing.T) {
+	const host = "127.0.0.1"
+	var taken []int
+	for range 50 {
+		l, err := Free(t.Context(), Low, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for _, other := range taken {
+			if Of(l)-other <= beside && other-Of(l) <= beside {
+				t.Errorf("%d is beside %d", Of(l), other)
+			}
+		}
+		taken = append(taken, Of(l))
+	}
+	// In a range that is too narrow, any free port will do.
+	narrow := ports.Range{First: taken[0] - 1, Last: taken[0] + 1}
+	l, err := Free(t.Context(), narrow, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if p := Of(l); p != taken[0]-1 && p != taken[0]+1 {
+		t.Errorf("%d is not of %v", p, narrow)
+	}
+}
 
 func TestSaysTaken(t *testing.T) {
 	for text, want := range map[string]bool{
