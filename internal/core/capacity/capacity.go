@@ -20,6 +20,8 @@
 //   - A node that no job holds and no waiting job will get is idle. It is drained once it has been
 //     idle for its kind's Idle, and deleted once its agent has left. A node on its way that no job
 //     needs any more is given up after the same time. The kind keeps Min nodes.
+//   - If a kind is left alone for holdTime at most, the nodes that the first job is to get with it are
+//     kept meanwhile.
 //   - A lost node that does not return within rejoinTime is deleted. Meanwhile it counts as gone
 //     for the queue, and as there for Max.
 //   - A node with a job or a reservation is never deleted.

@@ -18,6 +18,9 @@ const rejoinTime = time.Minute
 // leaveLimit is how long an idle drained node may stay before it is deleted nevertheless.
 const leaveLimit = 5 * time.Minute
 
+// holdTime is how long nodes are kept at most for a job whose other nodes cannot be asked for yet.
+const holdTime = 5 * time.Minute
+
 // decision is a decision in the making.
 type decision struct {
 	Situation
@@ -32,6 +35,8 @@ type decision struct {
 	needed map[string]bool
 	// unusable says why no node of a kind is asked for now.
 	unusable map[string]string
+	// soon are kinds that are left alone for a short while only.
+	soon map[string]bool
 	// asked are the requests by kind, with the jobs that they are for.
 	asked map[string][]string
 	want  map[string]int
@@ -41,7 +46,7 @@ type decision struct {
 func Decide(s Situation) Decision {
 	d := &decision{
 		Situation: s, claims: s.Pool.Sorted(), offers: map[string]cluster.Offer{}, supply: newSupply(),
-		counts: map[string]int{}, active: map[string]int{}, needed: map[string]bool{}, unusable: map[string]string{},
+		counts: map[string]int{}, active: map[string]int{}, needed: map[string]bool{}, unusable: map[string]string{}, soon: map[string]bool{},
 		asked: map[string][]string{}, want: map[string]int{},
 	}
 	d.out.Idle = map[string]time.Time{}
@@ -104,20 +109,20 @@ func (d *decision) judgeKinds() {
 	for _, k := range d.Kinds {
 		if b := d.Pool.Backoffs[k.Name]; d.Now.Before(b.Until) {
 			d.unusable[k.Name] = fmt.Sprintf("not asked for until %s: %s", b.Until.Local().Format("15:04:05"), b.Why)
+			d.soon[k.Name] = b.Until.Sub(d.Now) <= holdTime
 			d.due(b.Until)
 		}
 	}
 	for _, c := range d.claims {
 		k, known := d.kind(c.Kind)
 		o, here := d.offers[c.Node]
-		if !known || !here || !c.Present() {
+		if !known || !here || !c.Present() || c.Failed {
 			continue
 		}
 		if why := lacks(o.Node, k.Node); why != "" {
+			d.soon[c.Kind] = false
 			d.unusable[c.Kind] = fmt.Sprintf("node %s has %s; correct the kind", c.Node, why)
-			if !c.Failed {
-				d.do(Fail{Tag: c.Tag, Why: d.unusable[c.Kind]})
-			}
+			d.do(Fail{Tag: c.Tag, Why: d.unusable[c.Kind]})
 		}
 	}
 }
@@ -155,6 +160,7 @@ func (d *decision) serve() {
 		}
 		failed[key] = true
 		if d.out.Blocked == "" {
+			d.hold(demand)
 			d.out.Blocked, d.out.Why = demand.Job, d.blocked()
 		}
 	}
@@ -173,6 +179,27 @@ func (d *decision) provide(demand cluster.Demand) bool {
 	}
 	d.supply.take(demand, plan, func(tag string) { d.needed[tag] = true })
 	return true
+}
+
+// hold keeps the nodes that the first blocked job gets once kinds that are left alone for a short
+// while are asked for the others. So one refusal does not cost the rest of a gang.
+func (d *decision) hold(demand cluster.Demand) {
+	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool {
+		return d.unusable[k.Name] != "" && !d.soon[k.Name] || d.room(k) == 0
+	})
+	o := d.least(demand, kinds...)
+	var added []*node
+	for _, k := range kinds {
+		for range o.nodes[k.Name] {
+			added = append(added, d.supply.add(k.Node, fmt.Sprintf("\x00hold-%d", len(added)), ""))
+		}
+	}
+	if plan, ok := d.supply.solve(demand); ok {
+		d.supply.take(demand, plan, func(tag string) { d.needed[tag] = true })
+	}
+	for _, n := range added {
+		d.supply.drop(n)
+	}
 }
 
 // blocked says for each kind why no nodes of it are asked for.

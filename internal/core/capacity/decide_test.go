@@ -278,6 +278,25 @@ func TestARequestThatNoJobNeedsIsGivenUp(t *testing.T) {
 	}
 }
 
+func TestAGangIsKeptForAShortWhile(t *testing.T) {
+	s := newScene(Kind{Name: "a", Node: gpus(8), Max: 2, Idle: time.Second})
+	claims := s.claim("a", 2)
+	s.join(claims[0], gpus(8))
+	s.Pool.Apply(s.Now, "EPOCHX", Gone{claims[1].Tag, "no capacity"})
+	s.Pool.Apply(s.Now, "EPOCHX", Gone{claims[1].Tag, "no capacity"})
+	s.queue("j", request(2, 8))
+	if got := text(s.later(29 * time.Second)); !strings.HasPrefix(got, "j blocked: a: not asked for until ") {
+		t.Errorf("its first node is not kept: %s", got)
+	}
+	if got := text(s.later(2 * time.Second)); got != "1 x a (queue: for job j)" {
+		t.Error(got)
+	}
+	s.Pool.Backoffs["a"] = Backoff{Failures: 9, Until: s.Now.Add(maxBackoff)}
+	if got := text(s.later(3 * time.Second)); !strings.HasPrefix(got, "drain n1") {
+		t.Errorf("it is kept for long: %s", got)
+	}
+}
+
 func TestALostNodeHasTimeToComeBack(t *testing.T) {
 	s := newScene(Kind{Name: "a", Node: gpus(8), Max: 1})
 	c := s.claim("a", 1)[0]
