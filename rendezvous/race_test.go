@@ -2,7 +2,11 @@
 
 package rendezvous
 
-import "runtime"
+import (
+	"runtime"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
+)
 
 // A timer of a synctest bubble that fires at once runs on the thread that made it, and all use the
 // bubble's only context of the race detector: on two threads at a time it crashes (Go 1.26,
@@ -10,5 +14,7 @@ import "runtime"
 // deadline that is over.
 func init() {
 	runtime.GOMAXPROCS(1)
-	losses, manyJobs = 6, 6
+	if !suite.All() {
+		losses, manyJobs, submitEvery = 3, 2, lease/200
+	}
 }

@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// submitEvery is how long the first of several clients waits before it submits another job; longer
+// with the race detector.
+var submitEvery = lease / 1000
+
 // TestSubmissionsWhileCoordinatorsCome and go: each is taken in, and once. Coordinators leave in
 // order and are killed in turn.
 func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
@@ -23,7 +27,7 @@ func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 					select {
 					case <-stop:
 						return
-					case <-time.After(lease / 1000 * time.Duration(i+1)):
+					case <-time.After(submitEvery * time.Duration(i+1)):
 					}
 					id := fmt.Sprintf("j%d-%d", i, submitted[i])
 					w, err := c.Submit(t.Context(), detached(task(id, 1, 1)))

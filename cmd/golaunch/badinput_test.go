@@ -59,9 +59,11 @@ func TestThePortIsTaken(t *testing.T) {
 			conn.Close()
 		}
 	}()
+	self, err := os.ReadFile("/proc/self/comm") // golaunch.test, or what go test -c was told
+	must(t, err)
 	for _, port := range []int{loud, silent} {
-		want := fmt.Sprintf(`(?m)^golaunch: port %d of 127.0.0.1 is in use by pid [0-9]+ \(golaunch.test\), which is no golaunch coordinator, `,
-			port) // a child on its way to exec has the socket too
+		want := fmt.Sprintf(`(?m)^golaunch: port %d of 127.0.0.1 is in use by pid [0-9]+ \(%s\), which is no golaunch coordinator, `,
+			port, regexp.QuoteMeta(strings.TrimSpace(string(self)))) // a child on its way to exec has the socket too
 		code, text := local(t, port, "--", "true").wait()
 		if code != 125 || !regexp.MustCompile(want).MatchString(text) || strings.Count(text, "\n") != 1 {
 			t.Errorf("exit code %d, want 125 and %s", code, want)

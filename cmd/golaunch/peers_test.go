@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // several is a cluster that three machines coordinate, each with its own home, and a fourth one
@@ -122,23 +123,27 @@ func onPeers(t *testing.T, line string) string {
 // peersLease is long enough for a machine with so many processes and other tests.
 const peersLease = "20s"
 
-// TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100
-// agents and 20 jobs. Ranks do not notice, and clients keep watching.
+// TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 4 jobs
+// of 5 agents each, or 20 for [suite.All]. Ranks do not notice, and clients keep watching.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	t.Parallel()
 	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen
 	// all of this in other tests.
 	s := newSeveral(t, unraced(t), "--lease", peersLease)
 	end := gate(t, filepath.Join(s.dir, "end"))
+	many := 4
+	if suite.All() {
+		many = 20
+	}
 	var agents, jobs []*process
-	for i := range 100 {
+	for i := range 5 * many {
 		agents = append(agents, s.start("agent", "--coordinator", s.at, "--name", fmt.Sprint("n", i), "--address", fmt.Sprintf("127.0.0.%d", i+1),
 			"--gpus", "1", "--log-dir", t.TempDir()))
 	}
 	for _, p := range agents {
 		p.line(" is in the cluster of ")
 	}
-	for i := range 20 {
+	for i := range many {
 		p := s.start("--coordinator", s.at, "--job-id", fmt.Sprint("j", i), "--nodes", "5", "--gpus-per-node", "1", "--max-restarts", "0",
 			"--env", mark(t), "--", "sh", "-c", "echo up $RANK; read line <end; echo rank $RANK ends")
 		for rank := range 5 {
@@ -168,7 +173,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 				t.Error(out)
 			}
 			back()
-			s.ready(100)
+			s.ready(5 * many)
 			s.state(i, "(leads|follows)")
 		}
 	}

@@ -15,7 +15,7 @@ import (
 const python = "/usr/bin/python3"
 
 // TestTorchDDP trains on two nodes of two ranks: once undisturbed, once forked by fork servers with
-// a rank killed on the way, once under torchrun. All end with the same loss.
+// a rank killed on the way, and for [suite.All] once under torchrun. All end with the same loss.
 func TestTorchDDP(t *testing.T) {
 	t.Parallel()
 	needTorch(t, python)
@@ -26,6 +26,9 @@ func TestTorchDDP(t *testing.T) {
 	}
 	if got := loss(t, disturbed); got != undisturbed {
 		t.Errorf("loss %s after a restart, %s without", got, undisturbed)
+	}
+	if !suite.All() {
+		return
 	}
 	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
 	if err != nil {

@@ -103,14 +103,14 @@ func TestTrainWithTorchft(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "2", "--replica-groups", "2", "--backoff", "0s", "--prefix",
-		"--", torchftPython(t), script, "1000", "0.05")) // 50 s, in which the group must be back
+		"--", torchftPython(t), script, "250", "0.2")) // 50 s, in which the group must be back
 	p.line("step [0-9]+ with 2 groups")
 	kill(t, p.pid(`\[r1 \S+\] pid (\d+)`), syscall.SIGKILL)
 	p.line(`\[r0 \S+\] step \d+ with 1 groups`)
 	p.line(`\[r1 \S+\] step \d+ with 2 groups`)
 	p.ends(0, "job succeeded: 2 ranks exited 0 after 1 restart")
 	text, _ := p.out.read()
-	sums := regexp.MustCompile(`weights (\S+) after 1000 steps`).FindAllStringSubmatch(text, -1)
+	sums := regexp.MustCompile(`weights (\S+) after 250 steps`).FindAllStringSubmatch(text, -1)
 	if len(sums) != 2 || !slices.Equal(sums[0], sums[1]) {
 		t.Errorf("the groups have the weights %v", sums)
 	}

@@ -200,7 +200,7 @@ func Home() string { return cmp.Or(os.Getenv(home), os.Getenv("HOME")) }
 // Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for
 // [All], and else without, since the processes that tests start then take a third of the time.
 func Golaunch(dir string) error {
-	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "golaunch")}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-w", "-o", filepath.Join(dir, "golaunch")}
 	if All() {
 		args = append(args, "-race")
 	}
