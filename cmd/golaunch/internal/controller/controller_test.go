@@ -57,7 +57,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_gpus.py", "test_ray.py", "test_ray_command.py", "test_ray_far.py", "test_torch.py", "test_verl.py":
+			case "test_far.py", "test_gpus.py", "test_ray.py", "test_ray_command.py", "test_ray_far.py", "test_ray_gpus.py", "test_torch.py", "test_verl.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
