@@ -68,6 +68,31 @@ def ready():
 
 if "--no-actors" not in sys.argv:
     timed("actors_200", ready)
+if "--arrays" in sys.argv:  # 1 GiB: put, get by another process, and get on another node, which reads every page
+    import numpy
+
+    @ray.remote(num_cpus=0)
+    def total(x):
+        return int(x[::4096].sum())
+
+    def over(x, node=None):
+        return ray.get((total.options(resources={"right": 1}) if node else total).remote(x))
+
+    array, kept = numpy.ones(1 << 30, numpy.uint8), []
+    kept.append(ray.put(array[: 1 << 20]))
+    over(kept[0])
+    timed("put_1gib", lambda: kept.append(ray.put(array)))
+    timed("get_1gib", lambda: over(kept[-1]))
+    del kept
+    ray.shutdown()
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1, resources={"right": 1})
+    ray.init(address=cluster.address, log_to_driver=False)
+    kept = [ray.put(array[: 1 << 20]), ray.put(array)]
+    over(kept[0], "right")
+    timed("get_1gib_from_another_node", lambda: over(kept[1], "right"))
 figures["cpus"] = os.cpu_count()
 print(json.dumps({name: round(value, 6) for name, value in figures.items()}))
 ray.shutdown()
