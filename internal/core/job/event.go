@@ -276,9 +276,9 @@ func (Submitted) String() string { return "submitted" }
 func (e Joined) String() string  { return "joined " + named(e.Node) }
 func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
 func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
-func (e Catching) String() string {
-	return "catching " + of(e.Unit, e.Attempt, e.Node)
-}
+
+func (e Catching) String() string { return "catching " + of(e.Unit, e.Attempt, e.Node) }
+
 func (e Draining) String() string {
 	return fmt.Sprintf("draining %s within %v: %s", e.Node, e.Within, e.Why)
 }
