@@ -22,13 +22,8 @@ const patience = 60 * time.Second
 
 // versions are NVRx's versions beside a Python that has what they import: the newest, or all.
 func versions(t *testing.T) (python string, dirs []string) {
-	python = os.Getenv("GOLAUNCH_TEST_NVRX")
-	switch {
-	case python == "" && os.Getenv("CI") != "":
-		t.Fatal("GOLAUNCH_TEST_NVRX names no Python with NVRx; .ci/run makes one, or says none")
-	case python == "" || python == "none":
-		t.Skip("GOLAUNCH_TEST_NVRX names no Python with NVRx")
-	}
+	t.Helper()
+	python = suite.Optional(t, "GOLAUNCH_TEST_NVRX", "Python with nvidia-resiliency-ext")
 	dirs, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "versions", "*"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("there are no versions of NVRx beside %s", python)

@@ -167,11 +167,11 @@ func (s *Server) accept(l *net.UnixListener, serve func(net.Conn)) {
 	for {
 		free <- struct{}{}
 		conn, err := l.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err == nil {
 			err = s.admit(conn)
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
 		if err != nil {
 			s.o.Warn(fmt.Errorf("the rank monitor refuses a connection: %w", err))
@@ -197,13 +197,12 @@ func (s *Server) admit(conn *net.UnixConn) error {
 		err = fmt.Errorf("process %d is not one of the ranks here", peer.Pid)
 	}
 	if err != nil {
-		conn.Close()
-		return err
+		return errors.Join(err, conn.Close())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		conn.Close()
+		return errors.Join(net.ErrClosed, conn.Close())
 	}
 	s.conns[conn] = struct{}{}
 	return nil
