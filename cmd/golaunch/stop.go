@@ -89,8 +89,14 @@ func (o *stopOptions) run(io *cli.Console, args []string) (int, error) {
 // stop --json prints this; docs/json.md is its contract.
 type stoppedShown struct {
 	jsonout.Header
-	Stopped []string                 `json:"stopped"`
-	Saves   map[string]*report.Saves `json:"saves,omitempty"`
+	Stopped []string     `json:"stopped"`
+	Saves   []savesShown `json:"saves"`
+}
+
+// savesShown is what is known of a stopped job's checkpoints; nil if none was seen.
+type savesShown struct {
+	Job   string        `json:"job"`
+	Saves *report.Saves `json:"saves,omitempty"`
 }
 
 // add shows what a job has saved, and reports whether its work is safe.
@@ -102,10 +108,7 @@ func (s *stoppedShown) add(io *cli.Console, id string, r report.Result, quiet bo
 	if !quiet {
 		io.Say(id + ": " + text)
 	}
-	if s.Saves == nil {
-		s.Saves = map[string]*report.Saves{}
-	}
-	s.Saves[id] = r.Saves
+	s.Saves = append(s.Saves, savesShown{id, r.Saves})
 	return saved
 }
 

@@ -74,7 +74,10 @@ func TestStopSave(t *testing.T) {
 				t.Fatalf("stop prints %q: %v, %v", out, decodeErr, err)
 			}
 			p.ends(143, "stopped by golaunch stop --save")
-			saves := shown.Saves[id]
+			if len(shown.Saves) != 1 || shown.Saves[0].Job != id {
+				t.Fatalf("stop prints the saves of other jobs: %s", out)
+			}
+			saves := shown.Saves[0].Saves
 			code := map[bool]int{true: 0, false: codeNotSaved}[c.saves]
 			if saves == nil || saves.AfterNotice != c.saves || stop.ProcessState.ExitCode() != code {
 				t.Fatalf("stop exits with %d, want %d: %s", stop.ProcessState.ExitCode(), code, out)

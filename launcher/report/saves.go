@@ -33,7 +33,7 @@ type Saves struct {
 	// that. If the ranks restart on their own, it is the time since then; 0 if there is no last one.
 	AtRisk float64 `json:"at_risk_seconds"`
 	// AfterNotice says that the last one was completed after the end of the job was announced.
-	AfterNotice bool `json:"after_notice,omitempty"`
+	AfterNotice bool `json:"after_notice"`
 }
 
 // String returns the save in one line: "step 1200 in /c/step-1200, 4.1 GiB, 37 s".
