@@ -15,9 +15,7 @@ import (
 // jobs, while the coordinator is killed: once when it has asked for nodes, and once when the first
 // of them has come. No job notices, and Slurm has no job left.
 func TestCapacityOnSlurm(t *testing.T) {
-	if !suite.All() {
-		t.Skip("it takes half a minute, in make test-all")
-	}
+	suite.LeftToAll(t, "it takes half a minute")
 	s := startSlurm(t, slurmtest.Options{Nodes: 4})
 	file := filepath.Join(s.dir, "capacity.yaml")
 	text := "kinds:\n  node:\n    gpus: 2\n    max: 4\n    idle: 2s\n    slurm: [--exclusive, --output=/dev/null]\n"

@@ -130,8 +130,12 @@ func TestDecide(t *testing.T) {
 			s.join(Claim{}, gpus(8))
 			s.queue("j", request(1, 8))
 		}, ""},
-		{"never a part of a gang", []Kind{with(a100, func(k *Kind) { k.Max = 3 })}, func(s *scene) { s.queue("j", request(4, 8)) },
-			"j blocked: a100: 3 more would not do"},
+		{
+			"never a part of a gang",
+			[]Kind{with(a100, func(k *Kind) { k.Max = 3 })},
+			func(s *scene) { s.queue("j", request(4, 8)) },
+			"j blocked: a100: 3 more would not do",
+		},
 		{"behind a blocked job only backfill", []Kind{with(a100, func(k *Kind) { k.Max = 3 })}, func(s *scene) {
 			s.queue("big", request(4, 8))
 			s.queue("behind", request(2, 8))
@@ -142,18 +146,29 @@ func TestDecide(t *testing.T) {
 		{"the cheapest as a whole", []Kind{{Name: "small", Node: gpus(1), Cost: 1}, {Name: "big", Node: gpus(8), Cost: 2}}, func(s *scene) {
 			s.queue("j", placement.Request{MinNodes: 4, MaxNodes: 4, PerNode: []int{1}, GPU: true, Strategy: placement.Pack})
 		}, "1 x big (queue: for job j)"},
-		{"priority before cost", []Kind{a100, with(h100, func(k *Kind) { k.Priority = 1 })}, func(s *scene) { s.queue("j", request(1, 8)) },
-			"1 x h100 (queue: for job j)"},
+		{
+			"priority before cost",
+			[]Kind{a100, with(h100, func(k *Kind) { k.Priority = 1 })},
+			func(s *scene) { s.queue("j", request(1, 8)) },
+			"1 x h100 (queue: for job j)",
+		},
 		{"two kinds together", []Kind{with(a100, func(k *Kind) { k.Max = 3 }), with(h100, func(k *Kind) { k.Max = 2 })}, func(s *scene) {
 			s.queue("j", request(4, 8))
 		}, "3 x a100 (queue: for job j)\n1 x h100 (queue: for job j)"},
-		{"too small a kind", []Kind{{Name: "small", Node: gpus(4)}}, func(s *scene) { s.queue("j", request(1, 8)) },
-			"j blocked: small: 10 more would not do"},
+		{
+			"too small a kind",
+			[]Kind{{Name: "small", Node: gpus(4)}},
+			func(s *scene) { s.queue("j", request(1, 8)) },
+			"j blocked: small: 10 more would not do",
+		},
 		{"all GPUs of each node", []Kind{a100}, func(s *scene) { s.queue("j", request(2, placement.AllGPUs)) }, "2 x a100 (queue: for job j)"},
-		{"CPUs and memory", []Kind{{Name: "small", Node: placement.Node{CPUs: 4, Memory: 1 << 30}}, {Name: "big", Node: placement.Node{CPUs: 64, Memory: 1 << 40}}},
+		{
+			"CPUs and memory",
+			[]Kind{{Name: "small", Node: placement.Node{CPUs: 4, Memory: 1 << 30}}, {Name: "big", Node: placement.Node{CPUs: 64, Memory: 1 << 40}}},
 			func(s *scene) {
 				s.queue("j", placement.Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{8}, CPUs: 2, Memory: 1 << 20})
-			}, "1 x big (queue: for job j)"},
+			}, "1 x big (queue: for job j)",
+		},
 		{"a job for nodes that it names", []Kind{a100}, func(s *scene) {
 			r := request(1, 8)
 			r.Order = placement.Order{By: placement.ByList, List: []string{"x1"}}
@@ -170,8 +185,12 @@ func TestDecide(t *testing.T) {
 			s.queue("j", request(2, 8))
 			s.Demands[0].Holds = []placement.Node{share}
 		}, "1 x a100 (queue: for job j)"},
-		{"a minimum", []Kind{with(a100, func(k *Kind) { k.Min = 2 })}, func(s *scene) { s.claim("a100", 1) },
-			"1 x a100 (min: a100 has 1 of at least 2 nodes)"},
+		{
+			"a minimum",
+			[]Kind{with(a100, func(k *Kind) { k.Min = 2 })},
+			func(s *scene) { s.claim("a100", 1) },
+			"1 x a100 (min: a100 has 1 of at least 2 nodes)",
+		},
 		{"a kind that failed is left alone", []Kind{a100, h100}, func(s *scene) {
 			c := s.claim("a100", 1)[0]
 			s.Pool.Apply(s.Now, "EPOCHX", Gone{c.Tag, "no capacity"})

@@ -80,10 +80,9 @@ type world struct {
 	state *replica.State
 	log   []replica.Entry
 	due   []replica.Entry
-	// idle, next and decided are a coordinator's memory; created are its worker's.
+	// idle and next are a coordinator's memory; created are its worker's.
 	idle    map[string]time.Time
 	next    time.Time
-	decided time.Time
 	changed bool
 	created map[string]bool
 	deleted map[string]bool

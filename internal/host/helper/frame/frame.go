@@ -163,7 +163,7 @@ func (p polled) receive(b, oob []byte) (n, oobn int, err error) {
 	}
 	waited := conn.Read(func(fd uintptr) bool {
 		n, oobn, err = FD(fd).receive(b, oob)
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	return n, oobn, cmp.Or(waited, err)
 }
@@ -175,7 +175,7 @@ func (p polled) send(b, oob []byte) (n int, err error) {
 	}
 	waited := conn.Write(func(fd uintptr) bool {
 		n, err = FD(fd).send(b, oob)
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	return n, cmp.Or(waited, err)
 }

@@ -34,6 +34,7 @@ func NewPoller() (p Poller, err error) {
 func (p *Poller) Close() { unix.Close(p.FD) }
 
 func (p *Poller) Add(fd int, events uint32) error { return p.control(unix.EPOLL_CTL_ADD, fd, events) }
+
 func (p *Poller) Modify(fd int, events uint32) error {
 	return p.control(unix.EPOLL_CTL_MOD, fd, events)
 }
