@@ -40,6 +40,7 @@ from ._generator import DynamicObjectRefGenerator, ObjectRefGenerator  # noqa: E
 from ._ids import ActorClassID, ActorID, ClusterID, FunctionID, JobID, NodeID, PlacementGroupID, TaskID, UniqueID, WorkerID  # noqa: E402, F401
 from ._objects import ObjectID, ObjectRef  # noqa: E402, F401
 from ._session import init, shutdown  # noqa: E402, F401
+from ._unserved import refuse  # noqa: E402
 from .actor import get_actor, method  # noqa: E402, F401
 from .runtime_context import get_runtime_context  # noqa: E402, F401
 
@@ -53,23 +54,13 @@ class Language:
     PYTHON, CPP, JAVA = "PYTHON", "CPP", "JAVA"
 
 
-_UNSERVED = {
-    "client": "ray.init(address)", "ClientBuilder": "ray.init(address)", "java_function": "ray.remote", "java_actor_class": "ray.remote", "cross_language": "ray.remote",
-    "LoggingConfig": "the module logging", "dag": "references as arguments", "workflow": "references as arguments",
-}
-_LAZY = {"runtime_context", "remote_function", "_private", "experimental"}
+_LAZY = {"runtime_context", "runtime_env", "remote_function", "_private", "experimental"}
 
 
 def __getattr__(name):
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _UNSERVED:
-        raise NotImplementedError(f"golaunch does not serve ray.{name}; use {_UNSERVED[name]}")
-    raise AttributeError(f"module 'ray' has no attribute {name!r} (this is golaunch-ray: docs/from-ray.md lists what it serves)")
-
-
-def show_in_dashboard(*_args, **_kwargs):
-    raise NotImplementedError("golaunch does not serve ray.show_in_dashboard; print, and see golaunch logs")
+    refuse(__name__, name)
 
 
 from . import actor, util  # noqa: E402, F401

@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import threading
+from types import GenericAlias
 
 import cloudpickle
 
@@ -114,6 +115,7 @@ class ObjectRef:
     """
 
     __slots__ = ("_id", "_owner", "_core", "__weakref__")
+    __class_getitem__ = classmethod(GenericAlias)  # for annotations
 
     def __init__(self, oid, owner, core):
         """The caller has counted it."""

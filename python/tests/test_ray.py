@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import importlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 import types
 import unittest
 
-from ray import _cluster, _head
+from ray import _cluster, _head, _unserved
 from record_ray import HERE, said
 
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
@@ -477,20 +478,33 @@ class Failures(unittest.TestCase):
             "ray.get([first, last])\nprint(ray.get(a.set.remote()))\n")
         self.assertEqual(out, "True\nNone\n")
 
-    def test_names_that_are_not_served(self):
+    def test_names(self):
+        """Each public name of Ray is served, or says what to use instead."""
         import ray
 
-        for name in ("data", "tune", "serve", "rllib", "dag"):
-            with self.assertRaisesRegex(ImportError, "does not serve"):
-                __import__("ray." + name)
+        with open(os.path.join(HERE, "names.txt")) as f:
+            names = [(module, name) for module, *theirs in map(str.split, f) for name in theirs]
+        refused = set()
+        for module, name in names:
+            with self.subTest(module=module, name=name):
+                try:
+                    getattr(importlib.import_module(module), name)
+                except NotImplementedError as error:
+                    self.assertIn(f"{module}.{name}; use ", str(error))
+                    refused.add(f"{module}.{name}")
+        self.assertLessEqual({"ray.data", "ray.util.as_completed", "ray.train.SyncConfig"}, refused)
+        for name in _unserved._MODULES:
+            with self.assertRaisesRegex(ImportError, f"does not serve {name}; use "):
+                importlib.import_module(name)
+        known = set(_unserved._NAMES) - {f"{module}.{name}" for module, name in names}
+        self.assertEqual(known, {"ray.show_in_dashboard"})  # which Ray has, without saying so
         self.assertTrue(ray.__golaunch__)
-        with self.assertRaisesRegex(NotImplementedError, "use"):
-            ray.timeline()
         with self.assertRaisesRegex(NotImplementedError, "use"):
             ray.init(local_mode=True)
         with self.assertRaisesRegex(NotImplementedError, "py_executable"):
-            ray.init(runtime_env={"conda": "x"})
+            ray.init(runtime_env=ray.runtime_env.RuntimeEnv(conda="x", pip=None))
         self.assertFalse(ray.is_initialized())
+        self.assertEqual(ray.ObjectRef[int].__origin__, ray.ObjectRef)
 
     def test_beside_ray(self):
         """An installation beside the real ray is refused in one line."""

@@ -12,6 +12,7 @@ from typing import Optional
 
 from .. import _cluster, _session
 from .._nodes import with_parent
+from .._unserved import refuse
 from . import _config, _rank
 from ._store import Store
 
@@ -191,5 +192,5 @@ def _moved(batch, device):
     return batch.to(device, non_blocking=True) if hasattr(batch, "to") else batch
 
 
-def enable_reproducibility(seed=0):
-    raise NotImplementedError("golaunch does not serve enable_reproducibility; use torch.manual_seed and torch.use_deterministic_algorithms")
+def __getattr__(name):
+    refuse(__name__, name)

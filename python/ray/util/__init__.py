@@ -2,6 +2,7 @@
 
 import importlib
 
+from .._unserved import refuse
 from . import scheduling_strategies  # noqa: F401
 
 _HOMES = {
@@ -9,6 +10,7 @@ _HOMES = {
     "get_placement_group": "placement_group", "get_current_placement_group": "placement_group", "ActorPool": "actor_pool",
     "list_named_actors": "_named", "get_node_ip_address": "_named",
 }
+_LAZY = {"collective", "multiprocessing", "queue", "state"}
 
 
 def __getattr__(name):
@@ -17,4 +19,6 @@ def __getattr__(name):
         value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'ray.util' has no attribute {name!r} (this is golaunch-ray: docs/from-ray.md lists what it serves)")
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    refuse(__name__, name)

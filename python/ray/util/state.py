@@ -1,6 +1,7 @@
 """What the cluster has: actors, nodes, placement groups and tasks. A row has its columns as attributes and as items."""
 
 from .. import _session, _state
+from .._unserved import refuse
 
 
 class StateSchema(dict):
@@ -110,6 +111,4 @@ def summarize_actors(address=None, timeout=30, raise_on_missing_output=True, _ex
 
 
 def __getattr__(name):
-    if name.startswith(("list_", "get_", "summarize_")) or name == "StateApiClient":
-        raise NotImplementedError(f"golaunch does not serve ray.util.state.{name}; use list_actors, list_nodes, list_tasks or list_placement_groups, or `golaunch status`")
-    raise AttributeError(f"module 'ray.util.state' has no attribute {name!r}")
+    refuse(__name__, name)

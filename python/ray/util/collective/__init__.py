@@ -7,6 +7,7 @@ import threading
 import ray
 
 from ... import _session
+from ..._unserved import refuse
 from ._group import NAME, Group, meeting
 from .types import Backend, ReduceOp
 
@@ -29,10 +30,6 @@ def is_backend_available(backend):
     import torch.distributed as dist
 
     return dist.is_available() and dist.is_gloo_available()
-
-
-def register_collective_backend(name, group_cls):
-    raise NotImplementedError("golaunch does not serve register_collective_backend; use the backend GLOO, or torch.distributed itself")
 
 
 def _inside():
@@ -214,6 +211,4 @@ def barrier(group_name="default"):
 
 
 def __getattr__(name):
-    if name.endswith("_multigpu"):
-        raise NotImplementedError(f"golaunch does not serve ray.util.collective.{name}; use an actor for each GPU, and {name[:-9]}")
-    raise AttributeError(f"module 'ray.util.collective' has no attribute {name!r}")
+    refuse(__name__, name)

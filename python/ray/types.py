@@ -1,0 +1,3 @@
+"""ray.types."""
+
+from ._objects import ObjectRef  # noqa: F401
