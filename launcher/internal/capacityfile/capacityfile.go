@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -139,11 +139,11 @@ func unknown(at *yaml.Node, known ...string) error {
 }
 
 // kindName is the beginning of a DNS label.
-var kindName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+var kindName = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 func parseKind(name string, at, n *yaml.Node) (Kind, error) {
 	k := Kind{Kind: capacity.Kind{Name: name, Max: -1, Idle: defaultIdle, StartTimeout: defaultStartTimeout}, Limit: defaultLimit}
-	if !kindName.MatchString(name) || len(name) > capacity.MaxKind {
+	if !kindName.Get().MatchString(name) || len(name) > capacity.MaxKind {
 		return k, fmt.Errorf("line %d: %q is no name of a kind; use small letters, digits and hyphens, %d at most", at.Line, name, capacity.MaxKind)
 	}
 	if err := each(n, k.set); err != nil {
