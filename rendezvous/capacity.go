@@ -173,7 +173,7 @@ func (p *capacityPlanner) want() {
 	all := map[string][]provision.Wanted{}
 	for _, claim := range p.c.state.Capacity.Sorted() {
 		if !claim.Released.IsZero() || claim.Joined.IsZero() {
-			all[claim.Kind] = append(all[claim.Kind], provision.Wanted{Tag: claim.Tag, Delete: !claim.Released.IsZero()})
+			all[claim.Kind] = append(all[claim.Kind], provision.Wanted{Tag: claim.Tag, Delete: !claim.Released.IsZero(), Requested: claim.Requested})
 		}
 	}
 	p.c.log.Then(func() {

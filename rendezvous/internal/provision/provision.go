@@ -30,6 +30,8 @@ type Provider interface {
 type Wanted struct {
 	Tag    string
 	Delete bool
+	// Requested is when it was asked for, perhaps by another coordinator.
+	Requested time.Time
 }
 
 // Report is what a worker found.
@@ -132,7 +134,7 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 	var create, remove []string
 	for _, x := range want {
 		state, there := has[x.Tag]
-		at, created := w.created[x.Tag]
+		_, created := w.created[x.Tag]
 		_, deleted := w.deleted[x.Tag]
 		switch {
 		case there:
@@ -142,18 +144,27 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 			} else if !created {
 				w.created[x.Tag] = time.Now()
 			}
-		case x.Delete && deleted:
+		case x.Delete && deleted && w.settled(x):
 			r.Gone[x.Tag] = "it was deleted"
 		case x.Delete:
 			remove = append(remove, x.Tag) // it may be on its way into the list
 		case !created:
 			create = append(create, x.Tag)
-		case time.Since(at) > settleTime:
+		case w.settled(x):
 			r.Gone[x.Tag] = "the provider does not have it any more"
 		}
 	}
 	r.Err = errors.Join(w.create(ctx, create, &r), w.remove(ctx, remove))
 	return r
+}
+
+// settled reports whether a list has a node that was created.
+func (w *Worker) settled(x Wanted) bool {
+	at := x.Requested
+	if created, ours := w.created[x.Tag]; ours && created.After(at) {
+		at = created
+	}
+	return time.Since(at) > settleTime
 }
 
 // forget drops what was noted of tags that are not wanted any more.
