@@ -17,7 +17,7 @@ func nvrxPython(t *testing.T) (python, version string) {
 }
 
 // TestRankMonitor has a rank hang in a section, with a limit that it has learned. The next attempt
-// knows that limit, and ends the job by asking for that.
+// knows that limit, and ends the job by asking for that. Both are forked: torch is imported once.
 func TestRankMonitor(t *testing.T) {
 	t.Parallel()
 	python, version := nvrxPython(t)
@@ -25,7 +25,8 @@ func TestRankMonitor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "1", "--rank-monitor", "setup:3600,checkpointing:3600", "--grace", "1s", "--", python, script, version))
+	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "1", "--rank-monitor", "setup:3600,checkpointing:3600", "--grace", "1s",
+		"--preload", "nvidia_resiliency_ext.fault_tolerance", "--env", "PYTHONPATH="+version, "--", python, script))
 	p.line(`limit 3600\.0`)
 	learned := p.match(`learned (\S+)`)[1]
 	p.line(`hang: 1 rank has not moved for \S+; behind is rank 0 \(.*\): it is in section checkpointing, which may take `)

@@ -43,9 +43,9 @@ type clients struct {
 	pid int
 }
 
-func startClients(t *testing.T, python, version string, s *Server) *clients {
+func startClients(t *testing.T, python, version string) *clients {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), python, "testdata/drive.py", s.dir, version)
+	cmd := exec.CommandContext(t.Context(), python, "testdata/drive.py", version)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -153,8 +153,9 @@ func TestClients(t *testing.T) {
 func talk(t *testing.T, python, version string) {
 	var learned Learned
 	b := newBed(t, "setup:none,step:1,checkpointing:3600,rank_out_of_section_timeout=3600", &learned)
-	c := startClients(t, python, version, b.Server)
+	c := startClients(t, python, version)
 	b.mine.Store(int64(c.pid))
+	c.run("done", "0 at %s", b.dir)
 	c.run(`[null, null, {"checkpointing": 3600.0, "setup": null, "step": 1.0}, 3600.0]`, "0 init")
 	c.run("", "1 init")
 	c.run("done", "0 start_section setup")
@@ -191,19 +192,19 @@ func talk(t *testing.T, python, version string) {
 
 	next := newBed(t, "setup:none,step:1", &learned)
 	defer next.Close()
-	again := startClients(t, python, version, next.Server)
-	if got := again.run("", "0 init"); got != limits {
+	c.run("done", "0 at %s", next.dir)
+	if got := c.run("", "0 init"); got != limits {
 		t.Errorf("the next attempt has the limits %s, the last one learned %s", got, limits)
 	}
-	if got := again.run("", "1 init"); got == limits {
+	if got := c.run("", "1 init"); got == limits {
 		t.Errorf("a rank has the limits %s of another", got)
 	}
-	again.run("done", "1 shutdown_workload_monitoring")
+	c.run("done", "1 shutdown_workload_monitoring")
 	var first, second []any
 	if err := json.Unmarshal([]byte(limits), &first); err != nil {
 		t.Fatal(err)
 	}
-	got := again.run("", "1 init %s", strings.ReplaceAll(state, " ", "")) // as from a checkpoint
+	got := c.run("", "1 init %s", strings.ReplaceAll(state, " ", "")) // as from a checkpoint
 	if err := json.Unmarshal([]byte(got), &second); err != nil || fmt.Sprint(first[:2]) != fmt.Sprint(second[:2]) {
 		t.Errorf("a client with the state %s starts with %s: %v", state, got, err)
 	}

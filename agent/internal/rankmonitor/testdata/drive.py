@@ -1,14 +1,14 @@
-"""Drives NVRx's own clients: python drive.py SOCKETS VERSION-DIRECTORY.
+"""Drives NVRx's own clients: python drive.py VERSION-DIRECTORY.
 
-Each line of the standard input is PLACE COMMAND [ARGUMENT...]. It prints one line for each.
+Each line of the standard input is PLACE COMMAND [ARGUMENT...]. It prints one line for each. "0 at
+DIRECTORY" says where the sockets of the next clients are.
 """
 import json
 import os
 import sys
 
-sockets, version = sys.argv[1:]
-sys.path.insert(0, version)
-os.environ.update(FT_LAUNCHER_IPC_SOCKET=os.path.join(sockets, "launcher"), RANK="0", LOCAL_RANK="0")
+sys.path.insert(0, sys.argv[1])
+os.environ.update(RANK="0", LOCAL_RANK="0")
 
 import torch.distributed as dist
 from nvidia_resiliency_ext.fault_tolerance import rank_monitor_client as rmc
@@ -26,9 +26,12 @@ def limits(c):
 
 
 def run(place, verb, *args):
+    if verb == "at":
+        os.environ.update(SOCKETS=args[0], FT_LAUNCHER_IPC_SOCKET=os.path.join(args[0], "launcher"))
+        return "done"
     if verb == "init":
         os.environ.update(RANK=str(4 + int(place)), LOCAL_RANK=place)
-        os.environ["FT_RANK_MONITOR_IPC_SOCKET"] = os.path.join(sockets, place)
+        os.environ["FT_RANK_MONITOR_IPC_SOCKET"] = os.path.join(os.environ["SOCKETS"], place)
         clients[place] = rmc.RankMonitorClient()
         if args:
             clients[place].load_state_dict(json.loads(args[0]))

@@ -3,7 +3,6 @@ import os
 import signal
 import sys
 
-sys.path.insert(0, sys.argv[1])
 import torch.distributed as dist
 from nvidia_resiliency_ext.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
 from nvidia_resiliency_ext.fault_tolerance.rank_monitor_client import RankMonitorClient
