@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -59,5 +62,35 @@ func TestCapacityFollowsTheQueue(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(h.dir, "nodes"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("the provider has %d nodes, %v", len(left), err)
+	}
+}
+
+// TestHostsEndOnlyTheirOwn: the number of a node's process is another one's by now.
+func TestHostsEndOnlyTheirOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stranger := exec.Command("cat")
+	stranger.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := stranger.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tag := filepath.Join(dir, "toy-1")
+	if err := os.WriteFile(tag, fmt.Appendf(nil, "%d 1 0", stranger.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	provider := exec.Command("python3", "../../examples/capacity/hosts.py", dir, "sh")
+	provider.Stdin = strings.NewReader(`{"operation": "delete", "nodes": [{"tag": "toy-1"}]}`)
+	if out, err := provider.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := errors.Join(in.Close(), stranger.Wait()); err != nil {
+		t.Errorf("the process that has the number ended with %v", err)
+	}
+	if _, err := os.Stat(tag); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the node that has ended is still noted: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ foreground of that command, and the directory has a file for each. golaunch call
 time for each kind of node; see docs/capacity.md.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -25,22 +26,31 @@ def path(tag):
     return os.path.join(directory, tag)
 
 
-def alive(pid):
+def started(pid):
+    """When a process started, in the kernel's ticks; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as f:
-            return f.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+            fields = f.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def alive(pid, start):
+    """Whether a process still runs: another one may have its number by now."""
+    return started(pid) == start
 
 
 def nodes():
-    """The nodes whose command runs, each with the number of its host."""
+    """The nodes whose command runs: the process, its start, and the number of its host."""
     running = {}
     for tag in os.listdir(directory):
+        if tag.startswith("."):
+            continue
         with open(path(tag)) as f:
-            pid, host = map(int, f.read().split())
-        if alive(pid):
-            running[tag] = (pid, host)
+            pid, start, host = map(int, f.read().split())
+        if alive(pid, start):
+            running[tag] = (pid, start, host)
         else:
             os.remove(path(tag))
     return running
@@ -50,26 +60,34 @@ def create(tag, agent):
     running = nodes()
     if tag in running:
         return
-    free = sorted(set(range(len(hosts))) - {host for _, host in running.values()})
+    free = sorted(set(range(len(hosts))) - {host for _, _, host in running.values()})
     if not free:
         sys.exit(f"all {len(hosts)} hosts are in use")
     process = subprocess.Popen(
         shlex.split(hosts[free[0]]) + agent,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )
-    with open(path(tag), "w") as f:
-        f.write(f"{process.pid} {free[0]}")
+    with open(path("." + tag), "w") as f:
+        f.write(f"{process.pid} {started(process.pid) or 0} {free[0]}")
+    os.replace(path("." + tag), path(tag))
+
+
+def send(pid, start, number):
+    if alive(pid, start):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
 
 
 def delete(tag):
-    pid, _ = nodes().get(tag, (0, 0))
-    if not pid:
+    running = nodes()
+    if tag not in running:
         return
-    os.killpg(pid, signal.SIGTERM)
+    pid, start, _ = running[tag]
+    send(pid, start, signal.SIGTERM)
     deadline = time.monotonic() + 30
-    while alive(pid):
+    while alive(pid, start):
         if time.monotonic() > deadline:
-            os.killpg(pid, signal.SIGKILL)
+            send(pid, start, signal.SIGKILL)
         time.sleep(0.1)
 
 
@@ -82,6 +100,6 @@ elif operation == "delete":
         delete(node["tag"])
 elif operation == "list":
     running = nodes()
-    print(json.dumps({"nodes": [{"tag": tag, "state": f"on host {host}"} for tag, (_, host) in running.items()]}))
+    print(json.dumps({"nodes": [{"tag": tag, "state": f"on host {host}"} for tag, (_, _, host) in running.items()]}))
 else:
     sys.exit(f"{operation} is not known")
