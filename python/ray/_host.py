@@ -375,10 +375,7 @@ class _Node:
         process = self.processes.get(proc)
         if process is not None:
             process.idle = False
-            try:
-                os.kill(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
 
     def do_die(self, then):
         os._exit(1)
@@ -436,11 +433,11 @@ class _Node:
         return process
 
     def _ended(self, process):
+        process.link.drain()  # its last words
+        self.processes.pop(process.proc, None)  # from now on nothing is done to its pid
         self.loop.unregister(process.pidfd)
         os.close(process.pidfd)
         _, status = os.waitpid(process.pid, 0)
-        process.link.drain()  # its last words
-        self.processes.pop(process.proc, None)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             why = f"signal {number} ({signal.Signals(number).name})" if number in signal.valid_signals() else f"signal {number}"

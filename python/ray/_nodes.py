@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -82,14 +83,7 @@ class Processes:
             if not _lives(p):
                 continue
             count += 1
-            try:
-                os.kill(p["pid"], signal.SIGKILL if force else signal.SIGTERM)
-                until = time.monotonic() + _STOP
-                while _lives(p) and time.monotonic() < until:
-                    _reap()
-                    time.sleep(_STEP)
-            except ProcessLookupError:
-                pass
+            _signal(p, signal.SIGKILL if force else signal.SIGTERM)
             if _lives(p):
                 alive.append(p)
             elif p["what"] == "coordinator":
@@ -99,12 +93,22 @@ class Processes:
         return count, alive
 
 
-def _reap():
+def _signal(p, number):
+    """Sends a signal to one of them, and waits for its end. The descriptor stays that of the process, even if its number is another one's by now."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
+        fd = os.pidfd_open(p["pid"])
+    except ProcessLookupError:
+        return
+    try:
+        if _lives(p):
+            signal.pidfd_send_signal(fd, number)
+            select.select([fd], [], [], _STOP)
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)
+    except ProcessLookupError:
         pass
+    finally:
+        os.close(fd)
 
 
 _libc = ctypes.CDLL(None)
