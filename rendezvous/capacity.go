@@ -139,7 +139,7 @@ func later(a, b time.Time) time.Time {
 func (p *capacityPlanner) block(d capacity.Decision) {
 	text := ""
 	if d.Blocked != "" {
-		text = fmt.Sprintf("no nodes are asked for job %s: %s", d.Blocked, d.Why)
+		text = wire.Plain(fmt.Sprintf("no nodes are asked for job %s: %s", d.Blocked, d.Why))
 	}
 	if text != "" && text != p.blocked {
 		p.c.noteCluster("%s", text)
@@ -222,7 +222,7 @@ func cut(text string) string {
 	return wire.Plain(text[:min(len(text), maxState)])
 }
 
-// MaxRequested bounds the requests in a status.
+// maxRequested bounds the requests in a status.
 const maxRequested = 64
 
 // status adds to a status what was asked for.

@@ -24,6 +24,8 @@ type headed struct {
 	// living are the running coordinators, and agents the joined agents.
 	living map[string]*headPeer
 	agents []*agent
+	// capacity is what they may ask for.
+	capacity []Capacity
 	// longest is the longest time for which an agent has not heard a coordinator.
 	longest time.Duration
 	notes   []string
@@ -79,7 +81,7 @@ func (h *headed) startWith(addr string, peers []string, lease time.Duration) *he
 	})}
 	l := h.listen(name)
 	go func() {
-		err := Coordinate(ctx, l, nil, Config{Lease: lease, KillTime: killTime, Warn: h.warn, Candidate: p.Candidate})
+		err := Coordinate(ctx, l, nil, Config{Lease: lease, KillTime: killTime, Warn: h.warn, Candidate: p.Candidate, Capacity: h.capacity})
 		p.ended <- errors.Join(err, file.Close())
 	}()
 	h.living[addr] = p
