@@ -55,7 +55,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	case old != nil: // it may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	}
-	if why := c.state.Capacity.Refuses(node.Name, node.Labels[capacity.TagLabel]); why != "" {
+	if why := c.state.Capacity.Refuses(c.state.Epoch, node.Name, node.Labels[capacity.TagLabel]); why != "" {
 		return wire.Refused("node %s comes for request %s, which needs no node: %s", node.Name, node.Labels[capacity.TagLabel], why)
 	}
 	if twin := c.members[c.byAddr[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {

@@ -173,8 +173,10 @@ func (h *headed) joinTags(tags []string) (all []*agent) {
 func TestLargestCapacity(t *testing.T) {
 	kind, why := text(capacity.MaxKind), text(wire.MaxText)
 	for _, ev := range []capacity.Event{
-		capacity.Requested{Kind: kind, Nodes: big, Why: why}, capacity.Released{Tag: text(63), Code: capacity.CodeUnneeded, Why: why},
-		capacity.Failed{Tag: text(63), Why: why}, capacity.Gone{Tag: text(63), Why: why},
+		capacity.Requested{Kind: kind, Nodes: big, Why: why},
+		capacity.Released{Tag: text(63), Code: capacity.CodeUnneeded, Why: why},
+		capacity.Failed{Tag: text(63), Why: why},
+		capacity.Gone{Tag: text(63), Why: why},
 	} {
 		b := wire.WriteEntry(replica.Entry{At: someDay, Capacity: ev})
 		if got, err := wire.ReadEntry(b); err != nil || len(b) > wire.MaxMessage || !reflect.DeepEqual(got.Capacity, ev) {

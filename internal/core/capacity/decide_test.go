@@ -276,7 +276,7 @@ func TestARequestIsGivenUp(t *testing.T) {
 	if got := text(Decide(s.Situation)); got != "1 x b (queue: for job j)" {
 		t.Errorf("%s: want another kind", got)
 	}
-	if s.Pool.Refuses("n1", c.Tag) == "" {
+	if s.Pool.Refuses("EPOCHX", "n1", c.Tag) == "" {
 		t.Error("its node may join")
 	}
 	s.Pool.Apply(s.Now, "EPOCHX", Gone{c.Tag, "deleted"})
@@ -358,14 +358,25 @@ func TestOneNodeForOneClaim(t *testing.T) {
 	p.Apply(at(0), "EPOCHX", Requested{Kind: "a", Nodes: 1})
 	tag := p.Sorted()[0].Tag
 	p.Joined(at(1), "n1", tag)
-	if p.Refuses("n1", tag) != "" || p.Refuses("n2", "other") != "" {
+	if p.Refuses("EPOCHX", "n1", tag) != "" || p.Refuses("EPOCHX", "n2", "other") != "" {
 		t.Error("nodes are refused")
 	}
-	if p.Refuses("n2", tag) == "" {
+	if p.Refuses("EPOCHX", "n2", tag) == "" {
 		t.Error("a second node has the same tag")
 	}
 	p.Apply(at(2), "EPOCHX", Gone{tag, "an empty list"})
 	if !p.Claims[tag].Released.IsZero() {
 		t.Error("a node that is there is given up")
+	}
+	p.Lost(at(3), "n1", tag, false)
+	p.Apply(at(4), "EPOCHX", Gone{tag, "it has ended"})
+	p.Apply(at(5), "EPOCHX", Gone{tag, "it was deleted"})
+	if len(p.Claims) > 0 || p.Refuses("EPOCHX", "n1", tag) == "" {
+		t.Errorf("a node that was given up may come again; the claims are %v", p.Claims)
+	}
+	for _, other := range []string{"a-epochy-1", "a-epochx-2", "a-epochx-0", "a-epochx-01", "-epochx-1", "epochx-1", "a-epochx-", "a"} {
+		if why := p.Refuses("EPOCHX", "n1", other); why != "" {
+			t.Errorf("%s is not of this log: %s", other, why)
+		}
 	}
 }

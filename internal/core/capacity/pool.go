@@ -122,9 +122,12 @@ func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 func (c Claim) Present() bool { return !c.Joined.IsZero() && c.Lost.IsZero() }
 
 // Refuses says why a node must not join: its claim was given up, or another node has it. It is
-// empty if the node may.
-func (p *Pool) Refuses(node, tag string) string {
+// empty if the node may. So a node that its provider made or lost sight of too long ago does not
+// come for a claim that is not there any more.
+func (p *Pool) Refuses(epoch, node, tag string) string {
 	switch c, ours := p.Claims[tag]; {
+	case !ours && p.hasAsked(epoch, tag):
+		return "it was given up"
 	case !ours:
 		return ""
 	case !c.Released.IsZero():
@@ -133,6 +136,17 @@ func (p *Pool) Refuses(node, tag string) string {
 		return "node " + c.Node + " has the same tag"
 	}
 	return ""
+}
+
+// hasAsked reports whether a tag is one that the log with an epoch has ever had.
+func (p *Pool) hasAsked(epoch, tag string) bool {
+	i := strings.LastIndexByte(tag, '-')
+	seq, err := strconv.Atoi(tag[i+1:])
+	if err != nil || seq < 1 || seq > p.Asked {
+		return false
+	}
+	kind, found := strings.CutSuffix(tag, tagOf("", epoch, seq))
+	return found && kind != ""
 }
 
 // Joined notes that a node has joined that the pool does not refuse.

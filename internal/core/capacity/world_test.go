@@ -315,7 +315,7 @@ func (w *world) advanceMachines() error {
 func (w *world) join(m *machine) {
 	w.nodes++
 	m.node = fmt.Sprintf("n%d", w.nodes)
-	if why := w.state.Capacity.Refuses(m.node, m.tag); why != "" {
+	if why := w.state.Capacity.Refuses(w.state.Epoch, m.node, m.tag); why != "" {
 		w.print("%v %s is refused: %s", w.now.Unix(), m.node, why)
 		return
 	}
