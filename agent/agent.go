@@ -64,6 +64,8 @@ type Task struct {
 	// CheckpointDir is where ranks write checkpoints, relative to Dir; empty if that is to be found
 	// out.
 	CheckpointDir string
+	// SetAsidePartial renames a partial checkpoint that is the newest, before ranks start.
+	SetAsidePartial bool
 	// Preload are Python modules that a fork server imports once, for all ranks and attempts here.
 	// Ranks that cannot be forked import for themselves, or do not start if PreloadStrict.
 	Preload       []string

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/agent/internal/masterport"
+	"github.com/golaunch/golaunch/agent/internal/saves"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/ports"
@@ -178,4 +181,34 @@ func fitsKernel(c proc.Command) error {
 			size, most)
 	}
 	return nil
+}
+
+// leftovers returns what looks for partial checkpoints before an attempt starts. It waits only if
+// they are to be set aside: no rank of the job lives yet.
+func (j *jobOnNode) leftovers(o job.Prepare) func(context.Context) {
+	task := j.work.Task
+	l := saves.Leftovers{
+		Base: job.Saved{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}, Dirs: j.places.Dirs(), Alone: j.alone(o.Peers), Rights: j.rights(),
+		SetAside: task.SetAsidePartial, Report: func(ev job.Saved) { j.report(ev) }, Say: j.node.Say,
+	}
+	if dir := task.checkpointDir(); dir != "" {
+		l.Dirs = []string{dir}
+	}
+	return func(ctx context.Context) {
+		switch {
+		case len(l.Dirs) == 0:
+		case l.SetAside:
+			l.Check(ctx)
+		default:
+			j.node.living.Go(func() { l.Check(ctx) })
+		}
+	}
+}
+
+// alone reports whether all nodes of a job are on this machine.
+func (j *jobOnNode) alone(peers []netip.Addr) bool {
+	node := j.node.session.Node
+	return !slices.ContainsFunc(peers, func(peer netip.Addr) bool {
+		return !peer.IsLoopback() && peer != node.Addr && !slices.Contains(node.Others, peer)
+	})
 }

@@ -98,7 +98,11 @@ func (j *jobOnNode) prepare(o job.Prepare) {
 		j.report(answer)
 		return
 	}
+	left := j.leftovers(o)
 	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
+		if unable.OK() {
+			left(ctx)
+		}
 		j.node.later(ctx, func() {
 			if unable.OK() {
 				j.report(store.answer(o))

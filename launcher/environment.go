@@ -27,6 +27,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 		Ports: j.Network.PortRange, Endpoint: r.Endpoint, Stdin: r.Stdin, NoticeSignal: j.Stopping.NoticeSignal,
 		StopSignal: j.Stopping.StopSignal, Linger: j.Stopping.Linger, Grace: max(0, j.Stopping.Grace), Bundle: j.Health.Bundle == "on",
 		HangTimeout: j.Health.HangTimeout, RankMonitor: j.Health.RankMonitor, CheckpointDir: j.CheckpointDir,
+		SetAsidePartial: j.SetAsidePartial,
 	}, err
 }
 

@@ -68,6 +68,9 @@ type Job struct {
 	// CheckpointDir is where the ranks write checkpoints, relative to their working directory. When
 	// empty, golaunch finds it out by the files that they have open (docs/checkpoints.md).
 	CheckpointDir string `json:"CheckpointDir"`
+	// SetAsidePartial renames the newest checkpoint to NAME.partial before the ranks start, if it is
+	// partial and the program would load it.
+	SetAsidePartial bool `json:"SetAsidePartial"`
 
 	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
 	// FailureRules.
@@ -195,36 +198,37 @@ func (j Job) labels() map[string]string {
 // facts must be the same on every node. Their names are those of the flags.
 func (j Job) facts() map[string]string {
 	facts := map[string]string{
-		"command":          short(fmt.Sprintf("%q", j.Command)),
-		"--nodes":          fmt.Sprintf("%d:%d", j.Resources.MinNodes, j.Resources.MaxNodes),
-		"ranks per node":   short(fmt.Sprint(j.Resources.PerNode)),
-		"GPU ranks":        fmt.Sprint(j.Resources.GPU),
-		"--strategy":       string(j.Resources.Strategy),
-		"--order":          short(fmt.Sprint(j.Resources.Order)),
-		"--restart":        j.Restarts.Policy,
-		"--max-restarts":   j.Restarts.budget(),
-		"--replica-groups": fmt.Sprintf("%d, --min-groups %d", j.Restarts.ReplicaGroups, j.Restarts.MinGroups),
-		"--exclude-after":  fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),
-		"--grow-after":     max(0, j.Resources.GrowAfter).String(),
-		"--exit-codes":     fmt.Sprint(j.Restarts.ExitCodes),
-		"--grace":          max(0, j.Stopping.Grace).String(),
-		"--master-port":    fmt.Sprint(j.Ranks.MasterPort),
-		"--store":          j.Ranks.Store,
-		"--env-preset":     j.Ranks.Preset,
-		"--gpu-visibility": string(j.Ranks.Visibility),
-		"--bind":           j.Ranks.Bind,
-		"--strict":         fmt.Sprint(j.Ranks.Strict),
-		"--preload":        short(j.Ranks.Preload),
-		"--preload-strict": fmt.Sprint(j.Ranks.PreloadStrict),
-		"--preflight":      j.Health.Preflight,
-		"--hang-timeout":   j.Health.HangTimeout.String(),
-		"--rank-monitor":   short(j.Health.RankMonitor),
-		"--bundle":         j.Health.Bundle,
-		"--checkpoint-dir": j.CheckpointDir,
-		"--lease":          j.Network.Lease.String(),
-		"--keep-env":       fmt.Sprint(j.Ranks.KeepEnv),
-		"--workspace":      short(j.Workspace),
-		"--role":           j.Ranks.Role,
+		"command":             short(fmt.Sprintf("%q", j.Command)),
+		"--nodes":             fmt.Sprintf("%d:%d", j.Resources.MinNodes, j.Resources.MaxNodes),
+		"ranks per node":      short(fmt.Sprint(j.Resources.PerNode)),
+		"GPU ranks":           fmt.Sprint(j.Resources.GPU),
+		"--strategy":          string(j.Resources.Strategy),
+		"--order":             short(fmt.Sprint(j.Resources.Order)),
+		"--restart":           j.Restarts.Policy,
+		"--max-restarts":      j.Restarts.budget(),
+		"--replica-groups":    fmt.Sprintf("%d, --min-groups %d", j.Restarts.ReplicaGroups, j.Restarts.MinGroups),
+		"--exclude-after":     fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),
+		"--grow-after":        max(0, j.Resources.GrowAfter).String(),
+		"--exit-codes":        fmt.Sprint(j.Restarts.ExitCodes),
+		"--grace":             max(0, j.Stopping.Grace).String(),
+		"--master-port":       fmt.Sprint(j.Ranks.MasterPort),
+		"--store":             j.Ranks.Store,
+		"--env-preset":        j.Ranks.Preset,
+		"--gpu-visibility":    string(j.Ranks.Visibility),
+		"--bind":              j.Ranks.Bind,
+		"--strict":            fmt.Sprint(j.Ranks.Strict),
+		"--preload":           short(j.Ranks.Preload),
+		"--preload-strict":    fmt.Sprint(j.Ranks.PreloadStrict),
+		"--preflight":         j.Health.Preflight,
+		"--hang-timeout":      j.Health.HangTimeout.String(),
+		"--rank-monitor":      short(j.Health.RankMonitor),
+		"--bundle":            j.Health.Bundle,
+		"--checkpoint-dir":    j.CheckpointDir,
+		"--set-aside-partial": fmt.Sprint(j.SetAsidePartial),
+		"--lease":             j.Network.Lease.String(),
+		"--keep-env":          fmt.Sprint(j.Ranks.KeepEnv),
+		"--workspace":         short(j.Workspace),
+		"--role":              j.Ranks.Role,
 	}
 	if j.Output.Torch != nil {
 		delete(facts, "command") // under torchrun each node may have its own arguments

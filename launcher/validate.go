@@ -123,6 +123,8 @@ func (j Job) check() error {
 		}
 	}
 	switch simulate, c := j.Resources.Simulate, j.Cluster; {
+	case j.SetAsidePartial && !slices.Contains([]job.Restart{job.RestartJob, job.RestartNever}, job.Restart(j.Restarts.Policy)), j.SetAsidePartial && j.Restarts.ReplicaGroups > 0:
+		return usage.Errorf("partial checkpoints are set aside when no rank of the job runs, and some go on at a restart of this job; leave out --set-aside-partial")
 	case simulate && j.Network.Rendezvous != "":
 		return usage.Errorf("a simulated job has all its nodes on this machine; leave out the rendezvous")
 	case c.Coordinator != "" && (simulate || j.Network.Rendezvous != ""):

@@ -236,7 +236,7 @@ func news(s replica.Step) bool {
 	case job.Stalled:
 		return len(s.Actions) > 0 // it fails the attempt
 	case job.Saved:
-		return ev.State == job.SavePartial
+		return ev.State == job.SavePartial || ev.State == job.SaveLeft || ev.State == job.SaveSetAside
 	case job.Lost, job.Draining, job.Cancel:
 		return true
 	default:

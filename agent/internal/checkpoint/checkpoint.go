@@ -8,6 +8,7 @@ package checkpoint
 import (
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -49,12 +50,14 @@ type Known struct {
 	// Settled says that no process has any of its files open for writing, and that nothing of it
 	// has changed for a while. That is enough for formats without a mark of the end.
 	Settled bool
+	// Copied says that the files may be copies, whose times prove nothing.
+	Copied bool
 }
 
 // Inspect looks at the checkpoint of a name, which is a file or a directory.
 func Inspect(dir fs.FS, name string, known Known) Finding {
 	f := Finding{Name: name, Step: Step(name)}
-	t, err := scan(dir, name)
+	t, err := scan(dir, name, known.Copied)
 	if err != nil {
 		f.State, f.Why = Unknown, err.Error()
 		return f
@@ -101,6 +104,21 @@ func Newest(dir fs.FS) (newest string, err error) {
 		}
 	}
 	return newest, err
+}
+
+// Chosen says how a program chooses the checkpoint that it loads when it starts: by a file beside
+// it, or the newest one if pointer is empty. Chosen is false if that file names another one.
+func Chosen(dir fs.FS, f Finding) (pointer string, chosen bool) {
+	t := &tree{dir: dir, name: f.Name}
+	switch f.Format {
+	case "megatron", "verl":
+		text, _, _ := t.beside(tracker)
+		return tracker, number(strings.TrimSpace(text)) == f.Step
+	case "deepspeed":
+		text, _, _ := t.beside(latest)
+		return latest, strings.TrimSpace(text) == f.Name
+	}
+	return "", true
 }
 
 func (f Finding) String() string {

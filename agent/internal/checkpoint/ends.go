@@ -22,6 +22,9 @@ type kind struct {
 	end func(*tree, Known) (State, string)
 }
 
+// Other is the format of what no kind knows.
+const Other = "other"
+
 // kindOf returns the first kind that knows a checkpoint.
 func kindOf(t *tree) kind {
 	for _, k := range kinds() {
@@ -29,7 +32,7 @@ func kindOf(t *tree) kind {
 			return k
 		}
 	}
-	return kind{"other", nil, unmarked}
+	return kind{Other, nil, unmarked}
 }
 
 // kinds are in the order in which they are asked: the more special first.
@@ -152,7 +155,7 @@ func trainer(t *tree, known Known) (State, string) {
 		return Partial, "trainer_state.json is missing, which rank 0 writes last"
 	}
 	for _, f := range t.files {
-		if !rngState.Get().MatchString(f.path) && f.at.After(last.at) {
+		if !rngState.Get().MatchString(f.path) && t.newer(f.at, last.at) {
 			return Partial, f.path + " is newer than trainer_state.json"
 		}
 	}
@@ -173,6 +176,9 @@ func trainer(t *tree, known Known) (State, string) {
 	}
 	return everyRank(t, known, rngState, func(rank int) string { return fmt.Sprintf("rng_state_%d.pth", rank) })
 }
+
+// latest is the file beside checkpoints of DeepSpeed that names the newest.
+const latest = "latest"
 
 var zeroRank = lazyregexp.New(`^(.*)zero_pp_rank_(\d+)_(mp_rank_\d+)_optim_states\.pt$`)
 
@@ -203,9 +209,9 @@ func deepspeed(t *tree, known Known) (State, string) {
 			}
 		}
 	}
-	text, at, ok := t.beside("latest")
+	text, at, ok := t.beside(latest)
 	switch {
-	case !ok || strings.TrimSpace(text) != t.name && at.Before(t.oldest):
+	case !ok || strings.TrimSpace(text) != t.name && t.newer(t.oldest, at):
 		return Partial, "the file latest beside it does not name it yet"
 	case known.Ranks == 0 || files != known.Ranks:
 		return Unknown, "all files are whole, but it is not known how many there must be"
@@ -227,7 +233,7 @@ func tracked(t *tree, _ Known) (State, string) {
 		return Partial, tracker + " is not there yet, which is written last"
 	case err != nil:
 		return Partial, tracker + " is being written"
-	case at.Before(t.newest):
+	case t.newer(t.newest, at):
 		return Partial, "it is newer than " + tracker
 	case n != step && !t.follows(n):
 		return Partial, fmt.Sprintf("%s says %d", tracker, n)
@@ -257,7 +263,7 @@ func megatron(t *tree, known Known) (State, string) {
 	}
 	text, at, named := t.beside(tracker)
 	switch {
-	case !named || strings.TrimSpace(text) == "" || last.at.Before(at) && number(strings.TrimSpace(text)) == Step(t.name):
+	case !named || strings.TrimSpace(text) == "" || t.newer(at, last.at) && number(strings.TrimSpace(text)) == Step(t.name):
 		return Partial, "run_config.yaml is older than " + tracker
 	case number(strings.TrimSpace(text)) != Step(t.name) && !t.follows(number(strings.TrimSpace(text))):
 		return Partial, tracker + " does not name it"

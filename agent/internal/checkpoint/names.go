@@ -67,11 +67,11 @@ func finalName(name string) string {
 
 // isTemporary reports whether a name says that what has it is not complete, or was set aside.
 func isTemporary(name string) bool {
-	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, setAside)
+	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, SetAside)
 }
 
-// setAside ends the names of partial checkpoints that were set aside.
-const setAside = ".partial"
+// SetAside ends the names of partial checkpoints that were set aside.
+const SetAside = ".partial"
 
 // isCheckpoint reports whether a name may be that of a checkpoint.
 func isCheckpoint(name string) bool {

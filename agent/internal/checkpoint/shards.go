@@ -92,7 +92,7 @@ func (t *tree) shorter(list file) string {
 			return fmt.Sprintf("%s is missing, which %s lists", name, list.path)
 		case f.size < found[name]:
 			return fmt.Sprintf("%s has %d of %d bytes", f.path, f.size, found[name])
-		case f.at.After(list.at):
+		case t.newer(f.at, list.at):
 			return fmt.Sprintf("%s is newer than %s", f.path, list.path)
 		}
 	}

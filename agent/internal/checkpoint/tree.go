@@ -28,6 +28,8 @@ type tree struct {
 	files          []file
 	bytes          int64
 	oldest, newest time.Time
+	// copied says that the times of files prove nothing.
+	copied bool
 	// opens and read count what was read. err is why the tree is not known as a whole.
 	opens, read int
 	err         error
@@ -45,8 +47,8 @@ func (f file) base() string { return path.Base(f.path) }
 var errPartly = errors.New("it has more files, or longer ones, than golaunch reads")
 
 // scan lists the files of a checkpoint.
-func scan(dir fs.FS, name string) (*tree, error) {
-	t := &tree{dir: dir, name: name}
+func scan(dir fs.FS, name string, copied bool) (*tree, error) {
+	t := &tree{dir: dir, name: name, copied: copied}
 	info, err := fs.Stat(dir, name)
 	if err != nil {
 		return nil, err
@@ -115,6 +117,9 @@ func readDir(dir fs.FS, name string) ([]fs.DirEntry, error) {
 	}
 	return entries, err
 }
+
+// newer reports whether a time proves that something was written after another.
+func (t *tree) newer(at, than time.Time) bool { return !t.copied && at.After(than) }
 
 // find returns the file of a path.
 func (t *tree) find(at string) (file, bool) {

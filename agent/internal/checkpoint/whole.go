@@ -135,7 +135,7 @@ func missingListed(t *tree) string {
 			switch {
 			case !ok:
 				return fmt.Sprintf("%s is missing, which %s lists", name, f.path)
-			case part.at.After(f.at):
+			case t.newer(part.at, f.at):
 				return fmt.Sprintf("%s is newer than %s", name, f.path)
 			}
 		}

@@ -67,3 +67,11 @@ func (p *Places) note(a answer) {
 	defer p.mu.Unlock()
 	p.find(a.dir).last = a.name
 }
+
+// Dirs returns the directories, in the order in which they were found.
+func (p *Places) Dirs() (dirs []string) {
+	for _, known := range p.list() {
+		dirs = append(dirs, known.dir)
+	}
+	return dirs
+}

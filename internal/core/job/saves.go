@@ -23,6 +23,11 @@ const (
 	// SaveUnknown means that the ranks of the node have stopped writing it, and that its files do not
 	// tell whether something is missing.
 	SaveUnknown SaveState = "unknown"
+	// SaveLeft means that a start finds it as the newest one, and that something is missing. A
+	// program that loads the newest one would fail.
+	SaveLeft SaveState = "left"
+	// SaveSetAside means that it was one, and has got another name before the ranks start.
+	SaveSetAside SaveState = "set-aside"
 )
 
 // maxInFlight bounds the checkpoints that ranks write at the same time.
@@ -147,6 +152,9 @@ func (s *saves) writes(unit int) bool {
 
 // saved takes note of a checkpoint.
 func (s *State) saved(ev Saved) string {
+	if ev.State == SaveLeft || ev.State == SaveSetAside {
+		return s.found(ev)
+	}
 	u, _, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != Running && u.phase != Stopping {
 		return s.step.ignore()
@@ -176,6 +184,18 @@ func (s *State) saved(ev Saved) string {
 		return s.step.ignore()
 	}
 	return also(text, s.stopWhenSaved(u))
+}
+
+// found tells people of a partial checkpoint that a start finds, before or while its ranks run.
+func (s *State) found(ev Saved) string {
+	n := s.roster.nodes[ev.Node]
+	if n == nil || n.nodeRank == spare || ev.Unit < 0 || ev.Unit >= len(s.progress.units) || s.progress.units[ev.Unit].attempt != ev.Attempt {
+		return s.step.ignore()
+	}
+	if ev.State == SaveSetAside {
+		return fmt.Sprintf("the checkpoint %s is set aside as %[1]s.partial: %[2]s", ev.Path, ev.Why)
+	}
+	return fmt.Sprintf("the newest checkpoint %s is not complete: %s; a program that takes the newest one loads it", ev.Path, ev.Why)
 }
 
 // save is what an event says of a checkpoint.

@@ -1,10 +1,12 @@
 package job
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
 )
 
 func TestSaves(t *testing.T) {
@@ -111,4 +113,26 @@ func pathOf(s *report.Save) string {
 		return ""
 	}
 	return s.Path
+}
+
+// TestLeftCheckpoints are reported for the attempt that the job prepares, when none of its ranks
+// lives.
+func TestLeftCheckpoints(t *testing.T) {
+	s := New(Spec{ID: "j", Restart: RestartJob, Request: placement.Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{1}}})
+	s.Step(Joined{Node: placement.Node{Name: "n1", Addr: netip.MustParseAddr("10.0.0.1"), CPUs: 1}})
+	for _, c := range []struct {
+		node    string
+		attempt int
+		state   SaveState
+		want    string
+	}{
+		{"n1", 0, SaveLeft, "the newest checkpoint /c/step-7 is not complete: cut; a program that takes the newest one loads it"},
+		{"n1", 0, SaveSetAside, "the checkpoint /c/step-7 is set aside as /c/step-7.partial: cut"},
+		{"n1", 1, SaveLeft, ""},
+		{"n2", 0, SaveLeft, ""},
+	} {
+		if _, got := s.Step(Saved{Node: c.node, Attempt: c.attempt, State: c.state, Path: "/c/step-7", Why: "cut"}); got != c.want {
+			t.Errorf("%v: %q, want %q", c, got, c.want)
+		}
+	}
 }

@@ -1,0 +1,262 @@
+package saves
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/checkpoint"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+const (
+	// leftoverLimit bounds each look at the newest checkpoint before a start.
+	leftoverLimit = 5 * time.Second
+	// settled and settledShared are for how long nothing of a checkpoint may change before it is set
+	// aside. What another node writes to a shared file system may be seen seconds later.
+	settled       = time.Second
+	settledShared = 10 * time.Second
+)
+
+// Leftovers are the newest checkpoints that a start of a job finds. One that is partial fails a
+// program that loads the newest.
+type Leftovers struct {
+	// Base has the node, the unit and the attempt of each report.
+	Base job.Saved
+	Dirs []string
+	// Alone says that the job has nodes on this machine only. The parts of a checkpoint on other
+	// machines can be judged from here only if all share the directory.
+	Alone  bool
+	Rights *safefile.Rights
+	// SetAside renames one partial checkpoint to NAME.partial.
+	SetAside bool
+	Report   func(job.Saved)
+	// Say tells people what is waited for.
+	Say func(string)
+
+	// wait waits for a while, unless ctx ends; tests replace it.
+	wait func(ctx context.Context, d time.Duration) error
+}
+
+// leftover is the newest checkpoint of a directory, if it is partial and a program may load it.
+type leftover struct {
+	name    string
+	finding checkpoint.Finding
+	shared  bool
+	// pointer is the file by which the program chooses its checkpoint; empty if it takes the newest.
+	pointer string
+	// byTime says that only the times of its files show that it is partial.
+	byTime bool
+}
+
+// Check reports the partial ones. If they are to be set aside, no rank may run until it returns.
+func (l Leftovers) Check(ctx context.Context) {
+	if l.wait == nil {
+		l.wait = sleep
+	}
+	setAside := l.SetAside
+	for _, dir := range l.Dirs {
+		for {
+			found, err := l.find(ctx, dir)
+			if err != nil && ctx.Err() == nil {
+				l.Say(fmt.Sprintf("whether the newest checkpoint in %s is complete is not known: %v", dir, err))
+			}
+			if found.name == "" {
+				break
+			}
+			ev := l.event(dir, found, job.SaveLeft)
+			if !setAside {
+				l.Report(ev)
+				break
+			}
+			setAside = false // never more than one: the next one may be complete in a way that is not known
+			if err := l.setAside(ctx, dir, found); err != nil {
+				ev.Why += "; it is not set aside: " + err.Error()
+				l.Report(ev)
+				break
+			}
+			ev.State = job.SaveSetAside
+			l.Report(ev)
+		}
+	}
+}
+
+func (l Leftovers) event(dir string, found leftover, state job.SaveState) job.Saved {
+	ev := l.Base
+	ev.State, ev.Path, ev.Format, ev.Bytes = state, path.Join(dir, found.name), found.finding.Format, found.finding.Bytes
+	ev.Step, ev.Why = max(0, found.finding.Step), found.finding.Why
+	return ev
+}
+
+// find looks for a leftover, with the rights of the user. A file server that does not answer is
+// left alone after a while.
+func (l Leftovers) find(ctx context.Context, dir string) (leftover, error) {
+	return bounded(ctx, l.Rights, func(context.Context) (leftover, error) { return look(dir, l.Alone) })
+}
+
+// bounded runs f with the rights of a user, for a limited time.
+func bounded[T any](ctx context.Context, rights *safefile.Rights, f func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, leftoverLimit, fmt.Errorf("its file system has not answered for %v", leftoverLimit))
+	defer cancel()
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = rights.Do(func() (err error) { r.v, err = f(ctx); return err })
+		done <- r
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// look returns the newest checkpoint of a directory if its files prove that it is partial, and the
+// program does not choose another one.
+func look(dir string, alone bool) (leftover, error) {
+	shared := isShared(dir)
+	if !shared && !alone {
+		return leftover{}, nil
+	}
+	fsys := dirFS(dir)
+	name, err := checkpoint.Newest(fsys)
+	if errors.Is(err, os.ErrNotExist) || name == "" {
+		return leftover{}, nil
+	} else if err != nil {
+		return leftover{}, err
+	}
+	f := checkpoint.Inspect(fsys, name, checkpoint.Known{})
+	pointer, chosen := checkpoint.Chosen(fsys, f)
+	if f.State != checkpoint.Partial || f.Format == checkpoint.Other || !chosen {
+		return leftover{}, nil
+	}
+	byTime := checkpoint.Inspect(fsys, name, checkpoint.Known{Copied: true}).State != checkpoint.Partial
+	return leftover{name: name, finding: f, shared: shared, pointer: pointer, byTime: byTime}, nil
+}
+
+// setAside renames a leftover once nothing of it changes any more.
+func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) error {
+	switch {
+	case found.pointer != "":
+		return fmt.Errorf("%s names it, which the program would then not find", found.pointer)
+	case found.byTime:
+		return errors.New("only the times of its files say that, which a copy changes")
+	}
+	still := settled
+	if found.shared {
+		still = settledShared
+		l.Say(fmt.Sprintf("%s waits %v before its ranks start, to see whether %s still changes", l.Base.Node, still, path.Join(dir, found.name)))
+	}
+	if err := l.wait(ctx, still); err != nil {
+		return err
+	}
+	_, err := bounded(ctx, l.Rights, func(ctx context.Context) (struct{}, error) {
+		again, err := look(dir, l.Alone)
+		switch {
+		case err != nil:
+			return struct{}{}, err
+		case again.name != found.name || again.finding.Bytes != found.finding.Bytes || !again.finding.Newest.Equal(found.finding.Newest):
+			return struct{}{}, errors.New("it still changes")
+		}
+		if pid := writerOf(path.Join(dir, found.name)); pid != 0 {
+			return struct{}{}, fmt.Errorf("process %d has it open for writing", pid)
+		}
+		return struct{}{}, rename(ctx, dir, found.name)
+	})
+	return err
+}
+
+// rename gives a checkpoint its new name, unless something else has that, or its own name is a link.
+// If ctx has ended, ranks may run.
+func rename(ctx context.Context, dir, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	kind, aside := st.Mode&unix.S_IFMT, name+checkpoint.SetAside
+	if kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		return errors.New("it is a symbolic link")
+	}
+	err = unix.Renameat2(fd, name, fd, aside, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS cannot do that
+		err = renameTo(fd, name, aside, kind)
+	}
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("%s is there", aside)
+	}
+	if err != nil {
+		return fmt.Errorf("rename it to %s: %w", aside, err)
+	}
+	return nil
+}
+
+// renameTo is for file systems that have no RENAME_NOREPLACE. A file gets its second name only if
+// that is free, and a directory replaces none that has files.
+func renameTo(fd int, name, aside string, kind uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, aside, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		return unix.EEXIST
+	}
+	if kind == unix.S_IFDIR {
+		return unix.Renameat(fd, name, fd, aside)
+	}
+	if err := unix.Linkat(fd, name, fd, aside, 0); err != nil {
+		return err
+	}
+	return unix.Unlinkat(fd, name, 0)
+}
+
+// writerOf returns a process of this machine that has a file of a checkpoint open for writing; 0
+// for none.
+func writerOf(at string) int {
+	if real, err := filepath.EvalSymlinks(at); err == nil {
+		at = real
+	}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		for _, file := range written(pid) {
+			if file == at || strings.HasPrefix(file, at+"/") {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
