@@ -77,8 +77,11 @@ func TestLeftovers(t *testing.T) {
 			write(t, `{"global_step": 200}`, dir, "checkpoint-200", "trainer_state.json")
 		}, nothing, false, "", "", []string{"checkpoint-100", "checkpoint-200"}},
 		{"on the disk of one of several nodes", nothing, nothing, true, "", "", []string{"checkpoint-100", "checkpoint-200"}},
-		{"its new name is taken", func(t *testing.T, dir string) { write(t, "mine", dir, "checkpoint-200.partial", "file") }, nothing, false,
-			job.SaveLeft, "not set aside: checkpoint-200.partial is there", []string{"checkpoint-100", "checkpoint-200", "checkpoint-200.partial"}},
+		{
+			"its new name is taken", func(t *testing.T, dir string) { write(t, "mine", dir, "checkpoint-200.partial", "file") }, nothing, false,
+			job.SaveLeft, "not set aside: checkpoint-200.partial is there",
+			[]string{"checkpoint-100", "checkpoint-200", "checkpoint-200.partial"},
+		},
 		{"a link", func(t *testing.T, dir string) {
 			if err := os.Symlink("checkpoint-200", filepath.Join(dir, "checkpoint-300")); err != nil {
 				t.Fatal(err)
@@ -88,8 +91,11 @@ func TestLeftovers(t *testing.T) {
 			write(t, `{"global_step": 200}`, dir, "checkpoint-200", "trainer_state.json")
 			write(t, "state", dir, "checkpoint-200", "rng_state.pth")
 		}, nothing, false, job.SaveLeft, "not set aside: only the times", []string{"checkpoint-100", "checkpoint-200"}},
-		{"it still grows", nothing, func(t *testing.T, dir string) { write(t, "more state", dir, "checkpoint-200", "optimizer.bin") }, false,
-			job.SaveLeft, "not set aside: it still changes", []string{"checkpoint-100", "checkpoint-200"}},
+		{
+			"it still grows", nothing, func(t *testing.T, dir string) { write(t, "more state", dir, "checkpoint-200", "optimizer.bin") }, false,
+			job.SaveLeft, "not set aside: it still changes",
+			[]string{"checkpoint-100", "checkpoint-200"},
+		},
 		{"it becomes complete", nothing, func(t *testing.T, dir string) {
 			write(t, `{"global_step": 200}`, dir, "checkpoint-200", "trainer_state.json")
 			write(t, "state", dir, "checkpoint-200", "rng_state.pth")
@@ -101,10 +107,16 @@ func TestLeftovers(t *testing.T) {
 			}
 			t.Cleanup(func() { f.Close() })
 		}, nothing, false, job.SaveLeft, "has it open for writing", []string{"checkpoint-100", "checkpoint-200"}},
-		{"a number that is no checkpoint", func(t *testing.T, dir string) { write(t, "{", dir, "2026", "notes.json") }, nothing, false,
-			"", "", []string{"2026", "checkpoint-100", "checkpoint-200"}},
-		{"a file", func(t *testing.T, dir string) { write(t, "PK\x03\x04 and no end", dir, "ckpt_300.pt") }, nothing, false,
-			job.SaveSetAside, "ckpt_300.pt is cut short", []string{"checkpoint-100", "checkpoint-200", "ckpt_300.pt.partial"}},
+		{
+			"a number that is no checkpoint", func(t *testing.T, dir string) { write(t, "{", dir, "2026", "notes.json") }, nothing, false,
+			"", "",
+			[]string{"2026", "checkpoint-100", "checkpoint-200"},
+		},
+		{
+			"a file", func(t *testing.T, dir string) { write(t, "PK\x03\x04 and no end", dir, "ckpt_300.pt") }, nothing, false,
+			job.SaveSetAside, "ckpt_300.pt is cut short",
+			[]string{"checkpoint-100", "checkpoint-200", "ckpt_300.pt.partial"},
+		},
 	} {
 		for _, setAside := range []bool{false, true} {
 			t.Run(c.name, func(t *testing.T) {
