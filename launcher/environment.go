@@ -7,6 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/rankenv"
@@ -56,15 +57,23 @@ func (j Job) userEnv() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
-// presets are variables of the fabric and of NCCL's profiler. The user's own variables have
-// precedence.
+// presets are variables of the fabric, of NCCL's profiler and of the end of the allocation. The
+// user's own variables have precedence.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	fabric, err := j.fabric(addr)
-	if err != nil || j.Ranks.Inspector == "" {
+	end, known := slurm.EndFromEnv()
+	if err != nil || j.Ranks.Inspector == "" && !known {
 		return fabric, err
 	}
 	return func(network string) []rankenv.Var {
-		return append(fabric(network), nccl.Inspector(j.Ranks.Inspector)...)
+		vars := fabric(network)
+		if j.Ranks.Inspector != "" {
+			vars = append(vars, nccl.Inspector(j.Ranks.Inspector)...)
+		}
+		if known {
+			vars = append(vars, rankenv.Expiration(end.At, end.String()))
+		}
+		return vars
 	}, nil
 }
 

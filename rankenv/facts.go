@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -217,6 +218,12 @@ func deviceList(gpus []placement.GPU) string {
 		}
 	}
 	return strings.Join(names, ",")
+}
+
+// Expiration tells programs that save before their nodes are taken when that is; why says who takes
+// them. verl reads this variable, which Amazon sets for capacity blocks, in Unix seconds.
+func Expiration(at time.Time, why string) Var {
+	return Var{"SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP", strconv.FormatInt(at.Unix(), 10), Default, why + "; verl saves before that"}
 }
 
 func (f Facts) defaults() []Var {

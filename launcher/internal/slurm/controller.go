@@ -125,8 +125,8 @@ func NodeAddr(ctx context.Context, node string) string {
 	return ""
 }
 
-// end is when Slurm ends the job.
-type end struct {
+// End is when Slurm ends the job.
+type End struct {
 	At time.Time
 	// Cancelled is set if a person or a program ended the job early.
 	Cancelled bool
@@ -137,24 +137,24 @@ type end struct {
 const warningTime = 10 * time.Minute
 
 // near reports whether a signal that came now is likely to be the warning of the end.
-func (e end) near() bool { return time.Until(e.At) < warningTime }
+func (e End) near() bool { return time.Until(e.At) < warningTime }
 
-func (e end) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
+func (e End) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
 
 // jobEnd asks the controller, since the end may have been changed after the job began. Without an
-// answer it returns [endFromEnv].
-func jobEnd() (e end, known bool) {
+// answer it returns [EndFromEnv].
+func jobEnd() (e End, known bool) {
 	f, err := showJob(context.Background())
 	text := f.value("EndTime")
 	if err != nil || text == "" {
-		return endFromEnv()
+		return EndFromEnv()
 	}
 	at, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
-	return end{at, strings.HasPrefix(f.value("JobState"), "CANCELLED")}, err == nil
+	return End{at, strings.HasPrefix(f.value("JobState"), "CANCELLED")}, err == nil
 }
 
-// endFromEnv is what Slurm said at the start of the job, from 23.02 on.
-func endFromEnv() (e end, known bool) {
+// EndFromEnv is what Slurm said at the start of the job, from 23.02 on.
+func EndFromEnv() (e End, known bool) {
 	s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64)
-	return end{At: time.Unix(s, 0)}, err == nil
+	return End{At: time.Unix(s, 0)}, err == nil
 }

@@ -31,7 +31,7 @@ func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 // in ev. Unless the environment tells, the answer comes later, through stop.
 func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
 	within := max(ev.Within, time.Second)
-	if end, known := endFromEnv(); known && time.Until(end.At) < time.Minute {
+	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {
 		ev.Ending, ev.Why = report.EndPreempted, "got SIGTERM, "+end.String()
 		return
 	}
