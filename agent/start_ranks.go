@@ -126,7 +126,7 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	name, unit, number := a.node(), a.order.Unit, a.order.Attempt
 	over := make(chan struct{})
 	saved := saves.New(saves.Options{
-		Base: job.Saved{Node: name, Unit: unit, Attempt: number}, NodeRank: a.order.Group.NodeRank, Ranks: a.order.World.WorldSize,
+		Base: job.Saved{Node: name, Unit: unit, Attempt: number}, NodeRank: a.order.Group.NodeRank, Ranks: a.order.World.WorldSize, Nodes: a.order.World.Nodes,
 		Dir: task.checkpointDir(), Places: a.job.places, Rights: a.job.rights(), Report: func(e job.Saved) { a.job.report(e) },
 	})
 	haste := &haste{attempt: a, scope: scope, ranks: all, saved: saved}

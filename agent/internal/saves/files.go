@@ -132,8 +132,9 @@ func (w *Watch) newest(p place) func() answer {
 // and nothing else.
 type disk struct {
 	rights *safefile.Rights
-	// pending says that an answer is missing, which comes from found.
+	// pending says that an answer is missing since then, which comes from found.
 	pending bool
+	since   time.Time
 	found   chan answer
 	// asked counts the questions. While no checkpoint is in flight, each is one stat of a directory.
 	asked int
@@ -142,7 +143,7 @@ type disk struct {
 // ask has the disk answer later, unless it is busy.
 func (d *disk) ask(question func() answer) {
 	if !d.pending {
-		d.pending = true
+		d.pending, d.since = true, time.Now()
 		d.asked++
 		go func() {
 			var a answer

@@ -23,8 +23,14 @@ const (
 	// patience is how long a checkpoint may be incomplete when no process writes it. Megatron
 	// finishes an asynchronous one at a later step.
 	patience = 10 * time.Minute
-	// lastLimit bounds the look at checkpoints after the ranks have ended.
-	lastLimit = 5 * time.Second
+	// lastLimit bounds the look at checkpoints after the ranks have ended, and answerLimit each answer
+	// of the disk then, because a restart waits for it. When the ranks were to be stopped, only the
+	// deadline counts.
+	lastLimit   = 5 * time.Second
+	answerLimit = 2 * time.Second
+	// lookEvery is how often the caller looks at the processes, unless the watch is in a hurry. After
+	// that and a second for the message, all nodes that write a checkpoint have said so.
+	lookEvery = 5 * time.Second
 	// maxFlights and maxPlaces bound what is watched at a time.
 	maxFlights = 16
 	maxPlaces  = 16
@@ -38,6 +44,8 @@ type Options struct {
 	Base job.Saved
 	// NodeRank is that of the node, and Ranks counts those of the job.
 	NodeRank, Ranks int
+	// Nodes counts the nodes of the job.
+	Nodes int
 	// Dir is where the user says that checkpoints are; empty if that is to be found out.
 	Dir    string
 	Places *Places
@@ -63,6 +71,8 @@ type Watch struct {
 	turn   int
 	// hurried is what the watch was told of the end of the ranks.
 	hurried hurry
+	// ended says that the ranks have.
+	ended bool
 }
 
 // New starts a watch. The caller must call Stop once the ranks have exited.
@@ -234,6 +244,8 @@ func (w *Watch) heard(a answer, now time.Time) {
 	case f.missed && a.finding.Newest.Before(w.Places.since): // it was there before the job
 		w.Places.note(a)
 		delete(w.flights, at)
+	case a.finding.State == checkpoint.Complete && !f.open && now.Before(w.heardOfAll(f, a)):
+		f.next = w.heardOfAll(f, a)
 	case a.finding.State == checkpoint.Complete && !f.open:
 		w.Places.note(a)
 		w.complete(f, a, now)
@@ -243,6 +255,18 @@ func (w *Watch) heard(a answer, now time.Time) {
 		w.giveUp(f)
 		delete(w.flights, at)
 	}
+}
+
+// heardOfAll is when each node that writes a checkpoint has said so. Where each has its own part, a
+// proof that is earlier would count for the parts of the others.
+func (w *Watch) heardOfAll(f *flight, a answer) time.Time {
+	switch {
+	case a.shared || f.missed || w.Nodes < 2 || w.ended:
+		return time.Time{}
+	case !w.hurried.until.IsZero():
+		return f.began.Add(openEvery + time.Second)
+	}
+	return f.began.Add(lookEvery + time.Second)
 }
 
 // complete reports a checkpoint that is proved. Files of an earlier one of the same name may be
@@ -277,12 +301,18 @@ func (w *Watch) giveUp(f *flight) {
 
 // lookLast looks once more at all checkpoints, since the ranks have ended.
 func (w *Watch) lookLast() {
-	limit := time.NewTimer(max(lastLimit, time.Until(w.hurried.until)))
-	defer limit.Stop()
+	w.ended = true
+	end := time.Now().Add(max(lastLimit, time.Until(w.hurried.until)))
 	wait := func() bool {
 		if !w.disk.pending {
 			return true
 		}
+		left := time.Until(end)
+		if w.hurried.until.IsZero() {
+			left = min(left, answerLimit-time.Since(w.disk.since))
+		}
+		limit := time.NewTimer(left)
+		defer limit.Stop()
 		a, ok := w.disk.take(limit.C)
 		if ok {
 			w.heard(a, time.Now())

@@ -251,3 +251,43 @@ func TestAtRest(t *testing.T) {
 		b.none()
 	})
 }
+
+// TestAHungFileServer delays the end of an attempt, for which a restart waits, by one answer only;
+// not at all if it has hung before.
+func TestAHungFileServer(t *testing.T) {
+	for before, want := range map[time.Duration]time.Duration{0: answerLimit, time.Minute: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			b := watch(t, "", NewPlaces())
+			hung := make(chan bool)
+			b.disk.ask(func() answer { <-hung; return answer{} })
+			time.Sleep(before)
+			begun := time.Now()
+			b.Stop()
+			if took := time.Since(begun); took != want {
+				t.Errorf("a file server that has hung for %v delays the end by %v, want %v", before, took, want)
+			}
+			close(hung)
+		})
+	}
+}
+
+// TestPartsOfNodes: on disks of its own, a node does not prove its part before each other node has
+// had the time to say that it writes one.
+func TestPartsOfNodes(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t: t, all: make(chan job.Saved, 100)}
+		b.Watch = New(Options{Base: job.Saved{Node: "n1"}, Ranks: 2, Nodes: 2, Places: NewPlaces(), Report: func(ev job.Saved) { b.all <- ev }})
+		begun := time.Now()
+		path := filepath.Join(dir, "ckpt_7.pt")
+		finish := create(t, path)
+		b.look()
+		b.next(job.SaveBegan, path)
+		finish()
+		b.next(job.SaveComplete, path)
+		if took := time.Since(begun); took < lookEvery+time.Second || took > lookEvery+2*time.Second {
+			t.Errorf("it is complete after %v", took)
+		}
+		b.none()
+	})
+}
