@@ -132,6 +132,7 @@ class Core:
         self.closed, self.why_closed = False, ""
         self.executor = None  # what a worker runs tasks with
         self.on_wait = None  # of a worker: its task waits for others
+        self.interrupt = None  # of a worker: for a cancellation that came where it must not
         self.held_results = {}
         self.thread = None
         self.printed = None
@@ -154,6 +155,9 @@ class Core:
                 os._exit(1)
 
     def alive(self):
+        """What a call begins with."""
+        if self.interrupt is not None:
+            self.interrupt(sys._getframe(2))
         if self.closed:
             raise errors.RaySystemError(self.why_closed or "ray.shutdown() has been called: references and handles of that cluster are of no use any more")
 
@@ -694,11 +698,15 @@ class Core:
             return True
         if timeout is not None and timeout <= 0:
             return False
+        return self.wait_apart(there.acquire, True, -1 if timeout is None else min(timeout, _thread.TIMEOUT_MAX))
+
+    def wait_apart(self, wait, *args):
+        """Waits for what others do, to whom a task lends its CPUs for that time."""
         waits = self.on_wait
         if waits is not None:
             waits(True)
         try:
-            return there.acquire(True, -1 if timeout is None else min(timeout, _thread.TIMEOUT_MAX))
+            return waiting(wait, *args)
         finally:
             if waits is not None:
                 waits(False)
@@ -996,7 +1004,7 @@ class Core:
 
     def submit(self, task, args, kwargs):
         """Sends a task off, and returns references to its results."""
-        if self.closed:
+        if self.closed or self.interrupt is not None:
             self.alive()
         if self._head is None:
             self.head  # which may have to be connected, and not under the lock
@@ -1563,6 +1571,27 @@ class Core:
                 self._fail(task, errors.ActorUnavailableError(why, actor.id.hex()))
 
         self.head.ask(told, "where", actor.id, actor.restarts)
+
+
+def waiting(wait, *args):
+    """The only step of this module that a cancellation interrupts."""
+    return wait(*args)
+
+
+_WHOLE = {waiting.__code__.co_filename, _wire.Loop.run.__code__.co_filename}
+
+
+def interruptible(frame, root):
+    """Whether an exception may end what runs below a function. A step of _core or _wire would leave half a message, or a
+    lock; and a finalizer would swallow it.
+    """
+    inner = True
+    while frame is not None and frame.f_code is not root.__code__:
+        if frame.f_code.co_name == "__del__" or inner and frame.f_code.co_filename in _WHOLE and frame.f_code is not waiting.__code__:
+            return False
+        inner = inner and frame.f_code is not waiting.__code__
+        frame = frame.f_back
+    return True
 
 
 class _Held:

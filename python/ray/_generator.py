@@ -46,16 +46,9 @@ class ObjectRefGenerator:
         return self._next_sync()
 
     def _next_sync(self, timeout_s=None):
-        waits = self._core.on_wait
         with self._changed:
             if not self._items and not self._over:
-                if waits is not None:
-                    waits(True)
-                try:
-                    self._changed.wait_for(lambda: self._items or self._over, timeout_s if timeout_s is not None and timeout_s >= 0 else None)
-                finally:
-                    if waits is not None:
-                        waits(False)
+                self._core.wait_apart(self._changed.wait_for, lambda: self._items or self._over, timeout_s if timeout_s is not None and timeout_s >= 0 else None)
             if self._items:
                 return self._items.popleft()
             if self._over:

@@ -20,11 +20,12 @@ from collections import deque
 
 from . import _history, _objects, _session, _wire
 from . import exceptions as errors
-from ._core import Core, _result_id
+from ._core import Core, _result_id, interruptible
 
 _LONG = 0.01  # seconds after which tasks that wait behind another are given back
 _BATCH = 16  # results that are sent at once
 _HOLD = 0.002  # seconds
+_AGAIN = 0.005  # seconds until a cancellation tries again to interrupt the main thread
 _EPOCH = time.time() - time.monotonic()
 current = contextvars.ContextVar("task", default=None)
 
@@ -32,11 +33,11 @@ current = contextvars.ContextVar("task", default=None)
 class Running:
     """What runs."""
 
-    __slots__ = ("id", "name", "link", "began", "cancelled", "future", "function", "group", "failed")
+    __slots__ = ("id", "name", "link", "began", "cancelled", "interrupted", "future", "function", "group", "failed")
 
     def __init__(self, task_id, name, link, function, group=None):
         self.id, self.name, self.link, self.function, self.group = task_id, name, link, function, group
-        self.began, self.cancelled, self.future, self.failed = time.monotonic(), False, None, None
+        self.began, self.cancelled, self.interrupted, self.future, self.failed = time.monotonic(), False, False, None, None
 
 
 class ActorExit(BaseException):
@@ -105,7 +106,6 @@ class Executor:
         self.restarts = 0
         self.loop = self.threads = self.limit = None
         self.leaving, self.group = False, None
-        self.interrupted = None
         core.on_wait = self.waits
         core.said_create = lambda link, fds, *args: self._push(link, ("create", *args))
         core.said_leave = lambda link, fds: self._push(link, ("leave",))
@@ -185,13 +185,18 @@ class Executor:
         if running.future is not None:
             self.loop.call_soon_threadsafe(running.future.cancel)
         elif running is self.main:
-            self.interrupted = running
+            self._cancel_main(running)
+
+    def _cancel_main(self, running):
+        """Interrupts the main thread, and tries again while it is where it must not be interrupted."""
+        if running is self.main and not running.interrupted:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            self.core.loop.later(_AGAIN, lambda: self._cancel_main(running))
 
     def _check(self, running):
         """Ends a task that was cancelled just before it began."""
         if self.early and running.id in self.early:
-            running.cancelled = True
+            running.cancelled = running.interrupted = True
             raise KeyboardInterrupt
 
     def runs(self):
@@ -226,10 +231,20 @@ class Executor:
             except KeyboardInterrupt:  # of a cancellation, between the last step of a task and its answer, or after that
                 self._fail(link, message[1], errors.TaskCancelledError(f"TaskID({message[1].hex()})"))
 
-    def _interrupt(self, *_):
-        running, self.interrupted = self.interrupted, None
-        if running is not None and running is self.main:
-            raise KeyboardInterrupt
+    def _interrupt(self, _, frame):
+        self._end_cancelled(frame)
+
+    def _end_cancelled(self, frame):
+        """Ends a cancelled task where its main thread is, or where it calls next."""
+        running = self.main
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self.core.interrupt = None
+        if running is not None and running.cancelled and not running.interrupted:
+            if interruptible(frame, Executor.serve):
+                running.interrupted = True
+                raise KeyboardInterrupt
+            self.core.interrupt = self._end_cancelled
 
     def waits(self, waits):
         """A task waits for others: they may need its CPUs, and those behind it another process."""

@@ -465,6 +465,29 @@ class Failures(unittest.TestCase):
             "try: ray.get(ref)\nexcept ray.exceptions.TaskCancelledError: print('cancelled')\n")
         self.assertEqual(out, "cancelled\n")
 
+    def test_a_cancellation_in_the_middle_of_a_message(self):
+        """The message is sent whole, and what a task that waits has lent is given back."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        out = self.finish(
+            "import ray\nray.init(num_cpus=1)\n"
+            "@ray.remote(num_cpus=0)\nclass A:\n"
+            "    def __init__(self):\n        import asyncio\n        self.n, self.called = 0, asyncio.Event()\n"
+            "    async def add(self): self.n += 1; self.called.set(); return self.n\n"
+            "    async def wait(self): self.called.clear(); await self.called.wait()\n"
+            "@ray.remote\ndef calls(a):\n    while True: ray.get(a.add.remote())\n"
+            "@ray.remote\ndef puts(a):\n    ray.get(a.add.remote())\n    while True: ray.put(1)\n"  # most of the time is in finalizers
+            "@ray.remote\ndef call(a): return ray.get(a.add.remote())\n"
+            "a = A.remote()\nray.get(a.add.remote())\n"
+            "for f in [calls, puts] * 5:\n"
+            "    ref = f.remote(a)\n    ray.get(a.wait.remote(), timeout=60)\n    ray.cancel(ref)\n"
+            "    try: ray.get(ref, timeout=60)\n    except ray.exceptions.TaskCancelledError: pass\n"
+            "    assert ray.get(call.remote(a), timeout=60) > 1\n"
+            "import time\nend = time.monotonic() + 60\n"
+            "while ray.available_resources().get('CPU') != 1 and time.monotonic() < end: time.sleep(0.05)\n"
+            "print(ray.available_resources()['CPU'])\n",
+            env={**os.environ, "RAY_preload_python_modules": "halves", "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
+        self.assertEqual(out, "1.0\n")
+
     def test_pending_calls_are_limited(self):
         out = self.finish(
             "import ray\nray.init(num_cpus=1)\n"
