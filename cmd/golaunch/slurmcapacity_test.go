@@ -55,3 +55,22 @@ func TestCapacityOnSlurm(t *testing.T) {
 		t.Errorf("more than 4 nodes were asked for:\n%s", text)
 	}
 }
+
+// TestRequestsOfSlurmAreGivenUp has requests that are late deleted together. A job of the same user
+// whose name looks like fields of squeue is none of them.
+func TestRequestsOfSlurmAreGivenUp(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 1})
+	s.run("sbatch", "--hold", "--job-name=a|b|c", "--wrap=true").ends(0)
+	file := filepath.Join(s.dir, "capacity.yaml")
+	text := "kinds:\n  node: {min: 3, max: 3, start_timeout: 1s, slurm: [--hold, --output=/dev/null]}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	coordinator := s.run(golaunch(t), "coordinator", "--listen", "10.79.0.2", "--state-dir", filepath.Join(s.dir, "state"), "--capacity", file)
+	for seq := range 3 {
+		coordinator.line(fmt.Sprintf("node-[a-z0-9]+-%d is gone", seq+1))
+	}
+	if _, left := s.run("squeue", "--noheader", "--format=%j").wait(); strings.TrimSpace(left) != "a|b|c" {
+		t.Errorf("Slurm has these jobs:\n%s", left)
+	}
+}

@@ -36,32 +36,58 @@ func (p Slurm) script(tag string) string {
 	return "#!/bin/sh\nexec " + strings.Join(words, " ") + "\n"
 }
 
-// listFormat is the fields of squeue that are read: name, ID, state, reason.
-const listFormat = "%j|%i|%T|%r"
+// jobs are the user's jobs, or those of some names.
+func (p Slurm) jobs(ctx context.Context, names ...string) (all []slurmJob, err error) {
+	// The name comes last, for it may contain anything.
+	args := []string{"--me", "--noheader", "--format=%i|%T|%r|%j"}
+	if len(names) > 0 {
+		args = append(args, "--name="+strings.Join(names, ","))
+	}
+	out, err := run(ctx, nil, "squeue", args...)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
+		if len(f) != 4 {
+			return nil, errNonsense("squeue", []byte(line), errors.New("want 4 fields"))
+		}
+		all = append(all, slurmJob{f[0], strings.ToLower(f[1]), f[2], f[3]})
+	}
+	return all, nil
+}
+
+// slurmJob is a job as squeue(1) has it.
+type slurmJob struct{ id, state, reason, name string }
 
 // List implements rendezvous.Provider.
 func (p Slurm) List(ctx context.Context) (map[string]string, error) {
-	out, err := run(ctx, nil, "squeue", "--me", "--noheader", "--format="+listFormat)
+	jobs, err := p.jobs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	states := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 4 {
-			return nil, errNonsense("squeue", []byte(line), errors.New("want 4 fields"))
+	for _, j := range jobs {
+		state := fmt.Sprintf("Slurm job %s, %s", j.id, j.state)
+		if j.reason != "None" && j.reason != "" {
+			state += ": " + j.reason
 		}
-		state := strings.ToLower(f[2])
-		if f[3] != "None" && f[3] != "" {
-			state += ": " + f[3]
-		}
-		states[f[0]] = fmt.Sprintf("Slurm job %s, %s", f[1], state)
+		states[j.name] = state
 	}
 	return states, nil
 }
 
-// Delete implements rendezvous.Provider. scancel says nothing of jobs that are not there.
+// Delete implements rendezvous.Provider. It cancels jobs by their IDs, for scancel takes one name
+// only.
 func (p Slurm) Delete(ctx context.Context, tags []string) error {
-	_, err := run(ctx, nil, "scancel", "--me", "--name="+strings.Join(tags, ","))
+	jobs, err := p.jobs(ctx, tags...)
+	if err != nil || len(jobs) == 0 {
+		return err
+	}
+	args := []string{"--quiet"} // which is no error for jobs that have ended meanwhile
+	for _, j := range jobs {
+		args = append(args, j.id)
+	}
+	_, err = run(ctx, nil, "scancel", args...)
 	return err
 }
