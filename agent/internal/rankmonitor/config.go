@@ -82,19 +82,19 @@ func (c *Config) set(key, value string) (err error) {
 	case "rank_out_of_section_timeout":
 		c.OutOfSection, err = parseLimit(value)
 	case "safety_factor":
-		if c.Safety, err = strconv.ParseFloat(value, 64); err == nil && !(c.Safety > 0 && c.Safety <= maxLimit) {
+		if c.Safety, err = strconv.ParseFloat(value, 64); err != nil || !(c.Safety > 0 && c.Safety <= maxLimit) {
 			err = fmt.Errorf("%q: a number above 0", value)
 		}
 	case "num_warmup_iterations":
-		if c.WarmUp, err = strconv.Atoi(value); err == nil && c.WarmUp < 0 {
-			err = fmt.Errorf("%q: at least 0", value)
+		if c.WarmUp, err = strconv.Atoi(value); err != nil || c.WarmUp < 0 {
+			err = fmt.Errorf("%q: a number of iterations", value)
 		}
 	case "skip_section_response":
 		var skip bool
-		skip, err = strconv.ParseBool(value)
+		skip, err = parseBool(value)
 		c.Confirm = !skip
 	case "install_exception_hook":
-		c.ExceptionHook, err = strconv.ParseBool(value)
+		c.ExceptionHook, err = parseBool(value)
 	default:
 		return fmt.Errorf("%q is no key of the rank monitor: %s", key, strings.Join(keys, ", "))
 	}
@@ -109,6 +109,14 @@ func (c *Config) set(key, value string) (err error) {
 var keys = []string{
 	"initial_rank_heartbeat_timeout", "rank_heartbeat_timeout", "rank_out_of_section_timeout", "safety_factor",
 	"num_warmup_iterations", "skip_section_response", "install_exception_hook",
+}
+
+func parseBool(text string) (bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%q: true or false", text)
+	}
+	return yes, nil
 }
 
 // parseLimit parses seconds, or none.

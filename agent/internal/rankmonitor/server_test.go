@@ -198,7 +198,8 @@ func TestParse(t *testing.T) {
 		"step:nan":                               `seconds above 0`,
 		"rank_heartbeat=5":                       `"rank_heartbeat" is no key of the rank monitor`,
 		"safety_factor=0":                        `safety_factor: "0": a number above 0`,
-		"num_warmup_iterations=-1":               `at least 0`,
+		"num_warmup_iterations=-1":               `num_warmup_iterations: "-1": a number of iterations`,
+		"install_exception_hook=maybe":           `install_exception_hook: "maybe": true or false`,
 		"skip_section_response=2":                `skip_section_response`,
 		strings.Repeat("s", maxName+1) + ":none": `names of up to 64 bytes`,
 	} {

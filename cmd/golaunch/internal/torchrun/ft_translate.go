@@ -3,6 +3,7 @@ package torchrun
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -53,11 +54,14 @@ func (x *translation) resilience() error {
 	if len(monitor) == 0 {
 		monitor = []string{"on"}
 	}
-	if x.ft.workersStop < 0 {
-		return fmt.Errorf("--workers-stop-timeout %v: at least 0", x.ft.workersStop)
+	if !(x.ft.workersStop >= 0 && x.ft.workersStop <= maxStop) {
+		return fmt.Errorf("--workers-stop-timeout %v: seconds from 0 to %.0f", x.ft.workersStop, maxStop)
 	}
 	return errors.Join(x.set("rank-monitor", strings.Join(monitor, ",")), x.set("grace", strconv.FormatFloat(x.ft.workersStop, 'f', -1, 64)+"s"), x.spares())
 }
+
+// maxStop bounds how many seconds a rank may take to end.
+const maxStop = 1e9
 
 // spares are the nodes beyond MIN: the size of the job does not change.
 func (x *translation) spares() error {
@@ -74,13 +78,13 @@ const maxConfig = 1 << 20
 func (t *ftFlags) configured() (map[string]string, error) {
 	values := map[string]string{}
 	if t.config != "" {
-		text, err := os.ReadFile(t.config)
+		text, err := readConfig(t.config)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && t.ignoreMissing:
 		case err != nil:
 			return nil, fmt.Errorf("--ft-cfg-path: %w", err)
 		case len(text) > maxConfig:
-			return nil, fmt.Errorf("--ft-cfg-path %s: %d bytes; at most %d", t.config, len(text), maxConfig)
+			return nil, fmt.Errorf("--ft-cfg-path %s: more than %d bytes", t.config, maxConfig)
 		default:
 			if values, err = parseConfig(text); err != nil {
 				return nil, fmt.Errorf("--ft-cfg-path %s: %w", t.config, err)
@@ -96,6 +100,16 @@ func (t *ftFlags) configured() (map[string]string, error) {
 	}
 	maps.Copy(values, t.values)
 	return values, nil
+}
+
+// readConfig reads a file, if it is not too large, and one byte more than that otherwise.
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfig+1))
 }
 
 // parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Sections become what
