@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
@@ -20,9 +21,15 @@ func (c Coordinator) capacity(kinds []capacityfile.Kind, at string) ([]rendezvou
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the program that new nodes run: %w", err)
 	}
+	token := c.TokenFile
+	if token != "" { // the agents have other working directories
+		if token, err = filepath.Abs(token); err != nil {
+			return nil, err
+		}
+	}
 	var all []rendezvous.Capacity
 	for _, k := range kinds {
-		agent := provider.Agent{Golaunch: self, Coordinator: at, TokenFile: c.TokenFile}
+		agent := provider.Agent{Golaunch: self, Coordinator: at, TokenFile: token}
 		for _, name := range slices.Sorted(maps.Keys(k.Node.Labels)) {
 			agent.Labels = append(agent.Labels, name+"="+k.Node.Labels[name])
 		}

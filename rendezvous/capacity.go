@@ -3,8 +3,10 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/capacity"
@@ -45,6 +47,7 @@ type capacityPlanner struct {
 	c       *Coordinator
 	kinds   []capacity.Kind
 	workers map[string]*provision.Worker
+	running sync.WaitGroup
 	stop    context.CancelFunc
 	// timer is for the next decision, at due; zero when none is planned. last was the newest.
 	timer     *time.Timer
@@ -68,19 +71,38 @@ func (c *Coordinator) startCapacity() {
 	for _, k := range c.cfg.Capacity {
 		w := provision.New(k.Provider, cmp.Or(k.Limit, time.Minute), func(r provision.Report) { c.post(func() { p.reported(k.Name, r) }) })
 		p.kinds, p.workers[k.Name] = append(p.kinds, k.Kind), w
-		go w.Run(ctx)
+		p.running.Go(func() { w.Run(ctx) })
 	}
 	c.capacity = p
 	p.want()
 	p.happened()
 }
 
-// close ends the timer and the workers. What they have begun goes on; the next coordinator finds
-// it.
+// close ends the timer and the workers, with the calls that they have begun. What came of these the
+// next coordinator finds out.
 func (p *capacityPlanner) close() {
-	if p != nil {
-		p.stop()
-		p.timer.Stop()
+	if p == nil {
+		return
+	}
+	p.stop()
+	p.timer.Stop()
+	ended := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(ended)
+	}()
+	limit := time.NewTimer(drainLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case f := <-p.c.inbox: // a worker may wait to give its report
+			f()
+		case <-ended:
+			return
+		case <-limit.C:
+			p.c.warn(errors.New("a call of a provider does not end"))
+			return
+		}
 	}
 }
 

@@ -232,7 +232,7 @@ func (c *Coordinator) close() {
 	c.audience.Close()
 }
 
-// drainLimit bounds the wait for the log when a coordinator ends.
+// drainLimit bounds each wait, for the log and for providers, when a coordinator ends.
 const drainLimit = 2 * time.Second
 
 // drainLog waits until all entries are kept, but not for a disk that hangs.

@@ -94,3 +94,21 @@ func TestHostsEndOnlyTheirOwn(t *testing.T) {
 		t.Errorf("the node that has ended is still noted: %v", err)
 	}
 }
+
+// TestACallEndsWithTheCoordinator: no process of a provider that hangs is left.
+func TestACallEndsWithTheCoordinator(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	coordinator := h.coordinate("--capacity", h.capacity("kinds:\n  toy: {min: 1, max: 1, exec: [sh, -c, sleep 1000 & wait]}\n"))
+	pid := child(t, child(t, coordinator.cmd.Process.Pid, "sh"), "sleep")
+	fd, err := pidfdOpen(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	coordinator.signal(syscall.SIGTERM)
+	coordinator.ends(0)
+	if !fd.ended(patience) {
+		kill(t, pid, syscall.SIGKILL)
+		t.Error("a child of the provider is left")
+	}
+}

@@ -174,11 +174,7 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 	case "memory":
 		k.Node.Memory, err = size(n)
 	case "labels":
-		k.Node.Labels = map[string]string{}
-		err = each(n, func(name string, _, n *yaml.Node) (err error) {
-			k.Node.Labels[name], err = scalar(n, "a text")
-			return err
-		})
+		k.Node.Labels, err = labels(n)
 	case "min":
 		k.Min, err = number(n, maxNodes)
 	case "max":
@@ -207,11 +203,37 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 		}
 		k.Provider = key
 		k.Words, err = words(n)
-		if err == nil && key == "exec" && len(k.Words) == 0 {
+		if err == nil && key == "exec" && (len(k.Words) == 0 || k.Words[0] == "") {
 			err = wrong(n, "a command and its arguments")
 		}
 	}
 	return err
+}
+
+// labelName and labelValue are such that an agent's --label has one label.
+var (
+	labelName  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+	labelValue = lazyregexp.New(`^[^="[:cntrl:]]*$`)
+)
+
+func labels(n *yaml.Node) (map[string]string, error) {
+	all := map[string]string{}
+	err := each(n, func(name string, at, n *yaml.Node) error {
+		switch text, err := scalar(n, "a text"); {
+		case err != nil:
+			return err
+		case name == capacity.TagLabel:
+			return fmt.Errorf("line %d: golaunch sets the label %s itself", at.Line, name)
+		case !labelName.Get().MatchString(name):
+			return fmt.Errorf("line %d: %q is no name of a label; use letters, digits, dots, dashes, underscores and slashes", at.Line, name)
+		case !labelValue.Get().MatchString(text):
+			return wrong(n, "a text without equals signs, quotes and control characters")
+		default:
+			all[name] = text
+			return nil
+		}
+	})
+	return all, err
 }
 
 func scalar(n *yaml.Node, want string) (string, error) {

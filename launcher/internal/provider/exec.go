@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 )
 
 // Exec asks a command for nodes; docs/capacity.md is its contract. Command has at least one word.
@@ -63,7 +65,11 @@ func (p Exec) List(ctx context.Context) (map[string]string, error) {
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(out))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&a); err != nil {
+	err = d.Decode(&a)
+	if _, more := d.Token(); err == nil && more != io.EOF {
+		err = errors.New("something follows the answer")
+	}
+	if err != nil {
 		return nil, errNonsense(p.Command[0], out, err)
 	}
 	states := map[string]string{}

@@ -5,6 +5,7 @@ package provider
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,6 +65,8 @@ func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
+	case errors.Is(err, exec.ErrWaitDelay):
+		return nil, fmt.Errorf("%s has ended, but what it started has its stdout or stderr open; redirect these", name)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w%s", name, err, said(stderr.text))
 	case stdout.cut:

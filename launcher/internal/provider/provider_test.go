@@ -54,6 +54,8 @@ func TestWrongAnswersAreOneLine(t *testing.T) {
 		"echo >&2; echo no quota >&2; seq 9 >&2; exit 1": "exit status 1: no quota",
 		"kill -9 $$":                            "signal: killed",
 		`echo '{"machines": []}'`:               `unknown field "machines"`,
+		`echo '{"nodes": []} and more'`:         "something follows the answer",
+		`sleep 100 & echo '{"nodes": []}'`:      "what it started has its stdout or stderr open",
 		"cat /dev/zero | head -c 5000000":       "printed more than 4 MiB",
 		"head -c 5000000 /dev/zero >&2; exit 1": "exit status 1",
 	} {
