@@ -70,7 +70,7 @@ func TestModulesThatRanksShare(t *testing.T) {
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.library(map[string]string{"fair": `import atexit, gc, io, logging, multiprocessing.util, os, pathlib, tempfile
+	w.library(map[string]string{"fair": `import _pyio, atexit, gc, io, logging, multiprocessing.util, os, pathlib, tempfile
 from atexit import register
 from os import getpid, mkdir
 logging.warning("which has the process id in its record")
@@ -82,6 +82,7 @@ with open(file="once", mode="w"):
     os.rename(src="once", dst="twice")
 os.link("twice", dst="thrice")
 os.unlink("twice"), pathlib.Path("thrice").unlink(), os.close(os.open(path="log", flags=os.O_CREAT | os.O_RDWR))
+_pyio.open(os.devnull, "wb").close()
 null, path = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_PATH)
 class C:
     keeps = mkdir

@@ -101,16 +101,14 @@ class SideEffects:
         return self.created(dst, dir_fd if dst_dir_fd is None else dst_dir_fd)
 
     def opens_descriptor(self, path, flags, *_, dir_fd=None, **__):
-        if flags & os.O_CREAT and (flags & os.O_TRUNC or not os.path.exists(path)):
+        if flags & os.O_CREAT and makes(path, flags & os.O_TRUNC):
             return self.created(path, dir_fd)
         return None
 
     def opens(self, file, mode="r", *_, **__):
-        if isinstance(file, int) or not set(mode) & set("wxa"):
-            return None
-        if os.path.exists(file) and ("a" in mode or not os.path.isfile(file)):
-            return None
-        return self.created(file)
+        if not isinstance(file, int) and set(mode) & set("wxa") and makes(file, "a" not in mode):
+            return self.created(file)
+        return None
 
     def asks_pid(self):
         caller = sys._getframe(2)
@@ -138,6 +136,11 @@ class SideEffects:
 
 def nothing(*_, **__):
     pass
+
+
+def makes(path, anew):
+    """Reports whether opening a path for writing makes a file, or one anew; a device stays as it is."""
+    return not os.path.exists(path) or anew and os.path.isfile(path)
 
 
 def finalize():
