@@ -374,3 +374,14 @@ func TestCgroupsOfRanksAreRemoved(t *testing.T) {
 		t.Errorf("the cgroup %s is left: %v", sc.group.dir, err)
 	}
 }
+
+// Ranks start although a cleanup of empty cgroups has removed the supervisor's.
+func TestRemovedHomeIsMadeAgain(t *testing.T) {
+	needCgroup(t)
+	s := newSupervisor(t, Options{})
+	must(t, os.Remove(s.home.Dir))
+	sc := newTestScope(t, s)
+	if got := start(t, sc, shell("exit 7", nil)).Exit(); got != (report.Exit{Code: 7}) {
+		t.Errorf("exit %+v, want code 7", got)
+	}
+}

@@ -146,10 +146,11 @@ func Usable() bool {
 	return h != nil && h.Remove() == nil
 }
 
-// Make makes the n-th cgroup in the home, with a plain name, and opens it.
+// Make makes the n-th cgroup in the home, with a plain name, and opens it. It makes the home again
+// if that is gone: while no rank runs, it is an empty cgroup, which others may remove.
 func (h *Home) Make(n int, name string) (dir string, fd int, err error) {
 	dir = path.Join(h.Dir, fmt.Sprintf("%d-%s", n, name))
-	if err = os.Mkdir(dir, 0o755); err != nil {
+	if err = os.MkdirAll(dir, 0o755); err != nil {
 		return "", -1, fmt.Errorf("make a cgroup: %w", err)
 	}
 	if fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
