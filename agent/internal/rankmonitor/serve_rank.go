@@ -31,7 +31,7 @@ func (s *Server) complain(who string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
-	s.o.Warn(fmt.Errorf("the rank monitor of %s: %w", who, err))
+	s.warn(fmt.Errorf("the rank monitor of %s: %w", who, err))
 }
 
 // client is a connection of a rank.

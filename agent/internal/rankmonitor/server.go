@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -34,6 +35,8 @@ const (
 	again  = 5 * time.Second
 	// pause is how long after a refusal the next connection is looked at.
 	pause = 100 * time.Millisecond
+	// maxWarnings bounds the warnings of an attempt.
+	maxWarnings = 20
 	// answerLimit bounds how long an answer may take to write.
 	answerLimit = 10 * time.Second
 )
@@ -110,6 +113,8 @@ type Server struct {
 	conns    map[net.Conn]struct{}
 	sessions map[*session]int
 	timer    *time.Timer
+	// warned counts the warnings.
+	warned int
 	// armed is when the timer fires; zero when it does not. late says that a rank is overdue, and
 	// told is when that was last told.
 	armed, told time.Time
@@ -174,7 +179,9 @@ func (s *Server) accept(l *net.UnixListener, serve func(net.Conn)) {
 			return
 		}
 		if err != nil {
-			s.o.Warn(fmt.Errorf("the rank monitor refuses a connection: %w", err))
+			if !errors.Is(err, errHungUp) {
+				s.warn(fmt.Errorf("the rank monitor refuses a connection: %w", err))
+			}
 			<-free
 			select {
 			case <-s.over: // there may be too few descriptors for a while
@@ -194,7 +201,7 @@ func (s *Server) accept(l *net.UnixListener, serve func(net.Conn)) {
 func (s *Server) admit(conn *net.UnixConn) error {
 	peer, err := safefile.Peer(conn)
 	if err == nil && !s.o.Mine(int(peer.Pid)) {
-		err = fmt.Errorf("process %d is not one of the ranks here", peer.Pid)
+		err = cmp.Or(hungUp(conn), fmt.Errorf("process %d is not one of the ranks here", peer.Pid))
 	}
 	if err != nil {
 		return errors.Join(err, conn.Close())
@@ -205,6 +212,20 @@ func (s *Server) admit(conn *net.UnixConn) error {
 		return errors.Join(net.ErrClosed, conn.Close())
 	}
 	s.conns[conn] = struct{}{}
+	return nil
+}
+
+var errHungUp = errors.New("it has hung up")
+
+// hungUp is the error of a peer that has hung up without a word: another agent has asked whether
+// the socket has a listener (endpoint.Prune).
+func hungUp(conn *net.UnixConn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(pause)); err != nil {
+		return nil
+	}
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+		return errHungUp
+	}
 	return nil
 }
 
@@ -230,6 +251,20 @@ func (s *Server) Close() {
 	}
 	s.all.Wait()
 	if err := os.RemoveAll(s.dir); err != nil {
+		s.o.Warn(err)
+	}
+}
+
+// warn warns of what a client does wrong, which may do it again and again.
+func (s *Server) warn(err error) {
+	s.mu.Lock()
+	s.warned++
+	n := s.warned
+	s.mu.Unlock()
+	if n == maxWarnings {
+		err = fmt.Errorf("%w; more errors of its clients are not shown", err)
+	}
+	if n <= maxWarnings {
 		s.o.Warn(err)
 	}
 }

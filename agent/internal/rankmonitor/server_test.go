@@ -126,6 +126,53 @@ func TestRefused(t *testing.T) {
 	talks()
 }
 
+// TestOthersLookForAListener checks that a process that only asks whether the socket has a listener
+// is no reason to warn.
+func TestOthersLookForAListener(t *testing.T) {
+	b := newBed(t, "on", &Learned{})
+	defer b.Close()
+	talk := func() net.Conn {
+		conn := dial(t, b.Path(0))
+		if _, err := conn.Write(pickled(t)["auth"]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readFrame(conn); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	var all []net.Conn
+	for range maxConns { // no other is looked at meanwhile
+		all = append(all, talk())
+	}
+	b.mine.Store(1)
+	dial(t, b.Path(0)).Close()
+	stays := dial(t, b.Path(0))
+	all[0].Close()
+	awaitEnd(t, stays)
+	b.mine.Store(0)
+	talk() // what came before was looked at
+	if len(b.warns) != 1 {
+		t.Errorf("%d warnings, want one of the process that stays", len(b.warns))
+	}
+}
+
+// TestWarningsAreBounded checks that a client that goes on to say nonsense fills no log.
+func TestWarningsAreBounded(t *testing.T) {
+	b := newBed(t, "on", &Learned{})
+	defer b.Close()
+	for range maxWarnings + 5 {
+		conn := dial(t, b.Path(0))
+		if _, err := io.WriteString(conn, "\x00\x00\x00\x03abc"); err != nil {
+			t.Fatal(err)
+		}
+		awaitEnd(t, conn)
+	}
+	if len(b.warns) != maxWarnings {
+		t.Errorf("%d warnings", len(b.warns))
+	}
+}
+
 // TestRules checks by when a rank must say something.
 func TestRules(t *testing.T) {
 	at := time.Unix(1000, 0)
