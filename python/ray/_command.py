@@ -20,7 +20,7 @@ _IGNORED = (
     "object-manager-port node-manager-port min-worker-port max-worker-port worker-port-list ray-client-server-port dashboard-agent-listen-port dashboard-agent-grpc-port "
     "runtime-env-agent-port plasma-directory object-spilling-directory temp-dir metrics-export-port include-log-monitor redis-shard-ports log-style log-color system-config").split()
 
-_SILENT = 5.0  # seconds that a job prints nothing until it is said whether it waits
+_SILENT = 5.0  # seconds without output after which `ray job submit` says whether the job waits
 
 
 def _boolean(text):
@@ -336,9 +336,19 @@ def _timeline(o):
     return 0
 
 
-def _unserved(instead):
-    def refuse(o):
-        raise NotImplementedError(f"golaunch does not serve `ray {o.verb}`; use {instead}")
+_UNSERVED = {
+    "attach": "ssh", "check-open-ports": "golaunch doctor", "cluster-dump": "golaunch logs, and golaunch report", "cpp": "ray.remote in Python", "dashboard": "golaunch dashboard",
+    "debug": "ray stack", "down": "ray stop on each machine", "drain-node": "golaunch swap", "enable-usage-stats": "golaunch metrics: golaunch sends no statistics",
+    "exec": "ssh", "get-auth-token": "golaunch submit-token", "get-head-ip": "golaunch status", "get-worker-ips": "golaunch status", "health-check": "ray status",
+    "kill-actor": "ray.kill", "logs": "ray job logs, and golaunch logs", "memory": "ray status", "metrics": "golaunch metrics",
+    "microbenchmark": "python/bench/ray_core.py of golaunch", "monitor": "golaunch top", "rsync-down": "scp", "rsync-up": "ray job submit --working-dir",
+    "submit": "ray job submit", "symmetric-run": "ray start on each machine, and ray job submit", "up": "golaunch agent on each machine",
+}
+
+
+def _refuse(what, instead):
+    def refuse(_):
+        raise NotImplementedError(f"golaunch does not serve `ray {what}`; use {instead}")
     return refuse
 
 
@@ -349,20 +359,18 @@ def _version(_):
     return 0
 
 
-def _parser():
-    parser = argparse.ArgumentParser(prog="ray", description="Ray's command on golaunch: docs/from-ray.md of golaunch lists what it serves.")
-    parser.add_argument("--version", action="store_const", dest="do", const=_version)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+def _verb(under, name, do, words):
+    p = under.add_parser(name, help=words, description=words, allow_abbrev=False)
+    p.set_defaults(do=do)
+    return p
 
-    def verb(name, do, words, under=verbs):
-        p = under.add_parser(name, help=words, description=words, allow_abbrev=False)
-        p.set_defaults(do=do)
-        return p
 
-    def address(p):
-        p.add_argument("--address", help="HOST:PORT of the cluster, or http://HOST:8265 of its dashboard (RAY_ADDRESS)")
+def _address(p):
+    p.add_argument("--address", help="HOST:PORT of the cluster, or http://HOST:8265 of its dashboard (RAY_ADDRESS)")
 
-    p = verb("start", _start, "start a node of a cluster on this machine")
+
+def _add_nodes(verbs):
+    p = _verb(verbs, "start", _start, "start a node of a cluster on this machine")
     p.add_argument("--head", action="store_true", help="start a cluster, with this node as its head")
     p.add_argument("--address", help="HOST:PORT of the head of the cluster to join")
     p.add_argument("--port", type=int, help=f"port of the head ({job_submission.PORT}); 0 for a free one")
@@ -371,7 +379,7 @@ def _parser():
     p.add_argument("--num-cpus", type=int, help="CPUs of this node (those that it has)")
     p.add_argument("--num-gpus", type=int, help="GPUs of this node (those that it has)")
     p.add_argument("--memory", type=int, help="bytes for tasks and actors")
-    p.add_argument("--object-store-memory", type=int, help="bytes for objects (30 % of what is free)")
+    p.add_argument("--object-store-memory", type=int, help="bytes for objects (30 %% of what is free)")
     p.add_argument("--resources", type=_object, help='custom resources, such as \'{"a": 1}\'')
     p.add_argument("--labels", type=_labels, help="KEY=VALUE,... of this node")
     p.add_argument("--block", action="store_true", help="stay until a signal, and end the node then")
@@ -382,16 +390,19 @@ def _parser():
         p.add_argument("--" + name, action="store_true", help=argparse.SUPPRESS)
     for name in _IGNORED:
         p.add_argument("--" + name, help=argparse.SUPPRESS)
-    p = verb("stop", _stop, "end what `ray start` has started on this machine")
+    p = _verb(verbs, "stop", _stop, "end what `ray start` has started on this machine")
     p.add_argument("-f", "--force", action="store_true", help="kill it at once")
     p.add_argument("-g", "--grace-period", help=argparse.SUPPRESS)
-    p = verb("status", _status, "print the nodes and resources of a cluster")
-    address(p)
+    _verb(verbs, "disable-usage-stats", lambda _: 0, "change nothing: golaunch sends no statistics")
+    p = _verb(verbs, "status", _status, "print the nodes and resources of a cluster")
+    _address(p)
     p.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
-    jobs = verb("job", None, "submit and watch jobs").add_subparsers(dest="job_verb", metavar="VERB", required=True)
-    p = verb("submit", _submit, "run a command once on the head of a cluster", jobs)
-    address(p)
+
+def _add_jobs(verbs):
+    jobs = _verb(verbs, "job", None, "submit and watch jobs").add_subparsers(dest="job_verb", metavar="VERB", required=True)
+    p = _verb(jobs, "submit", _submit, "run a command once on the head of a cluster")
+    _address(p)
     p.add_argument("--submission-id", "--job-id", help="id of the job")
     p.add_argument("--runtime-env", help="YAML file with a runtime_env")
     p.add_argument("--runtime-env-json", type=_object, help="a runtime_env as JSON")
@@ -407,43 +418,53 @@ def _parser():
     p.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("entrypoint", nargs=argparse.REMAINDER, help="the command, after --")
     for name, do, words in (("status", _job_status, "print how a job is"), ("stop", _job_stop, "stop a job"), ("logs", _job_logs, "print what a job has printed")):
-        p = verb(name, do, words, jobs)
-        address(p)
+        p = _verb(jobs, name, do, words)
+        _address(p)
         p.add_argument("job", metavar="JOB_ID")
         if name == "stop":
             p.add_argument("--no-wait", action="store_true", help="do not wait for its end")
         if name == "logs":
             p.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    address(verb("list", _job_list, "print all jobs", jobs))
-    p = verb("delete", _unserved("nothing: the oldest of 1,000 jobs is forgotten by itself"), "not served", jobs)
+    _address(_verb(jobs, "list", _job_list, "print all jobs"))
+    p = _verb(jobs, "delete", _refuse("job delete", "golaunch jobs: the oldest of 1,000 is forgotten by itself"), "not served")
     p.add_argument("job", nargs="*", help=argparse.SUPPRESS)
 
+
+def _add_state(verbs):
     resources = [what.replace("_", "-") for what in _state.COLUMNS]
-    p = verb("list", _list, "print the nodes, actors, tasks, jobs or placement groups of a cluster")
+    p = _verb(verbs, "list", _list, "print the nodes, actors, tasks, jobs or placement groups of a cluster")
     p.add_argument("what", choices=resources)
-    address(p)
+    _address(p)
     p.add_argument("--format", choices=["default", "table", "json", "yaml"], default="default")
     p.add_argument("-f", "--filter", action="append", help="KEY=VALUE or KEY!=VALUE; repeat it for more")
     p.add_argument("--limit", type=int, default=100)
     p.add_argument("--detail", action="store_true", help="print more of each")
     p.add_argument("--timeout", help=argparse.SUPPRESS)
-    p = verb("get", _get, "print all of a node, an actor, a task or a placement group")
+    p = _verb(verbs, "get", _get, "print all of a node, an actor, a task or a placement group")
     p.add_argument("what", choices=[what for what in resources if what != "jobs"])
     p.add_argument("id")
-    address(p)
+    _address(p)
     p.add_argument("--timeout", help=argparse.SUPPRESS)
-    p = verb("summary", _summary, "count the tasks or actors of a cluster by their states")
+    p = _verb(verbs, "summary", _summary, "count the tasks or actors of a cluster by their states")
     p.add_argument("what", choices=["tasks", "actors"])
-    address(p)
+    _address(p)
     p.add_argument("--timeout", help=argparse.SUPPRESS)
-    address(verb("timeline", _timeline, "write a Chrome trace of the tasks that are over"))
-    address(verb("stack", _stack, "print the Python stacks of what runs"))
-    for name, instead in (("memory", "ray status"), ("dashboard", "golaunch dashboard"),
-                          ("up", "golaunch agent on each machine"), ("down", "ray stop on each machine"), ("exec", "ssh"), ("attach", "ssh"), ("submit", "ray job submit"),
-                          ("rsync-up", "ray job submit --working-dir"), ("rsync-down", "scp"), ("logs", "ray job logs, and golaunch logs"),
-                          ("drain-node", "golaunch swap"), ("microbenchmark", "nothing"), ("debug", "ray stack")):
-        p = verb(name, _unserved(instead), "not served")
+    _address(_verb(verbs, "timeline", _timeline, "write a Chrome trace of the tasks that are over"))
+    _address(_verb(verbs, "stack", _stack, "print the Python stacks of what runs"))
+
+
+def _add_unserved(verbs):
+    for name, instead in _UNSERVED.items():
+        p = _verb(verbs, name, _refuse(name, instead), "not served")
         p.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="ray", description="Ray's command on golaunch: docs/from-ray.md of golaunch lists what it serves.")
+    parser.add_argument("--version", action="store_const", dest="do", const=_version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for add in (_add_nodes, _add_jobs, _add_state, _add_unserved):
+        add(verbs)
     return parser
 
 

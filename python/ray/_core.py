@@ -319,7 +319,7 @@ class Core:
         if self.executor is not None:
             os._exit(1)
         if not self.closed:
-            self.closed, self.why_closed = True, why
+            self.closed, self.why_closed = True, f"{why}: after ray.shutdown(), ray.init() begins anew"
             self._fail_all(why)
 
     def _fail_all(self, why):
@@ -701,7 +701,7 @@ class Core:
         return self.wait_apart(there.acquire, True, -1 if timeout is None else min(timeout, _thread.TIMEOUT_MAX))
 
     def wait_apart(self, wait, *args):
-        """Waits for what others do, to whom a task lends its CPUs for that time."""
+        """Waits for what others do. A task lends its CPUs for that time."""
         waits = self.on_wait
         if waits is not None:
             waits(True)

@@ -18,7 +18,7 @@ from .job_submission import PORT
 
 _LIMIT = 60.0  # seconds in which each must be ready
 _STOP = 45.0  # seconds in which each must have ended after SIGTERM; the agent gives its ranks 30
-_KEPT = 10  # directories with the logs of nodes, of which all but the last have ended
+_KEPT = 10  # directories with the logs of nodes that have ended
 _STEP = 0.02  # seconds between two looks at what a process has printed
 ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # what ends `ray start --block`
 _STATE = "state"  # what a coordinator knows, below the directory of `ray start`: the next head begins anew

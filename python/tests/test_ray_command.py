@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import urllib.request
 from base import Case, patched
 
 import ray
-from ray import _cluster, _dashboard, _nodes
+from ray import _cluster, _command, _dashboard, _nodes
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 _DRIVER = """import os, ray
@@ -196,6 +197,21 @@ class Test(Case):
             f.write("data")
         said = self.ray("job", "submit", "--working-dir", "program", "--", sys.executable, "main.py", self.path("results"))
         self.assertIn("copies: 2, other than the program's: True, ['data', 'data']", said)
+
+    def test_verbs(self):
+        """Each of Ray 2.60's is served, or says what to use instead."""
+        served = "disable-usage-stats get job list stack start status stop summary timeline".split()
+        refused = ("attach check-open-ports cluster-dump cpp dashboard debug down enable-usage-stats exec get-auth-token get-head-ip get-worker-ips kill-actor logs memory metrics "
+                   "microbenchmark monitor rsync-down rsync-up submit symmetric-run up").split()
+        self.assertEqual(set(refused) - set(_command._UNSERVED), set())
+        shown = io.StringIO()
+        with contextlib.redirect_stderr(shown), contextlib.redirect_stdout(shown):
+            for verb in served:
+                self.assertRaisesRegex(SystemExit, "^0$", _command.main, [verb, "--help"])
+            for verb in [[v] for v in _command._UNSERVED] + [["job", "delete"]]:
+                shown.seek(0)
+                self.assertEqual(_command.main([*verb, "x"]), 1)
+                self.assertIn(f"golaunch does not serve `ray {' '.join(verb)}`; use ", shown.getvalue())
 
     def test_a_job_that_waits(self):
         """It says so."""
