@@ -37,8 +37,8 @@ func inRange(port string) bool {
 // listens prints the ports of this rank's node that other nodes can reach.
 const listens = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS; ss -Hltn | awk '$4 !~ /^(127\.|\[::1\])/ {print "rank '$RANK' hears " $4}'`
 
-// TestPortRangeThroughFirewall runs a job on three nodes, any of which may lead, behind firewalls
-// that allow only the coordinator's port and the job's range.
+// TestPortRangeThroughFirewall runs a job on three nodes that may all lead, behind firewalls that
+// allow only the coordinator's port and the job's range.
 func TestPortRangeThroughFirewall(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"golaunch", "proxy", "rank0"} {

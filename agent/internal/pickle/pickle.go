@@ -100,14 +100,31 @@ func (m *machine) step() bool {
 		m.pop()
 	case '1':
 		m.cut()
-	case 'N', ']', 0x8f: // None, a list and a set
+	case 0x94: // MEMOIZE
+		m.store(len(m.memo))
+	case 'q':
+		m.store(int(m.take(1)[0]))
+	case 'r':
+		m.store(m.size(4))
+	case 'h':
+		m.push(m.remember(int(m.take(1)[0])))
+	case 'j':
+		m.push(m.remember(m.size(4)))
+	default:
+		if !m.scalar(op) && !m.collection(op) && !m.object(op) {
+			panic(bad("it has an instruction %#x that golaunch does not know", op))
+		}
+	}
+	return true
+}
+
+// scalar runs an instruction that pushes a value without parts, and reports whether it is one.
+func (m *machine) scalar(op byte) bool {
+	switch op {
+	case 'N':
 		m.push(nil)
 	case 0x88, 0x89:
 		m.push(op == 0x88)
-	case ')':
-		m.push(m.values.Tuple(nil))
-	case '}':
-		m.push(m.values.Dict())
 	case 'K':
 		m.push(int64(m.take(1)[0]))
 	case 'M':
@@ -130,23 +147,21 @@ func (m *machine) step() bool {
 	case 'B', 'T':
 		m.take(m.size(4))
 		m.push(nil)
-	case 'c':
-		module := m.line()
-		m.push(Class{module, m.line()})
-	case 0x93: // STACK_GLOBAL
-		name, _ := m.pop().(string)
-		module, _ := m.pop().(string)
-		m.push(Class{module, name})
-	case 0x94: // MEMOIZE
-		m.store(len(m.memo))
-	case 'q':
-		m.store(int(m.take(1)[0]))
-	case 'r':
-		m.store(m.size(4))
-	case 'h':
-		m.push(m.remember(int(m.take(1)[0])))
-	case 'j':
-		m.push(m.remember(m.size(4)))
+	default:
+		return false
+	}
+	return true
+}
+
+// collection runs an instruction of a list, a set, a tuple or a dict, and reports whether it is one.
+func (m *machine) collection(op byte) bool {
+	switch op {
+	case ']', 0x8f: // a list and a set
+		m.push(nil)
+	case ')':
+		m.push(m.values.Tuple(nil))
+	case '}':
+		m.push(m.values.Dict())
 	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
 		n := len(m.stack) - int(op-0x84)
 		if n < m.bottom() {
@@ -175,6 +190,22 @@ func (m *machine) step() bool {
 	case 'u':
 		pairs := m.cut()
 		m.set(m.top(), pairs)
+	default:
+		return false
+	}
+	return true
+}
+
+// object runs an instruction of a class or an object, and reports whether it is one.
+func (m *machine) object(op byte) bool {
+	switch op {
+	case 'c':
+		module := m.line()
+		m.push(Class{module, m.line()})
+	case 0x93: // STACK_GLOBAL
+		name, _ := m.pop().(string)
+		module, _ := m.pop().(string)
+		m.push(Class{module, name})
 	case 'R', 0x81: // REDUCE and NEWOBJ
 		args := m.pop()
 		m.push(m.values.Object(m.pop(), args))
@@ -188,7 +219,7 @@ func (m *machine) step() bool {
 			panic(failure{err})
 		}
 	default:
-		panic(bad("it has an instruction %#x that golaunch does not know", op))
+		return false
 	}
 	return true
 }

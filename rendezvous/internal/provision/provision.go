@@ -12,16 +12,10 @@ import (
 	"time"
 )
 
-// Provider makes and deletes nodes of one kind. The node of a tag runs an agent that says the tag
-// (capacity.TagLabel). Create and Delete have no effect if the provider has the node already, or
-// not any more. The end of ctx ends a call.
+// Provider is a rendezvous.Provider.
 type Provider interface {
-	// Create asks for nodes. It does not wait until they are there.
 	Create(ctx context.Context, tags []string) error
-	// List returns the nodes that the provider has or will have, also for others: by tag what it
-	// says of them, for people: "Slurm job 4711, pending: Priority".
 	List(ctx context.Context) (states map[string]string, err error)
-	// Delete gives nodes back, or gives up those that are not there yet.
 	Delete(ctx context.Context, tags []string) error
 }
 
