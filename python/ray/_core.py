@@ -706,7 +706,7 @@ class Core:
         if waits is not None:
             waits(True)
         try:
-            return waiting(wait, *args)
+            return interruptible_wait(wait, *args)
         finally:
             if waits is not None:
                 waits(False)
@@ -1573,23 +1573,23 @@ class Core:
         self.head.ask(told, "where", actor.id, actor.restarts)
 
 
-def waiting(wait, *args):
+def interruptible_wait(wait, *args):
     """The only step of this module that a cancellation interrupts."""
     return wait(*args)
 
 
-_WHOLE = {waiting.__code__.co_filename, _wire.Loop.run.__code__.co_filename}
+_WHOLE = {interruptible_wait.__code__.co_filename, _wire.Loop.run.__code__.co_filename}
 
 
 def interruptible(frame, root):
     """Whether an exception may end what runs below a function. A step of _core or _wire would leave half a message, or a
     lock; and a finalizer would swallow it.
     """
-    inner = True
+    waits = False
     while frame is not None and frame.f_code is not root.__code__:
-        if frame.f_code.co_name == "__del__" or inner and frame.f_code.co_filename in _WHOLE and frame.f_code is not waiting.__code__:
+        waits = waits or frame.f_code is interruptible_wait.__code__
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WHOLE and not waits:
             return False
-        inner = inner and frame.f_code is not waiting.__code__
         frame = frame.f_back
     return True
 
