@@ -29,6 +29,15 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	}
 }
 
+// TestInternalVerbsAreHidden: help, completion and manual pages have none of them.
+func TestInternalVerbsAreHidden(t *testing.T) {
+	for _, c := range newRoot(&cli.Console{}).Commands() {
+		if strings.HasPrefix(c.Name(), "_") != c.Hidden {
+			t.Errorf("%s: hidden is %t", c.Name(), c.Hidden)
+		}
+	}
+}
+
 // TestManualPages: each public verb has one.
 func TestManualPages(t *testing.T) {
 	// With the tags of every other build of a test run, most packages need not be compiled again.
