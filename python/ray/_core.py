@@ -31,6 +31,7 @@ _LINEAGE = 64 << 20  # bytes of tasks that are over
 _TASK = 1024  # bytes that each of them has, beside its arguments
 _REJOIN = 10.0  # seconds in which a process of another node connects again, before its references are given up
 _GONE = 10  # processes that end at once, until a task is given up
+_WHY = ": golaunch status or the output of the node's agent says why"
 _TRIES = 3  # of a connection to a process that lives, as the head says
 
 
@@ -276,7 +277,7 @@ class Core:
         if link.far and known and borrows:
             self._borrow_again(borrows)
         if link is self.host or link is self._head:
-            self._cut_off("the node's host has ended" if link is self.host else "the head of the cluster has ended, or its connection")
+            self._cut_off(("the node's host has ended" if link is self.host else "the head of the cluster has ended, or its connection") + _WHY)
             return
         for lease in leases:
             self._lease_lost(lease)
@@ -310,7 +311,7 @@ class Core:
         if self.closed:
             then(self.why_closed or "the cluster is shut down")
         else:
-            self.head.ask(lambda value, error, _: then(value if error is None else "the head of the cluster has ended"), "ended", owner)
+            self.head.ask(lambda value, error, _: then(value if error is None else "the head of the cluster has ended" + _WHY), "ended", owner)
 
     def _owner_died(self, oid, owner, why):
         return errors.OwnerDiedError(oid.hex(), owner, why=f"It ran on node {owner[1]} ({owner[2]}): {why or 'it cannot be reached from here'}.")
@@ -1109,7 +1110,7 @@ class Core:
                 pool.asked -= 1
                 failed, pool.queue = list(pool.queue), deque()
             if isinstance(error, ConnectionError):
-                error = errors.RaySystemError(self.why_closed or "the head of the cluster has ended")
+                error = errors.RaySystemError(self.why_closed or "the head of the cluster has ended" + _WHY)
             for task in failed:
                 self._fail(task, error)
             return

@@ -149,6 +149,16 @@ class Failures(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"these are left: {processes(word)}")
             time.sleep(0.05)
 
+    def test_what_a_driver_says_without_its_host(self):
+        out = self.finish(
+            "import os, ray, signal, time\nray.init(num_cpus=1)\n"
+            "@ray.remote\ndef host(): return os.getppid()\n"
+            "@ray.remote\ndef stay(): time.sleep(1000)\n"
+            "pid, stays = ray.get(host.remote()), stay.remote()\nos.kill(pid, signal.SIGKILL)\n"
+            "try: ray.get(stays)\n"
+            "except ray.exceptions.RaySystemError as e: print(e)\n")
+        self.assertIn(" has ended: golaunch status", out)
+
     def test_a_killed_trainer_leaves_nothing(self):
         word = f"RAY_TEST_WORD={os.getpid()}-trainer"
         process = self.run_program(
