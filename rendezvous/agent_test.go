@@ -38,6 +38,7 @@ type agent struct {
 	signals  []string
 	stops    []job.Stop
 	notices  []job.Notice
+	cohorts  []cohortHeard
 	// ignoresStop says that its ranks ignore a stop, lost that it never finds out whether it
 	// reaches the master, and barred why it does not.
 	ignoresStop, lost bool
@@ -50,6 +51,12 @@ type agent struct {
 	end   time.Time
 	// books has the output of the ranks here, by job.
 	books map[string]*book
+}
+
+// cohortHeard is a cohort, and when the node of a member heard of it.
+type cohortHeard struct {
+	wire.Cohort
+	at time.Time
 }
 
 // share is what a scripted agent knows of one job: its task and the newest attempt of each unit.
@@ -150,6 +157,8 @@ func (a *agent) do(o wire.Order) string {
 		a.start(o.Job, do)
 	case job.Notice:
 		a.notices = append(a.notices, do)
+	case wire.Cohort:
+		a.cohorts = append(a.cohorts, cohortHeard{do, time.Now()})
 	case job.Stop:
 		a.stops = append(a.stops, do)
 		if !a.ignoresStop {
