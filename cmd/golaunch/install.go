@@ -15,18 +15,26 @@ import (
 )
 
 func newInstall(s *cli.Console) *cobra.Command {
-	torchrun, static := false, false
-	c := cli.NewVerb("install DIR [--torchrun]", "copy golaunch into a directory", cli.Args(1, 1))
+	asTorchrun, asFTLauncher, static := false, false, false
+	c := cli.NewVerb("install DIR [--torchrun] [--ft-launcher]", "copy golaunch into a directory", cli.Args(1, 1))
 	c.Long = "Use it where there is no cp, as in golaunch's image: an init container copies golaunch into a volume that it shares with the container\n" +
 		"of your program. The binary needs nothing else. That image has a build for glibc, which finds GPUs; this is the build that is copied."
-	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there that runs golaunch as torchrun")
+	c.Flags().BoolVar(&asTorchrun, "torchrun", false, "make a link there that runs golaunch as torchrun")
+	c.Flags().BoolVar(&asFTLauncher, "ft-launcher", false, "make a link there that runs golaunch as ft_launcher")
 	c.Flags().BoolVar(&static, "static", false, "copy this build even if the image has one for glibc; for musl, or no libc at all")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) {
 		from := "/proc/self/exe"
 		if _, err := os.Stat(forGlibc); err == nil && !static {
 			from = forGlibc
 		}
-		return 0, install(from, args[0], torchrun)
+		err := install(from, args[0])
+		if err == nil && asTorchrun {
+			err = link(args[0], torchrun.Name)
+		}
+		if err == nil && asFTLauncher {
+			err = link(args[0], torchrun.FTName)
+		}
+		return 0, err
 	})
 	return c
 }
@@ -36,7 +44,7 @@ const forGlibc = "/usr/lib/golaunch/golaunch"
 
 // install copies a binary into a directory. The file is replaced at once, so a concurrent caller
 // runs the old or the new golaunch.
-func install(from, dir string, torchrun bool) (err error) {
+func install(from, dir string) (err error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "install golaunch into", Path: dir, Err: errors.New("it is not a directory")}
@@ -66,21 +74,18 @@ func install(from, dir string, torchrun bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("install golaunch into %s: %w", dir, err)
 	}
-	if torchrun {
-		return link(dir)
-	}
 	return nil
 }
 
-// link makes torchrun a link to golaunch in a directory, unless a torchrun is there.
-func link(dir string) error {
-	name := filepath.Join(dir, torchrun.Name)
+// link makes a link to golaunch in a directory, unless another file has its name.
+func link(dir, as string) error {
+	name := filepath.Join(dir, as)
 	if to, err := os.Readlink(name); err == nil && to == "golaunch" {
 		return nil
 	}
 	if err := os.Symlink("golaunch", name); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make the link %s: there is a torchrun already; remove it, or install golaunch into another directory", name)
+			return fmt.Errorf("make the link %s: there is a %s already; remove it, or install golaunch into another directory", name, as)
 		}
 		return fmt.Errorf("make the link %s: %w", name, err)
 	}
