@@ -95,7 +95,7 @@ func (j Job) submission() replica.Submission {
 		PlacementTimeout: j.Resources.PlacementTimeout, BackoffMin: j.Restarts.BackoffMin, BackoffMax: j.Restarts.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Resources.request(), Grace: max(0, j.Stopping.Grace),
-			Restart: j.Restarts.policy(), Groups: j.Restarts.ReplicaGroups, MinGroups: j.Restarts.MinGroups, MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
+			Restart: j.Restarts.policy(), Groups: j.Restarts.ReplicaGroups, MinGroups: j.Restarts.MinGroups, LostRanks: j.Restarts.TolerateLostRanks, MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
 			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: j.Restarts.ExitCodes,
 			GrowAfter: max(0, j.Resources.GrowAfter), DrainTime: j.Stopping.DrainTime,
 			FixedPool: j.fixedNodes(), Pool: j.pool(),
@@ -204,7 +204,7 @@ func (j Job) facts() map[string]string {
 		"GPU ranks":           fmt.Sprint(j.Resources.GPU),
 		"--strategy":          string(j.Resources.Strategy),
 		"--order":             short(fmt.Sprint(j.Resources.Order)),
-		"--restart":           j.Restarts.Policy,
+		"--restart":           fmt.Sprintf("%s, --tolerate-lost-ranks %d", j.Restarts.Policy, j.Restarts.TolerateLostRanks),
 		"--max-restarts":      j.Restarts.budget(),
 		"--replica-groups":    fmt.Sprintf("%d, --min-groups %d", j.Restarts.ReplicaGroups, j.Restarts.MinGroups),
 		"--exclude-after":     fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),

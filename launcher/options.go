@@ -140,6 +140,9 @@ type Restarts struct {
 	// one and train together by torchft; 0 for none. The job ends when fewer than MinGroups can run.
 	ReplicaGroups int `json:"ReplicaGroups,omitzero"`
 	MinGroups     int `json:"MinGroups,omitzero"`
+	// TolerateLostRanks is how many ranks of an attempt may fail, or be lost with their node, while
+	// the others go on. A further one is a failure of the job.
+	TolerateLostRanks int `json:"TolerateLostRanks,omitzero"`
 	// Max is the budget of restarts for the whole job, or for each replica group.
 	Max int `json:"Max"`
 	// RefillAfter is how long the job must run without a failure to get all of Max back; 0 never.

@@ -266,6 +266,12 @@ func (r Restarts) check() error {
 		return usage.Errorf("min groups %d: 1 to the number of replica groups, %d", r.MinGroups, r.ReplicaGroups)
 	case r.ReplicaGroups > 0 && r.Policy != string(job.RestartJob):
 		return usage.Errorf("restart %q: replica groups restart one by one; leave it out", r.Policy)
+	case r.TolerateLostRanks < 0:
+		return usage.Errorf("tolerate lost ranks %d: at least 0", r.TolerateLostRanks)
+	case r.TolerateLostRanks > 0 && r.ReplicaGroups > 0:
+		return usage.Errorf("tolerate lost ranks %d: of replica groups, some may be lost with min groups; leave one out", r.TolerateLostRanks)
+	case r.TolerateLostRanks > 0 && r.Policy != string(job.RestartJob) && r.Policy != string(job.RestartNever):
+		return usage.Errorf("tolerate lost ranks %d: ranks restart together then; leave restart %q out", r.TolerateLostRanks, r.Policy)
 	case r.Max < 0:
 		return usage.Errorf("max restarts %d: at least 0", r.Max)
 	case r.RefillAfter < 0:

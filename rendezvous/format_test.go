@@ -197,6 +197,7 @@ func (s *story) tellNew() {
 	s.submit("groups", 1, 2, func(sub *replica.Submission) {
 		sub.Job.Request.GPU, sub.Job.Restart, sub.Job.Groups, sub.Job.MinGroups = false, job.RestartGroup, 2, 1
 	})
+	s.submit("lossy", 1, 2, func(sub *replica.Submission) { sub.Job.Request.GPU, sub.Job.LostRanks = false, 1 })
 	members := []lighthouse.Replica{{ID: "0_7", Group: 0}, {ID: "1_7", Group: 1}}
 	s.reports("groups", job.Cohort{ID: 7, Members: members})
 	s.reports("groups", job.Cohort{ID: 7, Members: members, Why: "1 of 2 groups has asked"})

@@ -28,7 +28,7 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
 			Sole: s.OnlyJob, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
-			Groups: int32(s.Job.Groups), MinGroups: int32(s.Job.MinGroups),
+			Groups: int32(s.Job.Groups), MinGroups: int32(s.Job.MinGroups), LostRanks: int32(s.Job.LostRanks),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
@@ -64,7 +64,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 				ExitCodes: toExitCodes(spec.GetExitCodes()),
 				GrowAfter: spec.GetGrowAfter().AsDuration(), DrainTime: spec.GetDrainTime().AsDuration(),
 				FixedPool: spec.GetFixedPool(), Pool: int(spec.GetPool()),
-				Groups: int(spec.GetGroups()), MinGroups: int(spec.GetMinGroups()),
+				Groups: int(spec.GetGroups()), MinGroups: int(spec.GetMinGroups()), LostRanks: int(spec.GetLostRanks()),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: Convert(r.GetPerNode(), func(i int32) int { return int(i) }),

@@ -28,6 +28,8 @@ func (s *State) Check(spec Spec) error {
 	case spec.Job.Groups > 0 && (spec.Job.MinGroups < 1 || spec.Job.MinGroups > spec.Job.Groups || spec.Job.Groups > job.MaxGroups):
 		return fmt.Errorf("%d of %d replica groups; want 1 or more, and no more than there are, which are %d at most",
 			spec.Job.MinGroups, spec.Job.Groups, job.MaxGroups)
+	case spec.Job.LostRanks < 0 || spec.Job.LostRanks > 0 && !spec.Job.Gang():
+		return fmt.Errorf("%d ranks that may be lost; want 0 or more, and only of ranks that restart together", spec.Job.LostRanks)
 	case spec.Job.Groups > 0 && r.MinNodes != r.MaxNodes:
 		return errors.New("replica groups need a fixed number of nodes")
 	case spec.GPUs != nil && !r.GPU:

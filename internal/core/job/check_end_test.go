@@ -73,7 +73,7 @@ func (t *truth) checkSuccess() error {
 			return fmt.Errorf("but unit %d attempt %d failed", p.unit, p.attempt)
 		}
 		for _, rank := range list {
-			if e, ok := t.exits[p.attemptOf][rank]; !ok || !e.OK() {
+			if e, ok := t.exits[p.attemptOf][rank]; (!ok || !e.OK()) && !t.lost[p.attemptOf][rank] {
 				return fmt.Errorf("but rank %d: %v", rank, e)
 			}
 			total++

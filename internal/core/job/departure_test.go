@@ -33,7 +33,7 @@ func (t *truth) noteNotice(ev Event) {
 func (t *truth) running(node string) (list []attemptOf) {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
-		if t.ordered[place{at, node}] == nil && node != everyNode || t.w.state.ending.result != nil {
+		if p := (place{at, node}); (t.ordered[p] == nil || t.away[p]) && node != everyNode || t.w.state.ending.result != nil {
 			continue
 		}
 		if len(t.failed[at]) == 0 && !t.allHeard(at) && !t.stops(at) {

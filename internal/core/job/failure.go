@@ -3,7 +3,6 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -317,34 +316,6 @@ func (s *State) failed(u *unit, r refusal) string {
 	}
 	s.ending.putDownTo(u.id, r.text)
 	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(u, f), Reason: s.failureText(u)})
-}
-
-// expendable reports whether enough replica groups can run without this one.
-func (s *State) expendable(u *unit) bool {
-	if !s.grouped() || s.budget.attempts == 0 {
-		return false
-	}
-	others := 0
-	for i := range s.progress.units {
-		if other := &s.progress.units[i]; other.id != u.id && !other.abandoned {
-			others++
-		}
-	}
-	return others >= s.spec.MinGroups
-}
-
-// abandon gives a replica group up. The others go on.
-func (s *State) abandon(u *unit, why string) string {
-	u.abandon()
-	s.masterOf(u).renew()
-	s.budget.recovers(u)
-	s.shortage.setHomeless(slices.DeleteFunc(s.shortage.homeless, func(id int) bool { return id == u.id }))
-	text := fmt.Sprintf("group %d does not start again: %s; the job needs %d of its %d groups", u.id, why, s.spec.MinGroups, s.spec.Groups)
-	if u.live > 0 {
-		s.pass(u, Stopping)
-		s.stop(u)
-	}
-	return also(text, s.settle(u))
 }
 
 // failureText says why the job has failed with a unit.

@@ -27,6 +27,7 @@
 //   - master.go: the master's port, and which nodes do not reach it;
 //   - attempt.go and unit.go: how an attempt starts, stops and is followed by the next one;
 //   - failure.go: what a failure means, and whether a restart follows;
+//   - expendable.go: which replica groups and ranks the job can do without;
 //   - exclusion.go: which nodes are used only if others will not do;
 //   - departure.go: announced ends, of nodes and of the job;
 //   - hang.go and store.go: which rank the others wait for;
@@ -41,7 +42,7 @@
 //   - The job finishes once, when nothing of it can live, and only that is final.
 //   - The announced end of a node costs nothing, however often it comes.
 //   - The job succeeds only if every rank's newest attempt exited 0 and each of its nodes said
-//     stopped. A lost node is a failure.
+//     stopped. A lost node is a failure. Only of [Spec].LostRanks neither is required.
 //   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
 //     is to blame. Each attempt but the first follows a [Wait] that has elapsed.
 //   - What cannot be started is not started again. Nothing starts once the end is decided or
@@ -90,6 +91,9 @@ type Spec struct {
 	// Groups is the number of replica groups, each of the same number of consecutive ranks, that
 	// [RestartGroup] restarts; 0 for other policies. The job ends when fewer than MinGroups can run.
 	Groups, MinGroups int
+	// LostRanks is how many ranks of an attempt may fail, or be lost with their node, while the others
+	// go on; only for a [Spec.Gang].
+	LostRanks int
 	// MaxRestarts is the budget of each replica group. Otherwise it is one budget for the whole job,
 	// however many nodes and units it has.
 	MaxRestarts int

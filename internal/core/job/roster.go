@@ -249,6 +249,8 @@ func (s *State) nodeGone(n *jobNode) string {
 			reason = also(reason, s.vacate(u, *n.leaves))
 		case u.phase == Running && s.departures.end != nil:
 			reason = also(reason, s.vacate(u, *u.notice.departure))
+		case s.expendableNode(u, n.nodeRank):
+			return s.loseRanks(u, u.member(n.nodeRank), s.roster.loss, s.share(u, n.nodeRank).Bundles...)
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}

@@ -62,6 +62,7 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 		d.ScanArgs(t, "groups", &spec.Groups)
 		d.MaybeScanArgs(t, "mingroups", &spec.MinGroups)
 	}
+	d.MaybeScanArgs(t, "lost", &spec.LostRanks)
 	spec.FixedPool = d.HasArg("fixed")
 	if d.HasArg("codes") {
 		spec.ExitCodes = map[report.Ending]int{report.EndBudget: 76, report.EndCancelled: 77}

@@ -136,6 +136,8 @@ func (s *State) exited(ev Exited) string {
 	switch {
 	case u.phase != Running || s.decided():
 		return s.exitedLate(u, b, ev)
+	case !ev.Exit.OK() && ev.Exit.Spawn == "" && s.expendableRanks(u, 1):
+		return s.loseRanks(u, m, ev.Failure(b.GPU).Why, b)
 	case !ev.Exit.OK():
 		f := s.fault(ev.Failure(b.GPU))
 		s.step.judge(f.Verdict)
@@ -147,13 +149,8 @@ func (s *State) exited(ev Exited) string {
 	s.progress.exit(u, m, ev.Rank)
 	if u.left > 0 {
 		u.exitEarly(ev)
-		return ""
 	}
-	s.pass(u, Stopping)
-	for i := range u.members { // ranks that have done their work are not stopped for the end of the job
-		s.progress.unready(u, &u.members[i])
-	}
-	return also(s.label(u)+": all ranks exited 0", s.settle(u))
+	return s.ended(u)
 }
 
 // exitedLate takes note of a rank that ends while its attempt is being stopped.

@@ -89,6 +89,10 @@ type truth struct {
 	// refills counts how often the budget was whole again, readmits how often all exclusions ended,
 	// free the restarts at no cost.
 	refills, readmits, free int
+	// lost are the ranks of an attempt that the others must go on without.
+	lost map[attemptOf]map[int]bool
+	// away are the places whose nodes were lost with such ranks.
+	away map[place]bool
 	// weighed are the ranks of an attempt that were reported to have failed.
 	weighed map[attemptOf]map[int]bool
 	// seen is what worlds should have now and then.
@@ -103,7 +107,7 @@ func newTruth(w *world) *truth {
 		exits: map[attemptOf]map[int]report.Exit{}, tails: map[attemptOf]map[int]string{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
-		weighed: map[attemptOf]map[int]bool{}, seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
+		lost: map[attemptOf]map[int]bool{}, away: map[place]bool{}, weighed: map[attemptOf]map[int]bool{}, seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
 	}
 }
 
@@ -229,11 +233,11 @@ func (t *truth) acceptExit(e Exited) {
 	if t.ended[place{at, e.Node}] {
 		return
 	}
-	if t.heard[at] == nil {
-		t.heard[at] = map[int]bool{}
-	}
-	t.heard[at][e.Rank] = true
+	before := t.hear(at, e.Rank)
 	t.broken[e.Node] = t.broken[e.Node] || strings.Contains(e.Tail, "uncorrectable ECC")
+	if before && t.lost[at][e.Rank] || !before && !e.Exit.OK() && e.Exit.Spawn == "" && t.lose(at, e.Rank) {
+		return
+	}
 	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, t.tails[at][e.Rank]}) {
 		t.spawned = t.spawned || e.Exit.Spawn != "" && !t.evacuated[at]
 	}
@@ -281,11 +285,56 @@ func (t *truth) nodeGone(node string) {
 		if p.node != node || t.newest[p.unit] != p.attempt {
 			continue
 		}
-		if !t.ended[p] || len(t.failed[p.attemptOf]) == 0 && !t.allHeard(p.attemptOf) {
+		var left []int
+		for _, rank := range t.ordered[p] {
+			if !t.heard[p.attemptOf][rank] {
+				left = append(left, rank)
+			}
+		}
+		switch {
+		case t.begun[p] && !t.masterGone && !t.allHeard(p.attemptOf) && t.lose(p.attemptOf, left...):
+			t.away[p] = true
+			for _, rank := range left {
+				t.hear(p.attemptOf, rank)
+			}
+		case !t.ended[p] || len(t.failed[p.attemptOf]) == 0 && !t.allHeard(p.attemptOf):
 			t.fail(p.attemptOf, reported{rank: -1})
 		}
 		t.ended[p] = true
 	}
+}
+
+// lose notes that ranks of an attempt end, and reports whether the others must go on without them.
+func (t *truth) lose(at attemptOf, ranks ...int) bool {
+	all := 0
+	for p, list := range t.ordered {
+		if p.attemptOf == at {
+			all += len(list)
+		}
+	}
+	n := len(t.lost[at]) + len(ranks)
+	if k := t.w.spec.LostRanks; k == 0 || n > k || n == all || t.newest[at.unit] != at.attempt || len(t.failed[at]) > 0 ||
+		t.evacuated[at] || t.stops(at) || t.w.state.ending.result != nil {
+		return false
+	}
+	if t.lost[at] == nil {
+		t.lost[at] = map[int]bool{}
+	}
+	for _, rank := range ranks {
+		t.lost[at][rank] = true
+		t.seen["lost ranks"] = true
+	}
+	return true
+}
+
+// hear notes that the end of a rank is known, and reports whether it was before.
+func (t *truth) hear(at attemptOf, rank int) (before bool) {
+	if t.heard[at] == nil {
+		t.heard[at] = map[int]bool{}
+	}
+	before = t.heard[at][rank]
+	t.heard[at][rank] = true
+	return before
 }
 
 // expire notes that all nodes are to leave.
@@ -307,7 +356,7 @@ func (t *truth) drained(node string) {
 // evacuate notes that what runs on a node will be stopped.
 func (t *truth) evacuate(node string) {
 	for p := range t.ordered {
-		if p.node == node && t.newest[p.unit] == p.attempt {
+		if p.node == node && t.newest[p.unit] == p.attempt && !t.away[p] {
 			t.evacuated[p.attemptOf] = true
 		}
 	}

@@ -23,7 +23,8 @@ type progress struct {
 	// units are the sets of ranks that restart on their own. Before the first plan, unit 0 stands
 	// for the whole job.
 	units []unit
-	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are the
+	// done says of each rank whether it exited 0 in the newest attempt of its unit, or the others go
+	// on without it. pids are the
 	// process ids of the ranks, 0 for unknown ones.
 	done []bool
 	pids []int
@@ -41,9 +42,11 @@ type unit struct {
 	// first is the node rank of members[0].
 	first   int
 	members []member
-	// left counts the ranks that have not exited 0, live the members that may have processes,
+	// left counts the ranks that are not done, live the members that may have processes,
 	// starting the members that have not started theirs.
 	left, live, starting int
+	// lost counts the ranks of the newest attempt that the others go on without.
+	lost int
 	// imports is what fork servers did for the newest attempt.
 	imports Imports
 	stall   stall
@@ -143,7 +146,7 @@ func (p *progress) shrink() { p.units = p.units[:1] }
 // begin starts an attempt of a unit.
 func (p *progress) begin(u *unit) {
 	u.cause, u.notice, u.told, u.early, u.stall.told = nil, notice{}, false, nil, false
-	u.left, u.live, u.starting, u.imports = 0, len(u.members), len(u.members), Imports{}
+	u.left, u.lost, u.live, u.starting, u.imports = 0, 0, len(u.members), len(u.members), Imports{}
 	p.meeting = ""
 	p.live += u.live
 }
@@ -170,7 +173,7 @@ func (p *progress) started(u *unit, m *member, g placement.Group, ev Started) {
 	u.starting--
 }
 
-// exit notes that a rank exited 0.
+// exit notes that a rank is done.
 func (p *progress) exit(u *unit, m *member, rank int) {
 	p.done[rank] = true
 	m.left--
@@ -225,6 +228,7 @@ func (u *unit) stopFor(f *fault)        { u.cause = f }
 func (u *unit) setFailing(failing bool) { u.failing = failing }
 func (u *unit) setTold(told bool)       { u.told = told }
 func (u *unit) abandon()                { u.abandoned = true }
+func (u *unit) lose()                   { u.lost++ }
 func (u *unit) next()                   { u.attempt++ }
 func (u *unit) notify(d departure)      { u.notice.departure = &d }
 func (u *unit) signalDue()              { u.notice.due = true }

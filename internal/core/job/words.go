@@ -133,15 +133,19 @@ func (s *State) places(n int) string {
 }
 
 func (s *State) success() string {
-	exited := s.plan.world.WorldSize
+	exited, lost := s.plan.world.WorldSize, 0
 	for i := range s.progress.units {
-		if u := &s.progress.units[i]; u.abandoned {
+		u := &s.progress.units[i]
+		if exited, lost = exited-u.lost, lost+u.lost; u.abandoned {
 			exited -= s.size(u)
 		}
 	}
 	text := fmt.Sprintf("job succeeded: %s exited 0", count(exited, "rank"))
 	if s.budget.restarts > 0 {
 		text += " after " + count(s.budget.restarts, "restart")
+	}
+	if lost > 0 {
+		text += fmt.Sprintf("; %s lost", count(lost, "rank"))
 	}
 	return text
 }

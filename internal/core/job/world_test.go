@@ -66,7 +66,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "unreachable", "a sooner departure"} {
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "unreachable", "a sooner departure", "lost ranks"} {
 		if _, ok := ends.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -149,6 +149,9 @@ func newWorld(seed uint64) *world {
 	}
 	if w.chance(2) {
 		w.spec.ExcludeAfter, w.spec.ExcludeFor = 1+w.rng.IntN(3), time.Hour
+	}
+	if w.spec.Gang() && seed%4 == 1 {
+		w.spec.LostRanks = 1 + int(seed/4%4)
 	}
 	for i := range r.MaxNodes + w.rng.IntN(3) {
 		w.agents = append(w.agents, &agent{node: placement.Node{

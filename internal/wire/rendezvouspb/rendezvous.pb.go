@@ -6602,8 +6602,10 @@ type Spec struct {
 	FixedPool bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
 	Pool      int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
 	// groups is the number of replica groups. The job needs min_groups of them.
-	Groups        int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
-	MinGroups     int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
+	Groups    int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
+	MinGroups int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
+	// lost_ranks is how many ranks of an attempt may be lost.
+	LostRanks     int32 `protobuf:"varint,23,opt,name=lost_ranks,json=lostRanks,proto3" json:"lost_ranks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6790,6 +6792,13 @@ func (x *Spec) GetGroups() int32 {
 func (x *Spec) GetMinGroups() int32 {
 	if x != nil {
 		return x.MinGroups
+	}
+	return 0
+}
+
+func (x *Spec) GetLostRanks() int32 {
+	if x != nil {
+		return x.LostRanks
 	}
 	return 0
 }
@@ -9173,7 +9182,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"credential\x18\f \x01(\tR\n" +
 	"credential\x12\x10\n" +
 	"\x03key\x18\r \x01(\tR\x03key\x12?\n" +
-	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\xf0\x06\n" +
+	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\x8f\a\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -9203,7 +9212,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04pool\x18\x14 \x01(\x05R\x04pool\x12\x16\n" +
 	"\x06groups\x18\x15 \x01(\x05R\x06groups\x12\x1d\n" +
 	"\n" +
-	"min_groups\x18\x16 \x01(\x05R\tminGroups\x1a<\n" +
+	"min_groups\x18\x16 \x01(\x05R\tminGroups\x12\x1d\n" +
+	"\n" +
+	"lost_ranks\x18\x17 \x01(\x05R\tlostRanks\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +

@@ -87,6 +87,7 @@ func (o *Flags) declareRestarts(f *pflag.FlagSet) {
 	f.StringVar(&r.Policy, "restart", "job", "`ranks` that restart when one fails: job (all ranks), node (those of its node), rank or never")
 	f.IntVar(&r.ReplicaGroups, "replica-groups", 0, "`number` of torchft's replica groups, which restart one by one; each has the same number of ranks")
 	f.IntVar(&r.MinGroups, "min-groups", 0, "`number` of replica groups that a quorum and the job need (1)")
+	f.IntVar(&r.TolerateLostRanks, "tolerate-lost-ranks", 0, "`number` of ranks that may fail, or be lost with their node, while the others go on")
 	f.StringVar(&o.Backoff, "backoff", "1s:60s", "wait before a restart, from `MIN:MAX`; doubles each time, with jitter; 0s does not wait")
 	f.Var(exitCodes{&r.ExitCodes}, "exit-codes", "exit codes by how the job ended: `ENDING=CODE,...`, such as infrastructure=75,preempted=75")
 }

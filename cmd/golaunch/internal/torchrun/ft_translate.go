@@ -35,9 +35,7 @@ func (x *translation) resilience() error {
 		case k.instead != "":
 			x.warn("%s has no effect: %s", k.key, k.instead)
 		case k.key == "restart_policy":
-			if value == "min-healthy" {
-				x.warn("restart_policy min-healthy is not honoured: all ranks restart when one fails")
-			}
+			x.minHealthy = value == "min-healthy"
 		case k.key == "rank_section_timeouts":
 			monitor = append(monitor, value)
 		case k.takes == "bool":
@@ -63,10 +61,18 @@ func (x *translation) resilience() error {
 // maxStop bounds how many seconds a rank may take to end.
 const maxStop = 1e9
 
-// spares are the nodes beyond MIN: the size of the job does not change.
+// spares are the nodes beyond MIN: the size of the job does not change. With min-healthy these train
+// too, and as many ranks may be lost as they have.
 func (x *translation) spares() error {
-	if x.max == x.min {
+	switch {
+	case x.max == x.min:
 		return nil
+	case x.minHealthy:
+		per, err := strconv.Atoi(x.nproc)
+		if err != nil {
+			return fmt.Errorf("restart_policy min-healthy: give --nproc-per-node a number, not %q", x.nproc)
+		}
+		return errors.Join(x.set("nodes", strconv.Itoa(x.max)), x.set("tolerate-lost-ranks", strconv.Itoa(per*(x.max-x.min))))
 	}
 	return errors.Join(x.set("nodes", strconv.Itoa(x.min)), x.set("spares", strconv.Itoa(x.max-x.min)))
 }

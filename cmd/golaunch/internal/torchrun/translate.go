@@ -30,7 +30,9 @@ type translation struct {
 	o        jobflags.Flags
 	ours     *pflag.FlagSet
 	min, max int
-	warnings []string
+	// minHealthy says that ft_launcher's job goes on while MIN of its nodes do.
+	minHealthy bool
+	warnings   []string
 }
 
 // job returns the job that torchrun's flags describe, and warnings about flags without effect.
