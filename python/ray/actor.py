@@ -1,5 +1,6 @@
 """Actors: remote classes, their handles and methods."""
 
+import functools
 import inspect
 import os
 
@@ -43,9 +44,13 @@ class ActorClass:
     def __init__(self, cls, options):
         _options.check(options, _options.ACTOR, "actors")
         self._cls, self._options = cls, options
-        self._made, self._takes = None, takes(cls)
+        self._made = None
         self.__ray_metadata__ = _Metadata(cls)
         self.__name__, self.__qualname__, self.__module__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__module__, cls.__doc__
+
+    @functools.cached_property
+    def _takes(self):  # a class that names itself is unpickled after this
+        return takes(self._cls)
 
     @property
     def __ray_actor_class__(self):

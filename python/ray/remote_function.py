@@ -16,8 +16,11 @@ class RemoteFunction:
         self._function_name = f"{function.__module__}.{function.__qualname__}"
         self._name = getattr(function, "__name__", "function")
         self._made = self._prepared = None
-        self._takes = takes(function)
         functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def _takes(self):  # a function that names itself has its defaults after this is unpickled
+        return takes(self._function)
 
     def __call__(self, *args, **kwargs):
         raise TypeError(f"Remote functions cannot be called directly. Instead of running '{self._function_name}()', try '{self._function_name}.remote()'.")

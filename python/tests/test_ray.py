@@ -498,6 +498,16 @@ class Failures(unittest.TestCase):
             env={**os.environ, "RAY_preload_python_modules": "halves", "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
         self.assertEqual(out, "1.0\n")
 
+    def test_what_calls_itself(self):
+        out = self.finish(
+            "import ray\nray.init(num_cpus=2)\n"
+            "@ray.remote\ndef f(n, step=1): return n and 1 + ray.get(f.remote(n - step))\n"
+            "@ray.remote(num_cpus=0)\nclass A:\n"
+            "    def __init__(self, n, step=1): self.n = n and 1 + ray.get(A.remote(n - step).get.remote())\n"
+            "    def get(self): return self.n\n"
+            "print(ray.get([f.remote(2), A.remote(2).get.remote()]))\n")
+        self.assertEqual(out, "[2, 2]\n")
+
     def test_pending_calls_are_limited(self):
         out = self.finish(
             "import ray\nray.init(num_cpus=1)\n"
