@@ -320,7 +320,7 @@ class Core:
         if self.executor is not None:
             os._exit(1)
         if not self.closed:
-            self.closed, self.why_closed = True, f"{why}: after ray.shutdown(), ray.init() begins anew"
+            self.closed, self.why_closed = True, f"{why}; after ray.shutdown(), ray.init() begins anew"
             self._fail_all(why)
 
     def _fail_all(self, why):
