@@ -9,11 +9,12 @@ import (
 
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
 	"github.com/golaunch/golaunch/launcher/internal/provider"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // capacity are the nodes that the coordinator may ask for, whose agents come to an address.
-func (c Coordinator) capacity(kinds []capacityfile.Kind, at string) ([]rendezvous.Capacity, error) {
+func (c Coordinator) capacity(kinds []capacityfile.Kind, at, secret string) ([]rendezvous.Capacity, error) {
 	if len(kinds) == 0 {
 		return nil, nil
 	}
@@ -29,7 +30,7 @@ func (c Coordinator) capacity(kinds []capacityfile.Kind, at string) ([]rendezvou
 	}
 	var all []rendezvous.Capacity
 	for _, k := range kinds {
-		agent := provider.Agent{Golaunch: self, Coordinator: at, TokenFile: token}
+		agent := provider.Agent{Golaunch: self, Coordinator: at, TokenFile: token, Flags: k.Agent}
 		for _, name := range slices.Sorted(maps.Keys(k.Node.Labels)) {
 			agent.Labels = append(agent.Labels, name+"="+k.Node.Labels[name])
 		}
@@ -37,8 +38,17 @@ func (c Coordinator) capacity(kinds []capacityfile.Kind, at string) ([]rendezvou
 		switch k.Provider {
 		case "exec":
 			capacity.Provider = provider.Exec{Kind: k.Name, Command: k.Words, Agent: agent}
+		case "kubernetes":
+			agent.TokenFile = "" // pods have a Secret
+			capacity.Provider, err = provider.NewKubernetes(k.Name, k.Words, agent)
 		case "slurm":
 			capacity.Provider = provider.Slurm{Options: k.Words, Agent: agent}
+		case "ssh":
+			agent.TokenFile = ""
+			capacity.Provider, err = provider.NewSSH(k.Words, agent, secret)
+		}
+		if err != nil {
+			return nil, usage.Errorf("%s: %s: %w", c.Capacity, k.Name, err)
 		}
 		all = append(all, capacity)
 	}

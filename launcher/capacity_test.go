@@ -24,7 +24,7 @@ func TestNewNodesFindWhatTheCoordinatorFinds(t *testing.T) {
 		Kind:     capacity.Kind{Name: "toy", Node: placement.Node{Labels: map[string]string{"rack": "r7", "zone": "a"}}},
 		Provider: "exec", Words: []string{"./provider"},
 	}
-	all, err := Coordinator{TokenFile: "token"}.capacity([]capacityfile.Kind{kind}, "n0:29400")
+	all, err := Coordinator{TokenFile: "token"}.capacity([]capacityfile.Kind{kind}, "n0:29400", "")
 	want := provider.Exec{Kind: "toy", Command: []string{"./provider"}, Agent: provider.Agent{
 		Golaunch: self, Coordinator: "n0:29400", TokenFile: filepath.Join(dir, "token"), Labels: []string{"rack=r7", "zone=a"},
 	}}

@@ -126,7 +126,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
-	if cfg.Capacity, err = c.capacity(kinds, cmp.Or(strings.Join(all, ","), at.String())); err != nil {
+	if cfg.Capacity, err = c.capacity(kinds, cmp.Or(strings.Join(all, ","), at.String()), token.Text()); err != nil {
 		return errors.Join(err, l.Close(), file.Close())
 	}
 	if len(all) > 0 {

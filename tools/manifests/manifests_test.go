@@ -237,3 +237,15 @@ func told(t *testing.T, command string) {
 		t.Errorf("the README does not say %q (%v)", command, err)
 	}
 }
+
+// TestPodOfCapacity checks the example of a node that a cluster asks for. golaunch names the pod.
+func TestPodOfCapacity(t *testing.T) {
+	text, err := os.ReadFile("../../examples/capacity/pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := decode[core.Pod](t, string(text))
+	if c := p.Spec.Containers[0]; p.Kind != "Pod" || p.Spec.RestartPolicy != core.RestartPolicyNever || c.Env[0].ValueFrom.SecretKeyRef == nil || !slices.Equal(c.Command, []string{"golaunch"}) {
+		t.Errorf("%+v", p)
+	}
+}

@@ -25,12 +25,19 @@ type Kind struct {
 	// Provider is one of Providers, and Words what the file says to it.
 	Provider string
 	Words    []string
+	// Agent are further flags of its agents.
+	Agent []string
 	// Limit bounds each call of the provider.
 	Limit time.Duration
 }
 
 // Providers are what a kind may name.
-var Providers = []string{"exec", "slurm"}
+var Providers = []string{"exec", "kubernetes", "slurm", "ssh"}
+
+// firstWord is what a provider must have at least.
+var firstWord = map[string]string{
+	"exec": "a command and its arguments", "kubernetes": "the file of a pod, and options of kubectl", "ssh": "hosts",
+}
 
 // Bounds of a file. Aliases, with which a short file could stand for a very long one, are refused.
 const (
@@ -192,19 +199,21 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 		k.Idle, err = duration(n)
 	case "start_timeout":
 		k.StartTimeout, err = duration(n)
+	case "agent":
+		k.Agent, err = words(n)
 	case "call_timeout":
 		k.Limit, err = duration(n)
 	default:
 		if !slices.Contains(Providers, key) {
-			return unknown(at, append([]string{"gpus", "cpus", "memory", "labels", "min", "max", "priority", "cost", "idle", "start_timeout", "call_timeout"}, Providers...)...)
+			return unknown(at, append([]string{"gpus", "cpus", "memory", "labels", "min", "max", "priority", "cost", "idle", "start_timeout", "call_timeout", "agent"}, Providers...)...)
 		}
 		if k.Provider != "" {
 			return fmt.Errorf("line %d: %s has a provider already: %s", at.Line, k.Name, k.Provider)
 		}
 		k.Provider = key
 		k.Words, err = words(n)
-		if err == nil && key == "exec" && (len(k.Words) == 0 || k.Words[0] == "") {
-			err = wrong(n, "a command and its arguments")
+		if want := firstWord[key]; err == nil && want != "" && (len(k.Words) == 0 || k.Words[0] == "") {
+			err = wrong(n, want)
 		}
 	}
 	return err

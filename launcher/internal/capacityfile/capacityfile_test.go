@@ -29,6 +29,7 @@ kinds:
     idle: 90s
     start_timeout: 2h
     call_timeout: 5s
+    agent: [--as-submitter]
     slurm: [--partition=gpu, "--gres=gpu:2"]
   spare:
     max: 1
@@ -39,7 +40,7 @@ kinds:
 			Name: "a100-2", Min: 1, Max: 4, Priority: 2, Cost: 12.5, Idle: 90 * time.Second, StartTimeout: 2 * time.Hour,
 			Node: placement.Node{GPUs: []placement.GPU{{Index: 0}, {Index: 1}}, CPUs: 96, Memory: 1 << 40, Labels: map[string]string{"rack": "r7"}},
 		},
-		Provider: "slurm", Words: []string{"--partition=gpu", "--gres=gpu:2"}, Limit: 5 * time.Second,
+		Provider: "slurm", Words: []string{"--partition=gpu", "--gres=gpu:2"}, Agent: []string{"--as-submitter"}, Limit: 5 * time.Second,
 	}, {
 		Kind:     capacity.Kind{Name: "spare", Max: 1, Idle: defaultIdle, StartTimeout: defaultStartTimeout},
 		Provider: "exec", Words: []string{"./provider"}, Limit: defaultLimit,
@@ -66,7 +67,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds`,
 		"kinds: [a]":                        "line 1: a list is here: want names with values",
 		"kinds:\n  A_1: {}":                 `line 2: "A_1" is no name of a kind; use small letters, digits and hyphens, 40 at most`,
-		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of exec, slurm",
+		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of exec, kubernetes, slurm, ssh",
 		"kinds:\n  a: {exec: x}":            "line 2: a has no max, the number of nodes that there may be",
 		"kinds:\n  a:\n\tmax: 1":            "line 3: found character that cannot start any token",
 		kind("max: 2"):                      "line 5: max is there twice",
@@ -87,6 +88,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		kind("slurm: [--x]"):                "line 5: a has a provider already: exec",
 		kind("maximum: 3"):                  `line 5: "maximum" is not known; want gpus, cpus,`,
 		"kinds:\n  a: {max: 1, exec: }":     "line 2: \"\": want a command and its arguments",
+		"kinds:\n  a: {max: 1, ssh: []}":    "line 2: a list is here: want hosts",
 		"kinds:\n  a: {max: 1, exec: [[]]":  "did not find expected",
 		"kinds:\n  a: {max: 1, exec: ['']}": "line 2: a list is here: want a command and its arguments",
 		many:                                "it names 65 kinds of nodes, 64 at most",

@@ -1,5 +1,5 @@
-// Package provider asks for nodes by calling the commands that a site has: Slurm's, or any command
-// that speaks JSON.
+// Package provider asks for nodes by calling the commands that a site has: Slurm's, kubectl, ssh, or
+// any command that speaks JSON. All keep one contract, that of rendezvous.Provider.
 package provider
 
 import (
@@ -24,8 +24,8 @@ type Agent struct {
 	Golaunch, Coordinator string
 	// TokenFile is a --token-file of its own; empty for the default.
 	TokenFile string
-	// Labels are those of the nodes, KEY=value.
-	Labels []string
+	// Labels are those of the nodes, KEY=value, and Flags what else the command line has.
+	Labels, Flags []string
 }
 
 // command is the command line of the agent of a tag. It contains no secret.
@@ -37,7 +37,7 @@ func (a Agent) command(tag string) []string {
 	for _, l := range a.Labels {
 		line = append(line, "--label", l)
 	}
-	return line
+	return append(line, a.Flags...)
 }
 
 const (

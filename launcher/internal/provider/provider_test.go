@@ -16,7 +16,7 @@ func script(t *testing.T, text string) Exec {
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return Exec{Kind: "toy", Command: []string{file}, Agent: Agent{Golaunch: "/bin/golaunch", Coordinator: "n0:1", Labels: []string{"rack=r1"}}}
+	return Exec{Kind: "toy", Command: []string{file}, Agent: Agent{Golaunch: "/bin/golaunch", Coordinator: "n0:1", Labels: []string{"rack=r1"}, Flags: []string{"--num-gpus=2"}}}
 }
 
 func TestExecSpeaksJSON(t *testing.T) {
@@ -34,7 +34,7 @@ func TestExecSpeaksJSON(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 	in, err := os.ReadFile(filepath.Join(dir, "in"))
-	want := `{"operation":"create","kind":"toy","nodes":[{"tag":"t1","agent":["/bin/golaunch","agent","--coordinator","n0:1","--label","capacity.tag=t1","--label","rack=r1"]}]}
+	want := `{"operation":"create","kind":"toy","nodes":[{"tag":"t1","agent":["/bin/golaunch","agent","--coordinator","n0:1","--label","capacity.tag=t1","--label","rack=r1","--num-gpus=2"]}]}
 {"operation":"delete","kind":"toy","nodes":[{"tag":"t1"},{"tag":"t2"}]}
 {"operation":"list","kind":"toy"}
 `

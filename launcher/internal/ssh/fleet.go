@@ -104,17 +104,17 @@ func (f *Fleet) start(ctx context.Context, i int, slots chan struct{}) error {
 	// The login shell of any user reads this line: sh, csh or fish.
 	line := "cd " + shellword.Quote(f.Dir) + " && exec " + shellword.Quote(f.Golaunch) + " " + internalverbs.Node
 	c := &connection{host: f.Hosts[i], line: line}
-	c.cmd = exec.CommandContext(ctx, "ssh", append(f.flags(), "--", c.host, line)...)
+	c.cmd = exec.CommandContext(ctx, "ssh", append(Options(f.Lease/aliveCount), "--", c.host, line)...)
 	c.cmd.Env = helper.Env()
 	return c.run(order, f.Show, up)
 }
 
-// flags leave to ssh_config(5) how a host is reached. They rule out questions, which a person could
-// not answer for many hosts at once, and what would outlive this ssh or disturb its streams.
-func (f *Fleet) flags() []string {
-	alive := max(1, int(f.Lease/time.Second)/aliveCount)
+// Options leave to ssh_config(5) how a host is reached. They rule out questions, which a person could
+// not answer for many hosts at once, and what would outlive this ssh or disturb its streams. A server
+// that is silent for aliveCount times every is lost.
+func Options(every time.Duration) []string {
 	return []string{
 		"-T", "-x", "-oBatchMode=yes", "-oControlMaster=no", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oRemoteCommand=none",
-		fmt.Sprintf("-oServerAliveInterval=%d", alive), fmt.Sprintf("-oServerAliveCountMax=%d", aliveCount),
+		fmt.Sprintf("-oServerAliveInterval=%d", max(1, int(every/time.Second))), fmt.Sprintf("-oServerAliveCountMax=%d", aliveCount),
 	}
 }

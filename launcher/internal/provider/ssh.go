@@ -1,0 +1,223 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/launcher/internal/hostfile"
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+	"github.com/golaunch/golaunch/launcher/internal/ssh"
+)
+
+// SSH starts agents on hosts that are there already, one on each. A host is taken while a process
+// there has an argument that is a tag, of whichever cluster. So there is no file to keep, here or
+// there, and each coordinator sees the same. An agent outlives the connection that starts it.
+type SSH struct {
+	Hosts []string
+	// Agent has no TokenFile: the agent gets Token in its environment. It comes on ssh's standard
+	// input.
+	Agent Agent
+	Token string
+}
+
+// NewSSH returns a provider for the hosts of words such as n1 and gpu[01-08].
+func NewSSH(words []string, a Agent, token string) (SSH, error) {
+	hosts, err := hostfile.Parse(strings.Join(words, ","))
+	if err != nil {
+		return SSH{}, err
+	}
+	p := SSH{Agent: a, Token: token}
+	for _, h := range hosts {
+		if h.Slots > 0 {
+			return SSH{}, fmt.Errorf("host %s has slots: a node has what its kind has", h.Name)
+		}
+		p.Hosts = append(p.Hosts, h.Name)
+	}
+	return p, nil
+}
+
+const (
+	// aliveEvery is how often a host must answer that has been connected to.
+	aliveEvery = 5 * time.Second
+	// connectLimit is how long a host may take to answer.
+	connectLimit = 10 * time.Second
+	// fanOut is how many hosts are asked at once: each ssh is a process that computes keys.
+	fanOut = 64
+	// tagArgument begins the argument of an agent that has its tag.
+	tagArgument = capacity.TagLabel + "="
+)
+
+// Create implements rendezvous.Provider.
+func (p SSH) Create(ctx context.Context, tags []string) error {
+	taken, down, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, all := range taken {
+		for _, tag := range all {
+			there[tag] = true
+		}
+	}
+	var free []string
+	for _, host := range p.Hosts {
+		if _, up := taken[host]; up && len(taken[host]) == 0 {
+			free = append(free, host)
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return there[tag] })
+	n := min(len(free), len(missing))
+	scripts := map[string]string{}
+	for i, tag := range missing[:n] {
+		scripts[free[i]] = p.startScript(tag)
+	}
+	_, failed := p.each(ctx, scripts)
+	if n < len(missing) {
+		failed[""] = fmt.Errorf("of %d hosts none is free for %s", len(p.Hosts), missing[n])
+		if err := first(down); err != nil {
+			failed[""] = fmt.Errorf("%w (%w)", failed[""], err)
+		}
+	}
+	return first(failed)
+}
+
+// startScript starts an agent, and has the reason if that ends at once.
+func (p SSH) startScript(tag string) string {
+	words := p.Agent.command(tag)
+	for i, w := range words {
+		words[i] = shellword.Quote(w)
+	}
+	return fmt.Sprintf(`
+umask 077
+[ -x %[1]s ] || { echo %[1]s is not there: install this golaunch at the same path >&2; exit 127; }
+export GOLAUNCH_TOKEN=%[2]s
+set -C
+setsid %[3]s </dev/null >%[4]s 2>&1 &
+sleep 1
+kill -0 $! 2>/dev/null && exit
+tail -n 1 %[4]s >&2
+rm -f %[4]s
+exit 1
+`, words[0], shellword.Quote(p.Token), strings.Join(words, " "), logOf(tag))
+}
+
+// logOf is where the agent of a tag says what it does, until the node is deleted.
+func logOf(tag string) string { return "/tmp/golaunch-" + tag + ".log" }
+
+// List implements rendezvous.Provider. It does not have what hosts have that cannot be reached. When
+// an agent comes back whose tag was given up meanwhile, it is refused, and ends.
+func (p SSH) List(ctx context.Context) (map[string]string, error) {
+	taken, _, err := p.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for host, tags := range taken {
+		for _, tag := range tags {
+			states[tag] = "on host " + host
+		}
+	}
+	return states, nil
+}
+
+// listScript prints the tags of a host. The arguments of a process end with NUL each.
+const listScript = `grep -hosz '^capacity\.tag=.*' /proc/[0-9]*/cmdline | tr '\0' '\n' | sort -u`
+
+// look returns the tags on each host that can be reached, and why others cannot. If none can be,
+// that is an error.
+func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[string]error, err error) {
+	scripts := map[string]string{}
+	for _, host := range p.Hosts {
+		scripts[host] = listScript
+	}
+	out, down := p.each(ctx, scripts)
+	if len(down) == len(p.Hosts) {
+		return nil, nil, first(down)
+	}
+	taken = map[string][]string{}
+	for host, text := range out {
+		taken[host] = nil
+		for line := range strings.Lines(text) { // a login shell may have printed other lines
+			if tag, found := strings.CutPrefix(strings.TrimSpace(line), tagArgument); found {
+				taken[host] = append(taken[host], tag)
+			}
+		}
+	}
+	return taken, down, nil
+}
+
+// Delete implements rendezvous.Provider. Each host ends what it has of the tags.
+func (p SSH) Delete(ctx context.Context, tags []string) error {
+	scripts := map[string]string{}
+	for _, host := range p.Hosts {
+		scripts[host] = stopScript(tags)
+	}
+	if _, down := p.each(ctx, scripts); len(down) == len(p.Hosts) {
+		return first(down)
+	}
+	return nil
+}
+
+// stopScript has agents leave, and ends those that have not within ten seconds. Tags have letters,
+// digits and hyphens.
+func stopScript(tags []string) string {
+	return fmt.Sprintf(`
+pids() { grep -lsxz "%s$1" /proc/[0-9]*/cmdline | cut -d / -f 3; }
+for tag in %s; do
+	signal=TERM
+	for i in 1 2 3 4 5 6 7 8 9 10; do
+		all=$(pids $tag)
+		[ -n "$all" ] || break
+		[ $signal = none ] || kill -$signal $all
+		signal=none
+		sleep 1
+	done
+	all=$(pids $tag)
+	[ -z "$all" ] || kill -KILL $all
+	rm -f %s
+done
+`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.Join(tags, " "), logOf("$tag"))
+}
+
+// each runs a script on each host. It returns what they print, and why some failed.
+func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[string]string, failed map[string]error) {
+	type answer struct {
+		text []byte
+		err  error
+	}
+	hosts := slices.Sorted(maps.Keys(scripts))
+	answers := make([]answer, len(hosts))
+	var all errgroup.Group
+	all.SetLimit(fanOut)
+	for i, host := range hosts {
+		all.Go(func() error {
+			args := append(ssh.Options(aliveEvery), fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second), "--", host, "sh")
+			answers[i].text, answers[i].err = run(ctx, []byte(scripts[host]), "ssh", args...)
+			return nil
+		})
+	}
+	_ = all.Wait() // each has its own error
+	out, failed = map[string]string{}, map[string]error{}
+	for i, a := range answers {
+		if out[hosts[i]] = string(a.text); a.err != nil {
+			delete(out, hosts[i])
+			failed[hosts[i]] = fmt.Errorf("host %s: %w", hosts[i], a.err)
+		}
+	}
+	return out, failed
+}
+
+// first is the error of the first host; nil if there is none.
+func first(failed map[string]error) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	return failed[slices.Min(slices.Collect(maps.Keys(failed)))]
+}
