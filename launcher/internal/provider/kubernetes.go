@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -150,17 +151,11 @@ func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
 		if len(f) != 4 {
 			return nil, errNonsense("kubectl", []byte(line), errors.New("want 4 fields"))
 		}
-		phase := f[1]
+		name, phase, why := f[0], f[1], slices.DeleteFunc(f[2:], func(text string) bool { return text == "" })
 		if phase == "Failed" || phase == "Succeeded" {
 			continue
 		}
-		state := "pod " + strings.ToLower(phase)
-		for _, why := range f[2:] {
-			if why != "" {
-				state += ": " + why
-			}
-		}
-		states[f[0]] = state
+		states[name] = strings.Join(append([]string{"pod " + strings.ToLower(phase)}, why...), ": ")
 	}
 	return states, nil
 }
