@@ -74,7 +74,9 @@ const leasesToJoin = 3
 // returns, except those that it keeps for an agent that can join.
 func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	for limit := time.Duration(0); ; {
-		result, err := a.runOnce(ctx, limit)
+		m := &membership{Agent: a}
+		result, err := m.runOnce(ctx, limit)
+		a.Join.Node.GPUs = m.Join.Node.GPUs // it may have seen some become free
 		if e, elsewhere := errors.AsType[*wire.ElsewhereError](err); elsewhere {
 			a.Say(a.Join.Node.Name + " joins anew: " + e.Why)
 			a.Join.Elsewhere, limit = e.Addrs, max(time.Minute, leasesToJoin*a.Join.Lease)
@@ -87,7 +89,7 @@ func (a Agent) Run(ctx context.Context) (report.Result, error) {
 }
 
 // runOnce joins, within a limit unless that is 0, and stays until the membership ends.
-func (a Agent) runOnce(ctx context.Context, limit time.Duration) (report.Result, error) {
+func (m *membership) runOnce(ctx context.Context, limit time.Duration) (report.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	join := func(ctx context.Context, o session.Options) (*session.Session, error) {
@@ -95,10 +97,9 @@ func (a Agent) runOnce(ctx context.Context, limit time.Duration) (report.Result,
 			late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("not taken in within %v", limit)) })
 			defer late.Stop()
 		}
-		return a.join(ctx, cancel, o)
+		return m.join(ctx, cancel, o)
 	}
-	m := &membership{Agent: a}
-	if a.Keep != "" {
+	if m.Keep != "" {
 		return m.withKeeper(ctx, join)
 	}
 	return m.withSupervisor(ctx, join)

@@ -25,6 +25,7 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 			m.Warn(err)
 		}
 	})
+	m.watchHeldGPUs()
 	if m.session.Job == "" {
 		m.importPool = imports.NewPool(m.Warn)
 	}

@@ -3,13 +3,16 @@ package rendezvous
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -50,6 +53,10 @@ func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) 
 		c.drainRequested(m, d)
 		return
 	}
+	if f := msg.GetFreed(); f != nil {
+		c.gpusFreed(m, f)
+		return
+	}
 	j := c.jobs[msg.GetJob()]
 	if msg.GetOpened() != nil && (j == nil || j.Result != nil) {
 		c.sendResult(m, msg.GetJob(), j)
@@ -84,6 +91,29 @@ func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
 		m.leaving = within <= 0
 		c.vacate(m.name, within, why)
 	}
+}
+
+// gpusFreed lets jobs have GPUs that were held when their node joined. An agent may report a GPU
+// again, which a job holds since.
+func (c *Coordinator) gpusFreed(m *member, f *pb.Freed) {
+	node := c.state.Members[m.name].Node
+	var freed []int
+	for _, g := range f.GetGpus() {
+		i := slices.IndexFunc(node.GPUs, func(own placement.GPU) bool { return own.Index == int(g.GetIndex()) && own.UUID == g.GetUuid() })
+		if i < 0 {
+			c.warn(fmt.Errorf("node %s reports that its gpu%d, %s, is free, but did not join with such a GPU", m.name, g.GetIndex(), wire.Plain(g.GetUuid())))
+			return
+		}
+		if node.GPUs[i].HeldBy != "" && !slices.Contains(freed, node.GPUs[i].Index) {
+			freed = append(freed, node.GPUs[i].Index)
+		}
+	}
+	if len(freed) == 0 {
+		return
+	}
+	ev := cluster.Freed{Node: m.name, GPUs: freed}
+	c.applyEvent(ev)
+	c.noteCluster("node %v", job.Freed(ev))
 }
 
 // sendResult tells an agent that a job is over.

@@ -59,6 +59,7 @@ func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
 	s.tellNew()
 	s.tellCapacity()
+	s.event(cluster.Freed{Node: "n8", GPUs: []int{1}})
 	var golden bytes.Buffer
 	for i, e := range s.entries {
 		fmt.Fprintf(&golden, "entry %d %x\n", i, wire.WriteEntry(e))

@@ -111,6 +111,7 @@ func largestReports() []any {
 		wire.Opened{},
 		wire.Restated{},
 		wire.Draining{Within: longest, Why: text(wire.MaxText)},
+		wire.Freed{GPUs: repeat(wire.MaxGPUs, func(i int) placement.GPU { return placement.GPU{Index: i, UUID: text(60)} })},
 		wire.Replica{Unit: big, Attempt: big, Request: lighthouse.Request{
 			Replica: lighthouse.Replica{ID: text(wire.MaxReplica), Group: big}, Call: bigger, Again: true, ShrinkOnly: true,
 			CommitFailures: bigger, Member: []byte(noise(wire.MaxMember)),

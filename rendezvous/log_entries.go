@@ -116,9 +116,7 @@ func (c *Coordinator) resume() {
 	for name, known := range c.state.Members {
 		m := c.expect(known)
 		longest = max(longest, m.Patience)
-		if !c.state.Cluster.Has(name) {
-			m.inactive = &known.Node
-		}
+		m.inactive = !c.state.Cluster.Has(name)
 	}
 	if running > 0 {
 		c.noteCluster("jobs taken over: %d; nodes that have %v to come back: %d", running, longest, len(c.members))

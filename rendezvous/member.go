@@ -42,9 +42,9 @@ type member struct {
 	// when it has left or is lost.
 	leaving bool
 	gone    chan struct{}
-	// inactive is the node of an agent that the jobs do not know yet: it has yet to restate what it
-	// runs, or runs attempts that are unknown.
-	inactive *placement.Node
+	// inactive says that the jobs do not know the node yet: its agent has yet to restate what it runs,
+	// or runs attempts that are unknown.
+	inactive bool
 	restated bool
 	unknown  map[attemptOnNode]bool
 }
@@ -92,11 +92,11 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 	switch {
 	case c.onlyJob != nil && c.onlyJob.Result != nil:
 		c.send(m, wire.FromOrder(wire.Order{Job: c.onlyJob.Job.ID, Do: job.Finish{Result: *c.onlyJob.Result}}))
-	case back && m.inactive == nil:
+	case back && !m.inactive:
 		c.applyEvent(cluster.Rejoined{Node: m.name})
 	case back: // what it runs is not known yet
 	default:
-		m.inactive, m.restated = &node, h.GetEpoch() == ""
+		m.inactive, m.restated = true, h.GetEpoch() == ""
 		c.nodeCameIn()
 		c.activate(m)
 	}

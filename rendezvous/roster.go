@@ -87,10 +87,9 @@ func (c *Coordinator) activateAll() {
 
 // activate offers a node to the jobs, once it has said what it runs and none of that is unknown.
 func (c *Coordinator) activate(m *member) {
-	if m.inactive != nil && m.restated && len(m.unknown) == 0 && c.allNodesKnown {
-		node := *m.inactive
-		m.inactive = nil
-		c.applyEvent(cluster.Joined{Node: node})
+	if m.inactive && m.restated && len(m.unknown) == 0 && c.allNodesKnown {
+		m.inactive = false
+		c.applyEvent(cluster.Joined{Node: c.state.Members[m.name].Node})
 	}
 }
 

@@ -66,6 +66,8 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
 			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All, Signal: int32(e.Signal),
 		}}}
+	case Freed:
+		return &pb.FromAgent{Body: &pb.FromAgent_Freed{Freed: &pb.Freed{Gpus: Convert(e.GPUs, fromGPU)}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case job.Catching:

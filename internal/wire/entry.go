@@ -49,6 +49,10 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Joined{Joined: FromNode(ev.Node)}}
 	case cluster.Lost:
 		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: Plain(ev.Why)}}}
+	case cluster.Freed:
+		return &pb.Entry{Body: &pb.Entry_Freed{Freed: &pb.FreedGPUs{
+			Node: ev.Node, Gpus: Convert(ev.GPUs, func(index int) int32 { return int32(index) }),
+		}}}
 	case cluster.Rejoined:
 		return &pb.Entry{Body: &pb.Entry_Back{Back: &pb.Back{Node: ev.Node}}}
 	case cluster.Drain:
@@ -177,6 +181,8 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Event = cluster.Joined{Node: ToNode(b.Joined)}
 	case *pb.Entry_Lost:
 		e.Event = cluster.Lost{Node: b.Lost.GetNode(), Why: b.Lost.GetWhy()}
+	case *pb.Entry_Freed:
+		e.Event = cluster.Freed{Node: b.Freed.GetNode(), GPUs: Convert(b.Freed.GetGpus(), func(index int32) int { return int(index) })}
 	case *pb.Entry_Back:
 		e.Event = cluster.Rejoined{Node: b.Back.GetNode()}
 	case *pb.Entry_Drained:

@@ -7,6 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // Order is what a node must do for a job, or for all jobs if Job is empty. The same order may come
@@ -59,6 +60,9 @@ type (
 		All    bool
 		Signal syscall.Signal
 	}
+	// Freed is a report that GPUs of the node are free now that were held when it joined. Each has the
+	// index and the UUID with which it joined.
+	Freed struct{ GPUs []placement.GPU }
 	// Met is a report of the processes that have come to the store that this node serves to a gang,
 	// and of those that wait there. It is sent when none of this has changed for a while. An empty
 	// one says that the earlier one does not matter any more.

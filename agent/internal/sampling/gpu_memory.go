@@ -3,10 +3,10 @@ package sampling
 import (
 	"context"
 	"maps"
-	"os"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -52,7 +52,7 @@ func (s *Sampler) gpuMemory(ctx context.Context) ([]wire.GPU, error) {
 			switch of, known := owners[p.PID]; {
 			case known:
 				h.Job, h.Rank = of.job, of.rank
-			case !hostPIDs():
+			case !procfs.HostPIDs(): // a rank's own process may look like a stranger's
 				h.Bytes = -1
 			}
 			g.Holders = append(g.Holders, h)
@@ -60,14 +60,6 @@ func (s *Sampler) gpuMemory(ctx context.Context) ([]wire.GPU, error) {
 		gpus = append(gpus, g)
 	}
 	return gpus, nil
-}
-
-// hostPIDs reports whether this process sees the machine's own pids. In a container the driver may
-// report the machine's, and then a rank's own process looks like a stranger's.
-func hostPIDs() bool {
-	const initial = "pid:[4026531836]" // PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
-	of, err := os.Readlink("/proc/self/ns/pid")
-	return err == nil && of == initial
 }
 
 // owners maps each process of a rank to the rank.

@@ -74,6 +74,12 @@ type (
 	// Joined says that a node is there. For one that is there already it brings newer facts, and
 	// its agent is back as with [Rejoined].
 	Joined struct{ Node placement.Node }
+	// Freed says that GPUs of a node, by index, are free now that processes outside the cluster held
+	// when it joined.
+	Freed struct {
+		Node string
+		GPUs []int
+	}
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost.
@@ -97,6 +103,7 @@ type (
 
 func (Submitted) event() {}
 func (Joined) event()    {}
+func (Freed) event()     {}
 func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Drain) event()     {}

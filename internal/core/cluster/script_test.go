@@ -38,7 +38,12 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	case "join":
 		n := machineOf(number(t, f[1][1:]), number(t, f[2]), option(t, f, "cpus", 0))
 		n.Labels = labels(f)
+		for g := range option(t, f, "held", 0) {
+			n.GPUs[g].HeldBy = "pid 4411"
+		}
 		m.say(t, b, Joined{n})
+	case "freed":
+		m.say(t, b, Freed{f[1], numbers(t, f[2])})
 	case "lost":
 		m.say(t, b, Lost{f[1], strings.Join(f[2:], " ")})
 	case "rejoined":

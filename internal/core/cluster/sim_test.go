@@ -85,6 +85,11 @@ func (m *sim) step(ev Event) (Outcome, error) {
 		ev.Node.GPUs = slices.Clone(ev.Node.GPUs)
 		m.nodes[ev.Node.Name] = ev.Node
 		return m.steps(ev)
+	case Freed:
+		if n, there := m.nodes[ev.Node]; there {
+			n.GPUs, _ = job.Freed(ev).Free(n.GPUs)
+			m.nodes[ev.Node] = n
+		}
 	case Lost:
 		m.die(ev.Node)
 	case Drain:
@@ -290,7 +295,7 @@ func (m *sim) open(r *record) int {
 	return open
 }
 
-// mayStart checks that ranks start only on GPUs that their job holds.
+// mayStart checks that ranks start only on GPUs that their job holds, and no stranger.
 func (m *sim) mayStart(r *record, a job.Start) error {
 	share, ok := r.held[a.Group.Node.Name]
 	if r.result != nil || r.Reserve || !ok {
@@ -299,6 +304,9 @@ func (m *sim) mayStart(r *record, a job.Start) error {
 	for _, b := range a.Group.Bundles {
 		if b.GPU != nil && !has(share.GPUs, b.GPU.Index) {
 			return fmt.Errorf("gpu %d is not its own", b.GPU.Index)
+		}
+		if b.GPU != nil && m.nodes[a.Group.Node.Name].GPUs[b.GPU.Index].HeldBy != "" {
+			return fmt.Errorf("gpu %d is held by a stranger", b.GPU.Index)
 		}
 	}
 	return nil

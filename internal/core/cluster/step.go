@@ -17,6 +17,8 @@ func (s *State) Step(ev Event) Outcome {
 		s.submit(ev.Spec)
 	case Joined:
 		s.joined(ev.Node)
+	case Freed:
+		s.freed(ev)
 	case Lost:
 		s.lost(ev)
 	case Rejoined:
@@ -72,6 +74,25 @@ func (s *State) joined(facts placement.Node) {
 func (s *State) give(e *entry, share placement.Node) {
 	s.hold(e, share)
 	s.step(e, job.Joined{Node: share})
+}
+
+// freed makes GPUs of a node available. What jobs hold of it stays as it is.
+func (s *State) freed(ev Freed) {
+	n := s.nodes[ev.Node]
+	if n == nil {
+		return
+	}
+	gpus, changed := job.Freed(ev).Free(n.facts.GPUs)
+	if !changed {
+		return
+	}
+	n.facts.GPUs = gpus
+	s.refresh(n)
+	s.queue.mark(s, true)
+	if e := s.onlyJob; e != nil && slices.Contains(n.holders, e) {
+		e.held[ev.Node] = n.facts
+		s.step(e, job.Freed(ev))
+	}
 }
 
 func (s *State) lost(ev Lost) {

@@ -51,7 +51,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation"} {
+	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation", "freed"} {
 		if _, ok := seen.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -64,8 +64,8 @@ type world struct {
 	rng *rand.Rand
 	// pool has all machines, also those that are away.
 	pool []placement.Node
-	// calm is the time of repair.
-	calm bool
+	// calm is the time of repair. held says that strangers hold GPUs at first.
+	calm, held bool
 	// waited are the jobs that waited before the newest event, in order, by queue. taken are the
 	// nodes that went to jobs past the first of a queue, since that became the first and since it
 	// last lost a node it may count on.
@@ -82,6 +82,15 @@ func newWorld(seed uint64) *world {
 	}
 	for i := range 2 + w.rng.IntN(5) {
 		w.pool = append(w.pool, machineOf(i, w.rng.IntN(5), w.rng.IntN(3)*4))
+	}
+	if w.held = seed%8 == 4; w.held {
+		for _, n := range w.pool {
+			for i := range n.GPUs {
+				if w.chance(2) {
+					n.GPUs[i].HeldBy = "pid 4411"
+				}
+			}
+		}
 	}
 	return w
 }
@@ -131,6 +140,11 @@ func (w *world) calmDown() error {
 			return err
 		}
 	}
+	for i := range w.pool {
+		if err := w.free(i); err != nil {
+			return err
+		}
+	}
 	for range 2 {
 		w.pool = append(w.pool, machineOf(len(w.pool), 4, 0))
 	}
@@ -173,8 +187,11 @@ func (w *world) empty() error {
 
 // act lets one thing happen.
 func (w *world) act() error {
-	n := w.pool[w.rng.IntN(len(w.pool))]
+	i := w.rng.IntN(len(w.pool))
+	n := w.pool[i]
 	switch k := w.rng.IntN(100); {
+	case w.held && w.chance(20):
+		return w.free(i)
 	case k < 45 && len(w.due) > 0:
 		return w.deliver()
 	case k < 60:
@@ -210,6 +227,26 @@ func (w *world) act() error {
 		return w.readmit()
 	}
 	return nil
+}
+
+// free ends the strangers that hold GPUs of a machine, or of some of them before the calm time.
+func (w *world) free(i int) error {
+	n := &w.pool[i]
+	ev := Freed{Node: n.Name}
+	for _, g := range n.GPUs {
+		if g.HeldBy != "" && (w.calm || w.chance(2)) {
+			ev.GPUs = append(ev.GPUs, g.Index)
+		}
+	}
+	if len(ev.GPUs) == 0 {
+		return nil
+	}
+	n.GPUs, _ = job.Freed(ev).Free(n.GPUs)
+	if !w.there(*n) {
+		return nil
+	}
+	w.seen["freed"] = true
+	return w.event(ev)
 }
 
 // drainJobs drains, at times, all nodes of the jobs that hold a node, and stops those jobs.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/placement"
 )
 
 // check compares the answer to an event with the truth.
@@ -65,13 +67,13 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 }
 
 // checkGrowth checks that ranks are stopped for more nodes only when their time is over and there
-// are some. Nothing else stops them when a node joins.
+// are some. Nothing else stops them when a node joins or has more to offer.
 func (t *truth) checkGrowth(ev Event, actions []Action) error {
 	out, late := ev.(TimedOut)
 	late = late && out.Kind == AlarmGrow
 	t.growDue = t.growDue || late && out.Seq == t.alarms[AlarmGrow]
 	grows := func(a Action) bool { return isA[Notice](a) || isA[Stop](a) }
-	if !late && !isA[Joined](ev) || !slices.ContainsFunc(actions, grows) {
+	if !late && !isA[Joined](ev) && !isA[Freed](ev) || !slices.ContainsFunc(actions, grows) {
 		return nil
 	}
 	at, nodes := attemptOf{0, t.newest[0]}, 0
@@ -103,6 +105,11 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 		return t.checkReach(act, again)
 	case Start:
 		t.growDue = t.growDue && again
+		if n := t.w.agent(act.Group.Node.Name).node; slices.ContainsFunc(act.Group.Bundles, func(b placement.Bundle) bool {
+			return b.GPU != nil && n.GPUs[b.GPU.Index].HeldBy != ""
+		}) {
+			return fmt.Errorf("a stranger holds one of %v", n.GPUs)
+		}
 		return t.checkStart(act, again)
 	case Stop:
 		return t.checkStop(act, again)
@@ -238,7 +245,8 @@ func (t *truth) checkWorld(o Start) error {
 		want.Uniform = 0
 	}
 	if r.GPU {
-		want.GPUs = o.Group.Node.GPUs[:want.LocalSize]
+		held := func(g placement.GPU) bool { return g.HeldBy != "" }
+		want.GPUs = slices.DeleteFunc(slices.Clone(o.Group.Node.GPUs), held)[:want.LocalSize]
 	}
 	if !reflect.DeepEqual(o.World, want) {
 		return fmt.Errorf("world is %+v, want %+v", o.World, want)

@@ -25,6 +25,11 @@ type (
 	// Joined says that a node is there, at the start or as a spare. For one that is there and idle
 	// it brings newer facts.
 	Joined struct{ Node placement.Node }
+	// Freed says that GPUs of a node, by index, are free now that were held when it joined.
+	Freed struct {
+		Node string
+		GPUs []int
+	}
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders
@@ -250,6 +255,7 @@ type Meeting struct {
 
 func (Submitted) event() {}
 func (Joined) event()    {}
+func (Freed) event()     {}
 func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Draining) event()  {}

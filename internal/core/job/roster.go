@@ -129,6 +129,11 @@ func (s *State) joined(n placement.Node) string {
 	}
 	s.roster.add(n)
 	s.shortage.queue("")
+	return s.use(n, named(n)+" is here as a spare")
+}
+
+// use gives a spare a node rank if one is wanted, and else returns what is new about it.
+func (s *State) use(n placement.Node, news string) string {
 	if s.placesAll() {
 		if s.gathering() {
 			return s.placeAll(false)
@@ -136,7 +141,7 @@ func (s *State) joined(n placement.Node) string {
 	} else if text, used := s.fill(n); used {
 		return text
 	}
-	return also(named(n)+" is here as a spare", s.grow())
+	return also(news, s.grow())
 }
 
 // fill gives a node to the units that wait for one. All of them that then start have the node rank

@@ -111,7 +111,16 @@ func parseEvent(t *testing.T, line string) Event {
 		if len(f) > 3 {
 			n.GPUs = gpus(num(3))
 		}
+		for i := 4; i < len(f); i++ { // held
+			n.GPUs[num(i)].HeldBy = "pid 4411"
+		}
 		return Joined{n}
+	case "freed":
+		ev := Freed{Node: f[1]}
+		for i := 2; i < len(f); i++ {
+			ev.GPUs = append(ev.GPUs, num(i))
+		}
+		return ev
 	case "lost":
 		return Lost{f[1], rest(2)}
 	case "rejoined":

@@ -63,6 +63,8 @@ func (s *State) take(ev Event) string {
 		return s.wanting()
 	case Joined:
 		return s.joined(ev.Node)
+	case Freed:
+		return s.freed(ev)
 	case Draining:
 		return s.draining(ev)
 	case Ready:

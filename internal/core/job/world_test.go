@@ -85,7 +85,7 @@ type world struct {
 	timers, past []Event
 	// calm is the time of repair. The others say what may happen before it, so that not every world
 	// ends early.
-	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts bool
+	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts, held bool
 	// drains says that a node leaves once in that many chances.
 	drains int
 
@@ -158,6 +158,15 @@ func newWorld(seed uint64) *world {
 			Name: fmt.Sprintf("n%d", i), Addr: addrOf(i), GPUs: gpus(1 + w.rng.IntN(3)),
 		}})
 	}
+	if w.held = seed%8 == 4; w.held {
+		for _, a := range w.agents {
+			for i := range a.node.GPUs {
+				if w.chance(2) {
+					a.node.GPUs[i].HeldBy = "pid 4411"
+				}
+			}
+		}
+	}
 	w.state, w.books = New(w.spec), books{doing: map[int]goodput.Change{}}
 	w.truth = newTruth(w)
 	return w
@@ -199,6 +208,11 @@ func (w *world) calmDown() error {
 		if len(a.node.GPUs) < 2 {
 			a.node.GPUs = gpus(2)
 		}
+		for w.held && isHeld(a) {
+			if err := w.free(a); err != nil {
+				return err
+			}
+		}
 		if err := w.reconnect(a); err != nil {
 			return err
 		}
@@ -215,6 +229,8 @@ func (w *world) act() error {
 	switch n := w.rng.IntN(100); {
 	case w.expires && !w.calm && w.state.progress.live > 0 && len(w.state.masters.of[0].pending) > 0 && w.chance(4): // a rare moment
 		return w.expire()
+	case w.held && w.chance(8):
+		return w.free(a)
 	case n < 25:
 		return w.obey(a)
 	case n < 55:
@@ -243,6 +259,23 @@ func (w *world) act() error {
 		return w.step(Cancel{Code: 130, Why: "^C", Signal: 2 * w.rng.IntN(2), Once: w.chance(2)})
 	}
 	return nil
+}
+
+// free ends what holds the GPUs of a node, or one of them.
+func (w *world) free(a *agent) error {
+	ev := Freed{Node: a.node.Name}
+	a.node.GPUs = slices.Clone(a.node.GPUs) // the job has the others
+	for i := range a.node.GPUs {
+		if g := &a.node.GPUs[i]; g.HeldBy != "" && (len(ev.GPUs) == 0 || w.chance(2)) {
+			g.HeldBy = ""
+			ev.GPUs = append(ev.GPUs, g.Index)
+		}
+	}
+	return w.step(ev)
+}
+
+func isHeld(a *agent) bool {
+	return slices.ContainsFunc(a.node.GPUs, func(g placement.GPU) bool { return g.HeldBy != "" })
 }
 
 // expire announces the end of the job.

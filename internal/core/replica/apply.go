@@ -84,6 +84,11 @@ func (s *State) happened(e Entry, o *Outcome) {
 		if s.Cluster.Drained(ev.Node) { // a person has seen to it
 			s.readmit(e.At, ev.Node, o)
 		}
+	case cluster.Freed:
+		if m, there := s.Members[ev.Node]; there {
+			m.Node.GPUs, _ = job.Freed(ev).Free(m.Node.GPUs)
+			s.Members[ev.Node] = m
+		}
 	case cluster.Avoid:
 		if ev.Why == "" {
 			delete(s.Avoided, ev.Node)

@@ -54,6 +54,7 @@ type Entry struct {
 	//	*Entry_CapacityReleased
 	//	*Entry_CapacityGone
 	//	*Entry_CapacityFailed
+	//	*Entry_Freed
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -281,6 +282,15 @@ func (x *Entry) GetCapacityFailed() *CapacityFailed {
 	return nil
 }
 
+func (x *Entry) GetFreed() *FreedGPUs {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_Freed); ok {
+			return x.Freed
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -358,6 +368,10 @@ type Entry_CapacityFailed struct {
 	CapacityFailed *CapacityFailed `protobuf:"bytes,21,opt,name=capacity_failed,json=capacityFailed,proto3,oneof"`
 }
 
+type Entry_Freed struct {
+	Freed *FreedGPUs `protobuf:"bytes,22,opt,name=freed,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -393,6 +407,8 @@ func (*Entry_CapacityReleased) isEntry_Body() {}
 func (*Entry_CapacityGone) isEntry_Body() {}
 
 func (*Entry_CapacityFailed) isEntry_Body() {}
+
+func (*Entry_Freed) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -569,29 +585,30 @@ func (x *Lost) GetWhy() string {
 	return ""
 }
 
-// Back says that an agent is there again after its connection broke.
-type Back struct {
+// FreedGPUs says which GPUs of a node, by index, are free that were held when it joined.
+type FreedGPUs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Gpus          []int32                `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Back) Reset() {
-	*x = Back{}
+func (x *FreedGPUs) Reset() {
+	*x = FreedGPUs{}
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Back) String() string {
+func (x *FreedGPUs) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Back) ProtoMessage() {}
+func (*FreedGPUs) ProtoMessage() {}
 
-func (x *Back) ProtoReflect() protoreflect.Message {
+func (x *FreedGPUs) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[4]
 	if x != nil {
@@ -604,9 +621,63 @@ func (x *Back) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use FreedGPUs.ProtoReflect.Descriptor instead.
+func (*FreedGPUs) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FreedGPUs) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *FreedGPUs) GetGpus() []int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+// Back says that an agent is there again after its connection broke.
+type Back struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Back) Reset() {
+	*x = Back{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Back) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Back) ProtoMessage() {}
+
+func (x *Back) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Back.ProtoReflect.Descriptor instead.
 func (*Back) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{4}
+	return file_log_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Back) GetNode() string {
@@ -628,7 +699,7 @@ type Drained struct {
 func (x *Drained) Reset() {
 	*x = Drained{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[5]
+	mi := &file_log_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +712,7 @@ func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[5]
+	mi := &file_log_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +725,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{5}
+	return file_log_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Drained) GetNode() string {
@@ -684,7 +755,7 @@ type Avoided struct {
 func (x *Avoided) Reset() {
 	*x = Avoided{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[6]
+	mi := &file_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +768,7 @@ func (*Avoided) ProtoMessage() {}
 
 func (x *Avoided) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[6]
+	mi := &file_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +781,7 @@ func (x *Avoided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Avoided.ProtoReflect.Descriptor instead.
 func (*Avoided) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{6}
+	return file_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Avoided) GetNode() string {
@@ -739,7 +810,7 @@ type Reported struct {
 func (x *Reported) Reset() {
 	*x = Reported{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[7]
+	mi := &file_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +823,7 @@ func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[7]
+	mi := &file_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +836,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{7}
+	return file_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reported) GetNode() string {
@@ -799,7 +870,7 @@ type Gathered struct {
 func (x *Gathered) Reset() {
 	*x = Gathered{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +883,7 @@ func (*Gathered) ProtoMessage() {}
 
 func (x *Gathered) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +896,7 @@ func (x *Gathered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gathered.ProtoReflect.Descriptor instead.
 func (*Gathered) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{8}
+	return file_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Gathered) GetNode() string {
@@ -884,7 +955,7 @@ type Formed struct {
 func (x *Formed) Reset() {
 	*x = Formed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +968,7 @@ func (*Formed) ProtoMessage() {}
 
 func (x *Formed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +981,7 @@ func (x *Formed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Formed.ProtoReflect.Descriptor instead.
 func (*Formed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{9}
+	return file_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Formed) GetId() int64 {
@@ -945,7 +1016,7 @@ type Replicas struct {
 func (x *Replicas) Reset() {
 	*x = Replicas{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1029,7 @@ func (*Replicas) ProtoMessage() {}
 
 func (x *Replicas) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1042,7 @@ func (x *Replicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicas.ProtoReflect.Descriptor instead.
 func (*Replicas) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{10}
+	return file_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Replicas) GetId() string {
@@ -1002,7 +1073,7 @@ type CapacityRequested struct {
 func (x *CapacityRequested) Reset() {
 	*x = CapacityRequested{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1086,7 @@ func (*CapacityRequested) ProtoMessage() {}
 
 func (x *CapacityRequested) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1099,7 @@ func (x *CapacityRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRequested.ProtoReflect.Descriptor instead.
 func (*CapacityRequested) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CapacityRequested) GetKind() string {
@@ -1065,7 +1136,7 @@ type CapacityReleased struct {
 func (x *CapacityReleased) Reset() {
 	*x = CapacityReleased{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1149,7 @@ func (*CapacityReleased) ProtoMessage() {}
 
 func (x *CapacityReleased) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1162,7 @@ func (x *CapacityReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityReleased.ProtoReflect.Descriptor instead.
 func (*CapacityReleased) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CapacityReleased) GetTag() string {
@@ -1127,7 +1198,7 @@ type CapacityGone struct {
 func (x *CapacityGone) Reset() {
 	*x = CapacityGone{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1211,7 @@ func (*CapacityGone) ProtoMessage() {}
 
 func (x *CapacityGone) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1224,7 @@ func (x *CapacityGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityGone.ProtoReflect.Descriptor instead.
 func (*CapacityGone) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CapacityGone) GetTag() string {
@@ -1182,7 +1253,7 @@ type CapacityFailed struct {
 func (x *CapacityFailed) Reset() {
 	*x = CapacityFailed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1266,7 @@ func (*CapacityFailed) ProtoMessage() {}
 
 func (x *CapacityFailed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1279,7 @@ func (x *CapacityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityFailed.ProtoReflect.Descriptor instead.
 func (*CapacityFailed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CapacityFailed) GetTag() string {
@@ -1236,7 +1307,7 @@ type Elapsed struct {
 func (x *Elapsed) Reset() {
 	*x = Elapsed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1320,7 @@ func (*Elapsed) ProtoMessage() {}
 
 func (x *Elapsed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1333,7 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -1290,7 +1361,7 @@ type TimedOut struct {
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1374,7 @@ func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1387,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -1351,7 +1422,7 @@ type Cancelled struct {
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1435,7 @@ func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1448,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -1440,7 +1511,7 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xad\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xe8\n" +
 	"\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -1464,7 +1535,8 @@ const file_log_proto_rawDesc = "" +
 	"\x12capacity_requested\x18\x12 \x01(\v2).golaunch.rendezvous.v1.CapacityRequestedH\x00R\x11capacityRequested\x12W\n" +
 	"\x11capacity_released\x18\x13 \x01(\v2(.golaunch.rendezvous.v1.CapacityReleasedH\x00R\x10capacityReleased\x12K\n" +
 	"\rcapacity_gone\x18\x14 \x01(\v2$.golaunch.rendezvous.v1.CapacityGoneH\x00R\fcapacityGone\x12Q\n" +
-	"\x0fcapacity_failed\x18\x15 \x01(\v2&.golaunch.rendezvous.v1.CapacityFailedH\x00R\x0ecapacityFailedB\x06\n" +
+	"\x0fcapacity_failed\x18\x15 \x01(\v2&.golaunch.rendezvous.v1.CapacityFailedH\x00R\x0ecapacityFailed\x129\n" +
+	"\x05freed\x18\x16 \x01(\v2!.golaunch.rendezvous.v1.FreedGPUsH\x00R\x05freedB\x06\n" +
 	"\x04bodyB\f\n" +
 	"\n" +
 	"_submitter\"7\n" +
@@ -1477,7 +1549,10 @@ const file_log_proto_rawDesc = "" +
 	"\bpatience\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bpatience\",\n" +
 	"\x04Lost\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\x1a\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"3\n" +
+	"\tFreedGPUs\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x1a\n" +
 	"\x04Back\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"Y\n" +
 	"\aDrained\x12\x12\n" +
@@ -1548,66 +1623,68 @@ func file_log_proto_rawDescGZIP() []byte {
 
 var file_log_proto_msgTypes []protoimpl.MessageInfo
 
-func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 18) }
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 19) }
 
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
 	(*Founded)(nil),               // 1: golaunch.rendezvous.v1.Founded
 	(*Admitted)(nil),              // 2: golaunch.rendezvous.v1.Admitted
 	(*Lost)(nil),                  // 3: golaunch.rendezvous.v1.Lost
-	(*Back)(nil),                  // 4: golaunch.rendezvous.v1.Back
-	(*Drained)(nil),               // 5: golaunch.rendezvous.v1.Drained
-	(*Avoided)(nil),               // 6: golaunch.rendezvous.v1.Avoided
-	(*Reported)(nil),              // 7: golaunch.rendezvous.v1.Reported
-	(*Gathered)(nil),              // 8: golaunch.rendezvous.v1.Gathered
-	(*Formed)(nil),                // 9: golaunch.rendezvous.v1.Formed
-	(*Replicas)(nil),              // 10: golaunch.rendezvous.v1.Replicas
-	(*CapacityRequested)(nil),     // 11: golaunch.rendezvous.v1.CapacityRequested
-	(*CapacityReleased)(nil),      // 12: golaunch.rendezvous.v1.CapacityReleased
-	(*CapacityGone)(nil),          // 13: golaunch.rendezvous.v1.CapacityGone
-	(*CapacityFailed)(nil),        // 14: golaunch.rendezvous.v1.CapacityFailed
-	(*Elapsed)(nil),               // 15: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 16: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 17: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Submission)(nil),            // 19: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 20: golaunch.rendezvous.v1.Node
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*Draining)(nil),              // 22: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 23: golaunch.rendezvous.v1.FromAgent
+	(*FreedGPUs)(nil),             // 4: golaunch.rendezvous.v1.FreedGPUs
+	(*Back)(nil),                  // 5: golaunch.rendezvous.v1.Back
+	(*Drained)(nil),               // 6: golaunch.rendezvous.v1.Drained
+	(*Avoided)(nil),               // 7: golaunch.rendezvous.v1.Avoided
+	(*Reported)(nil),              // 8: golaunch.rendezvous.v1.Reported
+	(*Gathered)(nil),              // 9: golaunch.rendezvous.v1.Gathered
+	(*Formed)(nil),                // 10: golaunch.rendezvous.v1.Formed
+	(*Replicas)(nil),              // 11: golaunch.rendezvous.v1.Replicas
+	(*CapacityRequested)(nil),     // 12: golaunch.rendezvous.v1.CapacityRequested
+	(*CapacityReleased)(nil),      // 13: golaunch.rendezvous.v1.CapacityReleased
+	(*CapacityGone)(nil),          // 14: golaunch.rendezvous.v1.CapacityGone
+	(*CapacityFailed)(nil),        // 15: golaunch.rendezvous.v1.CapacityFailed
+	(*Elapsed)(nil),               // 16: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 17: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 18: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Submission)(nil),            // 20: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 21: golaunch.rendezvous.v1.Node
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*Draining)(nil),              // 23: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 24: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
-	18, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	19, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	19, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	20, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	20, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	21, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
-	4,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
-	5,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
-	6,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
-	7,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	15, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	16, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	17, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
-	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
-	9,  // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
-	11, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
-	12, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
-	13, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
-	14, // 18: golaunch.rendezvous.v1.Entry.capacity_failed:type_name -> golaunch.rendezvous.v1.CapacityFailed
-	20, // 19: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	21, // 20: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
-	22, // 21: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	23, // 22: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	21, // 23: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
-	10, // 24: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
-	21, // 25: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	5,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
+	6,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
+	7,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
+	8,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
+	16, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	17, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	18, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	9,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
+	10, // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
+	12, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
+	13, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
+	14, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
+	15, // 18: golaunch.rendezvous.v1.Entry.capacity_failed:type_name -> golaunch.rendezvous.v1.CapacityFailed
+	4,  // 19: golaunch.rendezvous.v1.Entry.freed:type_name -> golaunch.rendezvous.v1.FreedGPUs
+	21, // 20: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	22, // 21: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	23, // 22: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	24, // 23: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	22, // 24: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	11, // 25: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
+	22, // 26: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once
@@ -1640,6 +1717,7 @@ func file_log_proto_init() {
 		(*Entry_CapacityReleased)(nil),
 		(*Entry_CapacityGone)(nil),
 		(*Entry_CapacityFailed)(nil),
+		(*Entry_Freed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1647,7 +1725,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

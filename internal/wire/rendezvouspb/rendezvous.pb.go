@@ -681,6 +681,7 @@ type FromAgent struct {
 	//	*FromAgent_Replica
 	//	*FromAgent_Saved
 	//	*FromAgent_Catching
+	//	*FromAgent_Freed
 	Body isFromAgent_Body `protobuf_oneof:"body"`
 	// job is the one that a report is about.
 	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
@@ -896,6 +897,15 @@ func (x *FromAgent) GetCatching() *Catching {
 	return nil
 }
 
+func (x *FromAgent) GetFreed() *Freed {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Freed); ok {
+			return x.Freed
+		}
+	}
+	return nil
+}
+
 func (x *FromAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -979,6 +989,10 @@ type FromAgent_Catching struct {
 	Catching *Catching `protobuf:"bytes,20,opt,name=catching,proto3,oneof"`
 }
 
+type FromAgent_Freed struct {
+	Freed *Freed `protobuf:"bytes,21,opt,name=freed,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Body() {}
 
 func (*FromAgent_Heartbeat) isFromAgent_Body() {}
@@ -1014,6 +1028,8 @@ func (*FromAgent_Replica) isFromAgent_Body() {}
 func (*FromAgent_Saved) isFromAgent_Body() {}
 
 func (*FromAgent_Catching) isFromAgent_Body() {}
+
+func (*FromAgent_Freed) isFromAgent_Body() {}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2128,29 +2144,30 @@ func (x *Draining) GetSignal() int32 {
 	return 0
 }
 
-type Ready struct {
+// Freed says that GPUs of the node, by index and UUID, are free now that were held when it joined. It
+// is about all jobs.
+type Freed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Gpus          []*GPU                 `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Ready) Reset() {
-	*x = Ready{}
+func (x *Freed) Reset() {
+	*x = Freed{}
 	file_rendezvous_proto_load()
 	mi := &file_rendezvous_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Ready) String() string {
+func (x *Freed) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Ready) ProtoMessage() {}
+func (*Freed) ProtoMessage() {}
 
-func (x *Ready) ProtoReflect() protoreflect.Message {
+func (x *Freed) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
 	mi := &file_rendezvous_proto_msgTypes[23]
 	if x != nil {
@@ -2163,9 +2180,56 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use Freed.ProtoReflect.Descriptor instead.
+func (*Freed) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Freed) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+type Ready struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ready) Reset() {
+	*x = Ready{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ready) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ready) ProtoMessage() {}
+
+func (x *Ready) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ready) GetUnit() int32 {
@@ -2194,7 +2258,7 @@ type Catching struct {
 func (x *Catching) Reset() {
 	*x = Catching{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2271,7 @@ func (*Catching) ProtoMessage() {}
 
 func (x *Catching) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2284,7 @@ func (x *Catching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catching.ProtoReflect.Descriptor instead.
 func (*Catching) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Catching) GetUnit() int32 {
@@ -2258,7 +2322,7 @@ type Replica struct {
 func (x *Replica) Reset() {
 	*x = Replica{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2335,7 @@ func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2348,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Replica) GetUnit() int32 {
@@ -2361,7 +2425,7 @@ type ReplicaQuorum struct {
 func (x *ReplicaQuorum) Reset() {
 	*x = ReplicaQuorum{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2438,7 @@ func (*ReplicaQuorum) ProtoMessage() {}
 
 func (x *ReplicaQuorum) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2451,7 @@ func (x *ReplicaQuorum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaQuorum.ProtoReflect.Descriptor instead.
 func (*ReplicaQuorum) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReplicaQuorum) GetUnit() int32 {
@@ -2453,7 +2517,7 @@ type Started struct {
 func (x *Started) Reset() {
 	*x = Started{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2530,7 @@ func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2543,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Started) GetUnit() int32 {
@@ -2534,7 +2598,7 @@ type Imports struct {
 func (x *Imports) Reset() {
 	*x = Imports{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2611,7 @@ func (*Imports) ProtoMessage() {}
 
 func (x *Imports) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2624,7 @@ func (x *Imports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Imports.ProtoReflect.Descriptor instead.
 func (*Imports) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Imports) GetWaited() *durationpb.Duration {
@@ -2616,7 +2680,7 @@ type Module struct {
 func (x *Module) Reset() {
 	*x = Module{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2693,7 @@ func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2706,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Module) GetName() string {
@@ -2680,7 +2744,7 @@ type Met struct {
 func (x *Met) Reset() {
 	*x = Met{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2757,7 @@ func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2770,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -2770,7 +2834,7 @@ type Complete struct {
 func (x *Complete) Reset() {
 	*x = Complete{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2847,7 @@ func (*Complete) ProtoMessage() {}
 
 func (x *Complete) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2860,7 @@ func (x *Complete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Complete.ProtoReflect.Descriptor instead.
 func (*Complete) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Complete) GetAgo() *durationpb.Duration {
@@ -2828,7 +2892,7 @@ type Home struct {
 func (x *Home) Reset() {
 	*x = Home{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2905,7 @@ func (*Home) ProtoMessage() {}
 
 func (x *Home) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2918,7 @@ func (x *Home) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Home.ProtoReflect.Descriptor instead.
 func (*Home) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Home) GetAddr() []byte {
@@ -2891,7 +2955,7 @@ type Client struct {
 func (x *Client) Reset() {
 	*x = Client{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2968,7 @@ func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2981,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -2958,7 +3022,7 @@ type Stalled struct {
 func (x *Stalled) Reset() {
 	*x = Stalled{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3035,7 @@ func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3048,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -3043,7 +3107,7 @@ type Still struct {
 func (x *Still) Reset() {
 	*x = Still{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3120,7 @@ func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3133,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Still) GetRank() int32 {
@@ -3120,7 +3184,7 @@ type Stepped struct {
 func (x *Stepped) Reset() {
 	*x = Stepped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3197,7 @@ func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3210,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -3198,7 +3262,7 @@ type Saved struct {
 func (x *Saved) Reset() {
 	*x = Saved{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3275,7 @@ func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3288,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Saved) GetUnit() int32 {
@@ -3326,7 +3390,7 @@ type Exited struct {
 func (x *Exited) Reset() {
 	*x = Exited{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3403,7 @@ func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3416,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -3452,7 +3516,7 @@ type Exit struct {
 func (x *Exit) Reset() {
 	*x = Exit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3529,7 @@ func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3542,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -3520,7 +3584,7 @@ type Stopped struct {
 func (x *Stopped) Reset() {
 	*x = Stopped{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3597,7 @@ func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3610,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -3578,7 +3642,7 @@ type Prepare struct {
 func (x *Prepare) Reset() {
 	*x = Prepare{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3655,7 @@ func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3668,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -3654,7 +3718,7 @@ type Peers struct {
 func (x *Peers) Reset() {
 	*x = Peers{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3731,7 @@ func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3744,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Peers) GetAddrs() [][]byte {
@@ -3701,7 +3765,7 @@ type Admit struct {
 func (x *Admit) Reset() {
 	*x = Admit{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3778,7 @@ func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3791,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -3753,7 +3817,7 @@ type Reach struct {
 func (x *Reach) Reset() {
 	*x = Reach{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3830,7 @@ func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3843,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -3839,7 +3903,7 @@ type Start struct {
 func (x *Start) Reset() {
 	*x = Start{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +3916,7 @@ func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +3929,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -3922,7 +3986,7 @@ type Bundle struct {
 func (x *Bundle) Reset() {
 	*x = Bundle{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +3999,7 @@ func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4012,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -3999,7 +4063,7 @@ type World struct {
 func (x *World) Reset() {
 	*x = World{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4076,7 @@ func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4089,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -4146,7 +4210,7 @@ type Notice struct {
 func (x *Notice) Reset() {
 	*x = Notice{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4223,7 @@ func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4236,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -4218,7 +4282,7 @@ type Stop struct {
 func (x *Stop) Reset() {
 	*x = Stop{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4295,7 @@ func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4308,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -4300,7 +4364,7 @@ type Signal struct {
 func (x *Signal) Reset() {
 	*x = Signal{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4377,7 @@ func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4390,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -4352,7 +4416,7 @@ type Assign struct {
 func (x *Assign) Reset() {
 	*x = Assign{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4365,7 +4429,7 @@ func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4378,7 +4442,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -4413,7 +4477,7 @@ type Leave struct {
 func (x *Leave) Reset() {
 	*x = Leave{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4490,7 @@ func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4503,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Leave) GetWhy() string {
@@ -4462,7 +4526,7 @@ type Ask struct {
 func (x *Ask) Reset() {
 	*x = Ask{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4475,7 +4539,7 @@ func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4488,7 +4552,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Ask) GetId() string {
@@ -4524,7 +4588,7 @@ type Question struct {
 func (x *Question) Reset() {
 	*x = Question{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4601,7 @@ func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4614,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Question) GetAbout() isQuestion_About {
@@ -4685,7 +4749,7 @@ type Endpoint struct {
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4698,7 +4762,7 @@ func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4711,7 +4775,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 type Gpus struct {
@@ -4723,7 +4787,7 @@ type Gpus struct {
 func (x *Gpus) Reset() {
 	*x = Gpus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4800,7 @@ func (*Gpus) ProtoMessage() {}
 
 func (x *Gpus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4813,7 @@ func (x *Gpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
 func (*Gpus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 type Ras struct {
@@ -4761,7 +4825,7 @@ type Ras struct {
 func (x *Ras) Reset() {
 	*x = Ras{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +4838,7 @@ func (*Ras) ProtoMessage() {}
 
 func (x *Ras) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +4851,7 @@ func (x *Ras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ras.ProtoReflect.Descriptor instead.
 func (*Ras) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 type Stacks struct {
@@ -4799,7 +4863,7 @@ type Stacks struct {
 func (x *Stacks) Reset() {
 	*x = Stacks{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +4876,7 @@ func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +4889,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 type Ping struct {
@@ -4837,7 +4901,7 @@ type Ping struct {
 func (x *Ping) Reset() {
 	*x = Ping{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4850,7 +4914,7 @@ func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4863,7 +4927,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 type SampleFilter struct {
@@ -4879,7 +4943,7 @@ type SampleFilter struct {
 func (x *SampleFilter) Reset() {
 	*x = SampleFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +4956,7 @@ func (*SampleFilter) ProtoMessage() {}
 
 func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +4969,7 @@ func (x *SampleFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
 func (*SampleFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SampleFilter) GetSince() *durationpb.Duration {
@@ -4939,7 +5003,7 @@ type LogFilter struct {
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4952,7 +5016,7 @@ func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4965,7 +5029,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -5008,7 +5072,7 @@ type Span struct {
 func (x *Span) Reset() {
 	*x = Span{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5021,7 +5085,7 @@ func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5034,7 +5098,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -5065,7 +5129,7 @@ type LogPosition struct {
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5078,7 +5142,7 @@ func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5091,7 +5155,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -5135,7 +5199,7 @@ type LogChunk struct {
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +5212,7 @@ func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +5225,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -5198,7 +5262,7 @@ type Samples struct {
 func (x *Samples) Reset() {
 	*x = Samples{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5211,7 +5275,7 @@ func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5224,7 +5288,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Samples) GetNow() *timestamppb.Timestamp {
@@ -5263,7 +5327,7 @@ type Series struct {
 func (x *Series) Reset() {
 	*x = Series{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5276,7 +5340,7 @@ func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5289,7 +5353,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Series) GetJob() string {
@@ -5375,7 +5439,7 @@ type Track struct {
 func (x *Track) Reset() {
 	*x = Track{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5388,7 +5452,7 @@ func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5401,7 +5465,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Track) GetColumn() int32 {
@@ -5434,7 +5498,7 @@ type Answer struct {
 func (x *Answer) Reset() {
 	*x = Answer{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5447,7 +5511,7 @@ func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5460,7 +5524,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Answer) GetNode() string {
@@ -5510,7 +5574,7 @@ type Delivery struct {
 func (x *Delivery) Reset() {
 	*x = Delivery{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5523,7 +5587,7 @@ func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5536,7 +5600,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Delivery) GetId() string {
@@ -5562,7 +5626,7 @@ type Delivered struct {
 func (x *Delivered) Reset() {
 	*x = Delivered{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5575,7 +5639,7 @@ func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5588,7 +5652,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 type Finish struct {
@@ -5601,7 +5665,7 @@ type Finish struct {
 func (x *Finish) Reset() {
 	*x = Finish{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5614,7 +5678,7 @@ func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5627,7 +5691,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -5655,7 +5719,7 @@ type Result struct {
 func (x *Result) Reset() {
 	*x = Result{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5668,7 +5732,7 @@ func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5681,7 +5745,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Result) GetCode() int32 {
@@ -5760,7 +5824,7 @@ type Startup struct {
 func (x *Startup) Reset() {
 	*x = Startup{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5773,7 +5837,7 @@ func (*Startup) ProtoMessage() {}
 
 func (x *Startup) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5786,7 +5850,7 @@ func (x *Startup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Startup.ProtoReflect.Descriptor instead.
 func (*Startup) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Startup) GetAttempt() int32 {
@@ -5823,7 +5887,7 @@ type StartPhase struct {
 func (x *StartPhase) Reset() {
 	*x = StartPhase{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5836,7 +5900,7 @@ func (*StartPhase) ProtoMessage() {}
 
 func (x *StartPhase) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5849,7 +5913,7 @@ func (x *StartPhase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartPhase.ProtoReflect.Descriptor instead.
 func (*StartPhase) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StartPhase) GetPhase() string {
@@ -5902,7 +5966,7 @@ type Goodput struct {
 func (x *Goodput) Reset() {
 	*x = Goodput{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5915,7 +5979,7 @@ func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5928,7 +5992,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -6030,7 +6094,7 @@ type Saves struct {
 func (x *Saves) Reset() {
 	*x = Saves{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6043,7 +6107,7 @@ func (*Saves) ProtoMessage() {}
 
 func (x *Saves) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[76]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6056,7 +6120,7 @@ func (x *Saves) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saves.ProtoReflect.Descriptor instead.
 func (*Saves) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{76}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Saves) GetLast() *Save {
@@ -6109,7 +6173,7 @@ type Save struct {
 func (x *Save) Reset() {
 	*x = Save{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6122,7 +6186,7 @@ func (*Save) ProtoMessage() {}
 
 func (x *Save) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[77]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6135,7 +6199,7 @@ func (x *Save) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Save.ProtoReflect.Descriptor instead.
 func (*Save) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{77}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Save) GetPath() string {
@@ -6194,7 +6258,7 @@ type Cost struct {
 func (x *Cost) Reset() {
 	*x = Cost{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6271,7 @@ func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[78]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6284,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{78}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Cost) GetCause() string {
@@ -6282,7 +6346,7 @@ type Failure struct {
 func (x *Failure) Reset() {
 	*x = Failure{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6295,7 +6359,7 @@ func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[79]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6308,7 +6372,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{79}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Failure) GetNode() string {
@@ -6449,7 +6513,7 @@ type Submission struct {
 func (x *Submission) Reset() {
 	*x = Submission{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6462,7 +6526,7 @@ func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[80]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6475,7 +6539,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{80}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -6613,7 +6677,7 @@ type Spec struct {
 func (x *Spec) Reset() {
 	*x = Spec{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6626,7 +6690,7 @@ func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[81]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6639,7 +6703,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{81}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Spec) GetId() string {
@@ -6822,7 +6886,7 @@ type Request struct {
 func (x *Request) Reset() {
 	*x = Request{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6835,7 +6899,7 @@ func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[82]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6848,7 +6912,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{82}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -6933,7 +6997,7 @@ type WatchRequest struct {
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6946,7 +7010,7 @@ func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[83]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6959,7 +7023,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{83}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -6993,7 +7057,7 @@ type Update struct {
 func (x *Update) Reset() {
 	*x = Update{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7006,7 +7070,7 @@ func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[84]
+	mi := &file_rendezvous_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7019,7 +7083,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{84}
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -7107,7 +7171,7 @@ type Accepted struct {
 func (x *Accepted) Reset() {
 	*x = Accepted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7120,7 +7184,7 @@ func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[85]
+	mi := &file_rendezvous_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7133,7 +7197,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+	return file_rendezvous_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Accepted) GetJob() string {
@@ -7172,7 +7236,7 @@ type Decision struct {
 func (x *Decision) Reset() {
 	*x = Decision{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7185,7 +7249,7 @@ func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[86]
+	mi := &file_rendezvous_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7198,7 +7262,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{86}
+	return file_rendezvous_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -7242,7 +7306,7 @@ type Granted struct {
 func (x *Granted) Reset() {
 	*x = Granted{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7255,7 +7319,7 @@ func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[87]
+	mi := &file_rendezvous_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7268,7 +7332,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{87}
+	return file_rendezvous_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -7297,7 +7361,7 @@ type Group struct {
 func (x *Group) Reset() {
 	*x = Group{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7310,7 +7374,7 @@ func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[88]
+	mi := &file_rendezvous_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7323,7 +7387,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{88}
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Group) GetNode() *Node {
@@ -7366,7 +7430,7 @@ type Inquiry struct {
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7379,7 +7443,7 @@ func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[89]
+	mi := &file_rendezvous_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7392,7 +7456,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+	return file_rendezvous_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Inquiry) GetJob() string {
@@ -7443,7 +7507,7 @@ type LogsFrom struct {
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7456,7 +7520,7 @@ func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[90]
+	mi := &file_rendezvous_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7469,7 +7533,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{90}
+	return file_rendezvous_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -7503,7 +7567,7 @@ type StopRequest struct {
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7516,7 +7580,7 @@ func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[91]
+	mi := &file_rendezvous_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7529,7 +7593,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{91}
+	return file_rendezvous_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -7578,7 +7642,7 @@ type StopReply struct {
 func (x *StopReply) Reset() {
 	*x = StopReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7591,7 +7655,7 @@ func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[92]
+	mi := &file_rendezvous_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7604,7 +7668,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{92}
+	return file_rendezvous_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -7625,7 +7689,7 @@ type ForwardRequest struct {
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7638,7 +7702,7 @@ func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[93]
+	mi := &file_rendezvous_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7651,7 +7715,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{93}
+	return file_rendezvous_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -7677,7 +7741,7 @@ type ForwardReply struct {
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7690,7 +7754,7 @@ func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[94]
+	mi := &file_rendezvous_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7703,7 +7767,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{94}
+	return file_rendezvous_proto_rawDescGZIP(), []int{95}
 }
 
 type DrainRequest struct {
@@ -7720,7 +7784,7 @@ type DrainRequest struct {
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7733,7 +7797,7 @@ func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[95]
+	mi := &file_rendezvous_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7746,7 +7810,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{95}
+	return file_rendezvous_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -7781,7 +7845,7 @@ type DrainReply struct {
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7794,7 +7858,7 @@ func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[96]
+	mi := &file_rendezvous_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7807,7 +7871,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{96}
+	return file_rendezvous_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -7833,7 +7897,7 @@ type StatusRequest struct {
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7846,7 +7910,7 @@ func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[97]
+	mi := &file_rendezvous_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7859,7 +7923,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{97}
+	return file_rendezvous_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -7911,7 +7975,7 @@ type StatusReply struct {
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7924,7 +7988,7 @@ func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[98]
+	mi := &file_rendezvous_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7937,7 +8001,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{98}
+	return file_rendezvous_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -8009,7 +8073,7 @@ type RequestedNodes struct {
 func (x *RequestedNodes) Reset() {
 	*x = RequestedNodes{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8022,7 +8086,7 @@ func (*RequestedNodes) ProtoMessage() {}
 
 func (x *RequestedNodes) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[99]
+	mi := &file_rendezvous_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8035,7 +8099,7 @@ func (x *RequestedNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestedNodes.ProtoReflect.Descriptor instead.
 func (*RequestedNodes) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{99}
+	return file_rendezvous_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *RequestedNodes) GetKind() string {
@@ -8082,7 +8146,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8095,7 +8159,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8108,7 +8172,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{100}
+	return file_rendezvous_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -8159,7 +8223,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8172,7 +8236,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8185,7 +8249,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{101}
+	return file_rendezvous_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -8221,7 +8285,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8234,7 +8298,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8247,7 +8311,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{102}
+	return file_rendezvous_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Hold) GetJob() string {
@@ -8296,7 +8360,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8309,7 +8373,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8322,7 +8386,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{103}
+	return file_rendezvous_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *JobStatus) GetId() string {
@@ -8498,7 +8562,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[104]
+	mi := &file_rendezvous_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8511,7 +8575,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[104]
+	mi := &file_rendezvous_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8524,7 +8588,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{104}
+	return file_rendezvous_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -8587,7 +8651,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8600,7 +8664,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8613,7 +8677,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{105}
+	return file_rendezvous_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Verdict) GetAction() string {
@@ -8725,7 +8789,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06Voters\x12\x14\n" +
 	"\x05addrs\x18\x01 \x03(\tR\x05addrs\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xef\b\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xa6\t\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -8746,7 +8810,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12;\n" +
 	"\areplica\x18\x12 \x01(\v2\x1f.golaunch.rendezvous.v1.ReplicaH\x00R\areplica\x125\n" +
 	"\x05saved\x18\x13 \x01(\v2\x1d.golaunch.rendezvous.v1.SavedH\x00R\x05saved\x12>\n" +
-	"\bcatching\x18\x14 \x01(\v2 .golaunch.rendezvous.v1.CatchingH\x00R\bcatching\x12\x10\n" +
+	"\bcatching\x18\x14 \x01(\v2 .golaunch.rendezvous.v1.CatchingH\x00R\bcatching\x125\n" +
+	"\x05freed\x18\x15 \x01(\v2\x1d.golaunch.rendezvous.v1.FreedH\x00R\x05freed\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xe0\a\n" +
 	"\aToAgent\x12\x14\n" +
@@ -8833,7 +8898,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
 	"\x03all\x18\x03 \x01(\bR\x03all\x12\x16\n" +
-	"\x06signal\x18\x04 \x01(\x05R\x06signal\"5\n" +
+	"\x06signal\x18\x04 \x01(\x05R\x06signal\"8\n" +
+	"\x05Freed\x12/\n" +
+	"\x04gpus\x18\x01 \x03(\v2\x1b.golaunch.rendezvous.v1.GPUR\x04gpus\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"8\n" +
@@ -9394,7 +9461,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 112)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -9421,301 +9488,304 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Prepared)(nil),              // 20: golaunch.rendezvous.v1.Prepared
 	(*Reached)(nil),               // 21: golaunch.rendezvous.v1.Reached
 	(*Draining)(nil),              // 22: golaunch.rendezvous.v1.Draining
-	(*Ready)(nil),                 // 23: golaunch.rendezvous.v1.Ready
-	(*Catching)(nil),              // 24: golaunch.rendezvous.v1.Catching
-	(*Replica)(nil),               // 25: golaunch.rendezvous.v1.Replica
-	(*ReplicaQuorum)(nil),         // 26: golaunch.rendezvous.v1.ReplicaQuorum
-	(*Started)(nil),               // 27: golaunch.rendezvous.v1.Started
-	(*Imports)(nil),               // 28: golaunch.rendezvous.v1.Imports
-	(*Module)(nil),                // 29: golaunch.rendezvous.v1.Module
-	(*Met)(nil),                   // 30: golaunch.rendezvous.v1.Met
-	(*Complete)(nil),              // 31: golaunch.rendezvous.v1.Complete
-	(*Home)(nil),                  // 32: golaunch.rendezvous.v1.Home
-	(*Client)(nil),                // 33: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 34: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 35: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 36: golaunch.rendezvous.v1.Stepped
-	(*Saved)(nil),                 // 37: golaunch.rendezvous.v1.Saved
-	(*Exited)(nil),                // 38: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 39: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 40: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 41: golaunch.rendezvous.v1.Prepare
-	(*Peers)(nil),                 // 42: golaunch.rendezvous.v1.Peers
-	(*Admit)(nil),                 // 43: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 44: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 45: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 46: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 47: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 48: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 49: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 50: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 51: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 52: golaunch.rendezvous.v1.Leave
-	(*Ask)(nil),                   // 53: golaunch.rendezvous.v1.Ask
-	(*Question)(nil),              // 54: golaunch.rendezvous.v1.Question
-	(*Endpoint)(nil),              // 55: golaunch.rendezvous.v1.Endpoint
-	(*Gpus)(nil),                  // 56: golaunch.rendezvous.v1.Gpus
-	(*Ras)(nil),                   // 57: golaunch.rendezvous.v1.Ras
-	(*Stacks)(nil),                // 58: golaunch.rendezvous.v1.Stacks
-	(*Ping)(nil),                  // 59: golaunch.rendezvous.v1.Ping
-	(*SampleFilter)(nil),          // 60: golaunch.rendezvous.v1.SampleFilter
-	(*LogFilter)(nil),             // 61: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 62: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 63: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 64: golaunch.rendezvous.v1.LogChunk
-	(*Samples)(nil),               // 65: golaunch.rendezvous.v1.Samples
-	(*Series)(nil),                // 66: golaunch.rendezvous.v1.Series
-	(*Track)(nil),                 // 67: golaunch.rendezvous.v1.Track
-	(*Answer)(nil),                // 68: golaunch.rendezvous.v1.Answer
-	(*Delivery)(nil),              // 69: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 70: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 71: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 72: golaunch.rendezvous.v1.Result
-	(*Startup)(nil),               // 73: golaunch.rendezvous.v1.Startup
-	(*StartPhase)(nil),            // 74: golaunch.rendezvous.v1.StartPhase
-	(*Goodput)(nil),               // 75: golaunch.rendezvous.v1.Goodput
-	(*Saves)(nil),                 // 76: golaunch.rendezvous.v1.Saves
-	(*Save)(nil),                  // 77: golaunch.rendezvous.v1.Save
-	(*Cost)(nil),                  // 78: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 79: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 80: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 81: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 82: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 83: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 84: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 85: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 86: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 87: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 88: golaunch.rendezvous.v1.Group
-	(*Inquiry)(nil),               // 89: golaunch.rendezvous.v1.Inquiry
-	(*LogsFrom)(nil),              // 90: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 91: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 92: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 93: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 94: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 95: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 96: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 97: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 98: golaunch.rendezvous.v1.StatusReply
-	(*RequestedNodes)(nil),        // 99: golaunch.rendezvous.v1.RequestedNodes
-	(*NodeStatus)(nil),            // 100: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 101: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 102: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 103: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 104: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 105: golaunch.rendezvous.v1.Verdict
-	nil,                           // 106: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 107: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 108: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 109: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 110: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 111: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 112: google.protobuf.Timestamp
+	(*Freed)(nil),                 // 23: golaunch.rendezvous.v1.Freed
+	(*Ready)(nil),                 // 24: golaunch.rendezvous.v1.Ready
+	(*Catching)(nil),              // 25: golaunch.rendezvous.v1.Catching
+	(*Replica)(nil),               // 26: golaunch.rendezvous.v1.Replica
+	(*ReplicaQuorum)(nil),         // 27: golaunch.rendezvous.v1.ReplicaQuorum
+	(*Started)(nil),               // 28: golaunch.rendezvous.v1.Started
+	(*Imports)(nil),               // 29: golaunch.rendezvous.v1.Imports
+	(*Module)(nil),                // 30: golaunch.rendezvous.v1.Module
+	(*Met)(nil),                   // 31: golaunch.rendezvous.v1.Met
+	(*Complete)(nil),              // 32: golaunch.rendezvous.v1.Complete
+	(*Home)(nil),                  // 33: golaunch.rendezvous.v1.Home
+	(*Client)(nil),                // 34: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 35: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 36: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 37: golaunch.rendezvous.v1.Stepped
+	(*Saved)(nil),                 // 38: golaunch.rendezvous.v1.Saved
+	(*Exited)(nil),                // 39: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 40: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 41: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 42: golaunch.rendezvous.v1.Prepare
+	(*Peers)(nil),                 // 43: golaunch.rendezvous.v1.Peers
+	(*Admit)(nil),                 // 44: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 45: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 46: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 47: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 48: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 49: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 50: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 51: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 52: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 53: golaunch.rendezvous.v1.Leave
+	(*Ask)(nil),                   // 54: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 55: golaunch.rendezvous.v1.Question
+	(*Endpoint)(nil),              // 56: golaunch.rendezvous.v1.Endpoint
+	(*Gpus)(nil),                  // 57: golaunch.rendezvous.v1.Gpus
+	(*Ras)(nil),                   // 58: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 59: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 60: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 61: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 62: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 63: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 64: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 65: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 66: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 67: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 68: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 69: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 70: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 71: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 72: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 73: golaunch.rendezvous.v1.Result
+	(*Startup)(nil),               // 74: golaunch.rendezvous.v1.Startup
+	(*StartPhase)(nil),            // 75: golaunch.rendezvous.v1.StartPhase
+	(*Goodput)(nil),               // 76: golaunch.rendezvous.v1.Goodput
+	(*Saves)(nil),                 // 77: golaunch.rendezvous.v1.Saves
+	(*Save)(nil),                  // 78: golaunch.rendezvous.v1.Save
+	(*Cost)(nil),                  // 79: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 80: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 81: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 82: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 83: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 84: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 85: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 86: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 87: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 88: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 89: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 90: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 91: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 92: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 93: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 94: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 95: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 96: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 97: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 98: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 99: golaunch.rendezvous.v1.StatusReply
+	(*RequestedNodes)(nil),        // 100: golaunch.rendezvous.v1.RequestedNodes
+	(*NodeStatus)(nil),            // 101: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 102: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 103: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 104: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 105: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 106: golaunch.rendezvous.v1.Verdict
+	nil,                           // 107: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 108: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 109: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 110: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 111: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 112: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 113: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	106, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	107, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	107, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	108, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	111, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	112, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	20,  // 10: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	27,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	38,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	40,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	28,  // 11: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	39,  // 12: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	41,  // 13: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	15,  // 14: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	16,  // 15: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	30,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	31,  // 16: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
 	21,  // 17: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
 	22,  // 18: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	23,  // 19: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	34,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	36,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	25,  // 22: golaunch.rendezvous.v1.FromAgent.replica:type_name -> golaunch.rendezvous.v1.Replica
-	37,  // 23: golaunch.rendezvous.v1.FromAgent.saved:type_name -> golaunch.rendezvous.v1.Saved
-	24,  // 24: golaunch.rendezvous.v1.FromAgent.catching:type_name -> golaunch.rendezvous.v1.Catching
-	13,  // 25: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	14,  // 26: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	41,  // 27: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	45,  // 28: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	49,  // 29: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	50,  // 30: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	71,  // 31: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	51,  // 32: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	52,  // 33: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	53,  // 34: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	43,  // 35: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	44,  // 36: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	48,  // 37: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	9,   // 38: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	42,  // 39: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
-	26,  // 40: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
-	18,  // 41: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	108, // 42: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	112, // 43: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	14,  // 44: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	5,   // 45: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	111, // 46: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	111, // 47: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	14,  // 48: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 49: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	111, // 50: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	112, // 51: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	19,  // 52: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	109, // 53: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	39,  // 54: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	39,  // 55: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	111, // 56: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	112, // 57: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
-	28,  // 58: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	111, // 59: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	111, // 60: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	111, // 61: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	29,  // 62: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
-	32,  // 63: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	31,  // 64: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	111, // 65: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
-	33,  // 66: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
-	35,  // 67: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	33,  // 68: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	111, // 69: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	111, // 70: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	111, // 71: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
-	111, // 72: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
-	39,  // 73: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	112, // 74: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	111, // 75: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	46,  // 76: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	47,  // 77: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	19,  // 78: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	19,  // 79: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	111, // 80: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	111, // 81: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	0,   // 82: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	54,  // 83: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	61,  // 84: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	57,  // 85: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	60,  // 86: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	58,  // 87: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	59,  // 88: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	55,  // 89: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	56,  // 90: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	111, // 91: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	111, // 92: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	62,  // 93: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	63,  // 94: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	63,  // 95: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	112, // 96: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	66,  // 97: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	39,  // 98: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
-	67,  // 99: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	64,  // 100: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	65,  // 101: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	68,  // 102: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	72,  // 103: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	79,  // 104: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	75,  // 105: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	73,  // 106: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
-	76,  // 107: golaunch.rendezvous.v1.Result.saves:type_name -> golaunch.rendezvous.v1.Saves
-	74,  // 108: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
-	29,  // 109: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
-	78,  // 110: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	77,  // 111: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
-	77,  // 112: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
-	112, // 113: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
-	112, // 114: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
-	19,  // 115: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	39,  // 116: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	112, // 117: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	111, // 118: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	105, // 119: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
-	81,  // 120: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	111, // 121: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	111, // 122: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	111, // 123: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	111, // 124: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	0,   // 125: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	82,  // 126: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	111, // 127: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	111, // 128: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	111, // 129: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	110, // 130: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	111, // 131: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	111, // 132: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	85,  // 133: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	86,  // 134: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	72,  // 135: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	87,  // 136: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	111, // 137: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	112, // 138: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	79,  // 139: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	88,  // 140: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	18,  // 141: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	46,  // 142: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	54,  // 143: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	90,  // 144: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	111, // 145: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	63,  // 146: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	111, // 147: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
-	111, // 148: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	112, // 149: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	100, // 150: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	103, // 151: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	99,  // 152: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
-	112, // 153: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
-	18,  // 154: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	111, // 155: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	102, // 156: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	101, // 157: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	112, // 158: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	112, // 159: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	112, // 160: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	72,  // 161: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	75,  // 162: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	104, // 163: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 164: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	76,  // 165: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
-	73,  // 166: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
-	112, // 167: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 168: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	69,  // 169: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 170: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	80,  // 171: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 172: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	83,  // 173: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	89,  // 174: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	91,  // 175: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	93,  // 176: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	95,  // 177: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	97,  // 178: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 179: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 180: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 181: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 182: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 183: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	70,  // 184: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 185: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	84,  // 186: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 187: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	84,  // 188: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	68,  // 189: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	92,  // 190: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	94,  // 191: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	96,  // 192: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	98,  // 193: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 194: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 195: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 196: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 197: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	183, // [183:198] is the sub-list for method output_type
-	168, // [168:183] is the sub-list for method input_type
-	168, // [168:168] is the sub-list for extension type_name
-	168, // [168:168] is the sub-list for extension extendee
-	0,   // [0:168] is the sub-list for field type_name
+	24,  // 19: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	35,  // 20: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	37,  // 21: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	26,  // 22: golaunch.rendezvous.v1.FromAgent.replica:type_name -> golaunch.rendezvous.v1.Replica
+	38,  // 23: golaunch.rendezvous.v1.FromAgent.saved:type_name -> golaunch.rendezvous.v1.Saved
+	25,  // 24: golaunch.rendezvous.v1.FromAgent.catching:type_name -> golaunch.rendezvous.v1.Catching
+	23,  // 25: golaunch.rendezvous.v1.FromAgent.freed:type_name -> golaunch.rendezvous.v1.Freed
+	13,  // 26: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	14,  // 27: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	42,  // 28: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	46,  // 29: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	50,  // 30: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	51,  // 31: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	72,  // 32: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	52,  // 33: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	53,  // 34: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	54,  // 35: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	44,  // 36: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	45,  // 37: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	49,  // 38: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	9,   // 39: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	43,  // 40: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	27,  // 41: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
+	18,  // 42: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	109, // 43: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	113, // 44: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	14,  // 45: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	5,   // 46: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	112, // 47: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	112, // 48: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	14,  // 49: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 50: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	112, // 51: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	113, // 52: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	19,  // 53: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	110, // 54: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	40,  // 55: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	40,  // 56: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	112, // 57: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	19,  // 58: golaunch.rendezvous.v1.Freed.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	113, // 59: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	29,  // 60: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	112, // 61: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	112, // 62: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	112, // 63: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	30,  // 64: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
+	33,  // 65: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	32,  // 66: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
+	112, // 67: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	34,  // 68: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
+	36,  // 69: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	34,  // 70: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	112, // 71: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	112, // 72: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	112, // 73: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
+	112, // 74: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
+	40,  // 75: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	113, // 76: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	112, // 77: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	47,  // 78: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	48,  // 79: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	19,  // 80: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	19,  // 81: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	112, // 82: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	112, // 83: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	0,   // 84: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	55,  // 85: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	62,  // 86: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	58,  // 87: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	61,  // 88: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	59,  // 89: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	60,  // 90: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	56,  // 91: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	57,  // 92: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	112, // 93: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	112, // 94: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	63,  // 95: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	64,  // 96: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	64,  // 97: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	113, // 98: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	67,  // 99: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	40,  // 100: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
+	68,  // 101: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	65,  // 102: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	66,  // 103: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	69,  // 104: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	73,  // 105: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	80,  // 106: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	76,  // 107: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	74,  // 108: golaunch.rendezvous.v1.Result.start:type_name -> golaunch.rendezvous.v1.Startup
+	77,  // 109: golaunch.rendezvous.v1.Result.saves:type_name -> golaunch.rendezvous.v1.Saves
+	75,  // 110: golaunch.rendezvous.v1.Startup.phases:type_name -> golaunch.rendezvous.v1.StartPhase
+	30,  // 111: golaunch.rendezvous.v1.Startup.modules:type_name -> golaunch.rendezvous.v1.Module
+	79,  // 112: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	78,  // 113: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
+	78,  // 114: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
+	113, // 115: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
+	113, // 116: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
+	19,  // 117: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	40,  // 118: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	113, // 119: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	112, // 120: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	106, // 121: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	82,  // 122: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	112, // 123: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	112, // 124: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	112, // 125: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	112, // 126: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	0,   // 127: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	83,  // 128: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	112, // 129: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	112, // 130: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	112, // 131: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	111, // 132: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	112, // 133: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	112, // 134: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	86,  // 135: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	87,  // 136: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	73,  // 137: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	88,  // 138: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	112, // 139: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	113, // 140: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	80,  // 141: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	89,  // 142: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	18,  // 143: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	47,  // 144: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	55,  // 145: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	91,  // 146: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	112, // 147: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	64,  // 148: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	112, // 149: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
+	112, // 150: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	113, // 151: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	101, // 152: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	104, // 153: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	100, // 154: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
+	113, // 155: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
+	18,  // 156: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	112, // 157: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	103, // 158: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	102, // 159: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	113, // 160: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	113, // 161: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	113, // 162: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	73,  // 163: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	76,  // 164: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	105, // 165: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 166: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	77,  // 167: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
+	74,  // 168: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
+	113, // 169: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 170: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	70,  // 171: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 172: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	81,  // 173: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 174: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	84,  // 175: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	90,  // 176: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	92,  // 177: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	94,  // 178: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	96,  // 179: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	98,  // 180: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 181: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 182: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 183: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 184: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 185: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	71,  // 186: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 187: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	85,  // 188: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 189: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	85,  // 190: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 191: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	93,  // 192: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	95,  // 193: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	97,  // 194: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	99,  // 195: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 196: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 197: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 198: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 199: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	185, // [185:200] is the sub-list for method output_type
+	170, // [170:185] is the sub-list for method input_type
+	170, // [170:170] is the sub-list for extension type_name
+	170, // [170:170] is the sub-list for extension extendee
+	0,   // [0:170] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -9747,6 +9817,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Replica)(nil),
 		(*FromAgent_Saved)(nil),
 		(*FromAgent_Catching)(nil),
+		(*FromAgent_Freed)(nil),
 	}
 	file_rendezvous_proto_msgTypes[11].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
@@ -9766,8 +9837,8 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Peers)(nil),
 		(*ToAgent_ReplicaQuorum)(nil),
 	}
-	file_rendezvous_proto_msgTypes[51].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[54].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[52].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[55].OneofWrappers = []any{
 		(*Question_Logs)(nil),
 		(*Question_Ras)(nil),
 		(*Question_Samples)(nil),
@@ -9776,21 +9847,21 @@ func file_rendezvous_proto_init() {
 		(*Question_Endpoint)(nil),
 		(*Question_Gpus)(nil),
 	}
-	file_rendezvous_proto_msgTypes[74].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[84].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[75].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[85].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[103].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[104].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   111,
+			NumMessages:   112,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

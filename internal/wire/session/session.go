@@ -98,9 +98,10 @@ func (s *Session) Err() error {
 
 // Report tells the coordinator, exactly once, of a [job.Prepared], [job.Reached], [job.Started],
 // [job.Stalled], [job.Stepped], [job.Saved], [job.Exited] or [job.Stopped] of a job, an [Opened], a
-// [Met], a [Replica], a [Draining] or a [Restated], however often the connection breaks within the
-// lease. It does not wait for the network. After the end of the session it does nothing. It warns of
-// a report that is too long instead of sending it, because that would break every connection.
+// [Met], a [Replica], a [Draining], a [Freed] or a [Restated], however often the connection breaks
+// within the lease. It does not wait for the network. After the end of the session it does nothing.
+// It warns of a report that is too long instead of sending it, because that would break every
+// connection.
 func (s *Session) Report(id string, ev any) {
 	msg := wire.FromEvent(id, ev)
 	if msg == nil {

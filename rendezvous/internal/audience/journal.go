@@ -32,6 +32,8 @@ func eventName(ev job.Event) string {
 		return "joined"
 	case job.Lost:
 		return "lost"
+	case job.Freed:
+		return "freed"
 	case job.Rejoined:
 		return "rejoined"
 	case job.Draining:

@@ -1,0 +1,133 @@
+// Package heldgpus waits until GPUs are free that other processes held when this node was surveyed.
+package heldgpus
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/process/procfs"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Watch is how to wait.
+type Watch struct {
+	// Survey lists the devices of this machine, also those that CUDA_VISIBLE_DEVICES hides.
+	Survey func(context.Context) ([]gpu.Device, error)
+	// Freed is called with GPUs that have become free.
+	Freed func([]placement.GPU)
+	// Warn is called with the reason why a survey failed, when that changes.
+	Warn func(error)
+}
+
+// Held are the GPUs that are held and that a survey can find again.
+func Held(gpus []placement.GPU) (held []placement.GPU) {
+	for _, g := range gpus {
+		if g.HeldBy != "" && g.UUID != "" {
+			held = append(held, g)
+		}
+	}
+	return held
+}
+
+// The pauses between surveys, which cost some 150 ms each, double from one to the next. They begin
+// short, because the driver lists a process for some 300 ms after its end. While all holders can be
+// waited for, a survey finds only that one of them lives on without the GPU, which is rare.
+const (
+	shortest = 50 * time.Millisecond
+	long     = 30 * time.Second
+	longest  = 10 * time.Minute
+)
+
+// Run returns when all the held GPUs have become free, or when ctx ends. It surveys them again when
+// a holder ends, and after a pause. The pause is short if it cannot wait for a holder: for one that
+// has ended but is still listed, or for one that may be another container's.
+func (w Watch) Run(ctx context.Context, held []placement.GPU) {
+	said := ""
+	for pause := shortest; ; {
+		devices, err := w.Survey(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != said && err != nil {
+			w.Warn(err)
+		}
+		said = text
+		free, still, holders := sift(held, devices)
+		if len(free) > 0 {
+			w.Freed(free)
+		}
+		if held = still; len(held) == 0 {
+			return
+		}
+		if pause = holders.await(ctx, pause); ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// sift returns which GPUs are free and which are not, with a holder of each: it holds the GPU until
+// it ends, at least.
+func sift(held []placement.GPU, devices []gpu.Device) (free, still []placement.GPU, holders pids) {
+	for _, g := range held {
+		i := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == g.UUID })
+		switch {
+		case i < 0:
+			still, holders = append(still, g), append(holders, unknown)
+		case len(devices[i].Holders) > 0:
+			still, holders = append(still, g), append(holders, devices[i].Holders[0])
+		default:
+			g.HeldBy = ""
+			free = append(free, g)
+		}
+	}
+	return free, still, holders
+}
+
+// unknown is the holder of a GPU that a survey did not find.
+const unknown = -1
+
+// pids are the holders of GPUs.
+type pids []int
+
+// await waits until one of them ends that lived, and for the pause at most. It returns the next
+// pause.
+func (p pids) await(ctx context.Context, pause time.Duration) (next time.Duration) {
+	ended, all := make(chan struct{}, len(p)), procfs.HostPIDs()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for _, pid := range p {
+		h := procfs.Open(pid)
+		defer h.Close() // ends Await
+		if !h.Pinned() || !procfs.Alive(pid, func(procfs.Stat) bool { return true }) {
+			all = false
+			continue
+		}
+		waiting.Go(func() {
+			if h.Await() {
+				ended <- struct{}{}
+			}
+		})
+	}
+	if all {
+		pause = min(max(pause, long), longest)
+	} else {
+		pause = min(pause, long)
+	}
+	limit := time.NewTimer(pause)
+	defer limit.Stop()
+	select {
+	case <-ended:
+		return shortest
+	case <-limit.C:
+		return 2 * pause
+	case <-ctx.Done():
+		return 0
+	}
+}

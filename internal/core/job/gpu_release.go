@@ -1,0 +1,56 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Free returns the node's GPUs after the event, and whether it changes them.
+func (e Freed) Free(gpus []placement.GPU) (after []placement.GPU, changed bool) {
+	after = slices.Clone(gpus) // plans point to the others
+	for i := range after {
+		if g := &after[i]; g.HeldBy != "" && slices.Contains(e.GPUs, g.Index) {
+			g.HeldBy, changed = "", true
+		}
+	}
+	return after, changed
+}
+
+// String is for people too: "n3: gpu0, gpu5 are free now".
+func (e Freed) String() string {
+	switch n := len(e.GPUs); {
+	case n == 1:
+		return fmt.Sprintf("%s: gpu%d is free now", e.Node, e.GPUs[0])
+	case n > shownGPUs:
+		return fmt.Sprintf("%s: %d GPUs are free now", e.Node, n)
+	}
+	names := make([]string, len(e.GPUs))
+	for i, index := range e.GPUs {
+		names[i] = fmt.Sprint("gpu", index)
+	}
+	return fmt.Sprintf("%s: %s are free now", e.Node, strings.Join(names, ", "))
+}
+
+// shownGPUs bounds how many GPUs a reason names.
+const shownGPUs = 8
+
+// freed notes that a node has more GPUs to offer. A spare may now have room for ranks; a node with
+// ranks keeps those that it has until the job is placed anew.
+func (s *State) freed(ev Freed) string {
+	n := s.roster.nodes[ev.Node]
+	if n == nil {
+		return s.step.ignore()
+	}
+	gpus, changed := ev.Free(n.GPUs)
+	if !changed {
+		return s.step.ignore()
+	}
+	n.GPUs = gpus
+	if n.nodeRank != spare {
+		return ev.String()
+	}
+	return also(ev.String(), s.use(n.Node, ""))
+}
