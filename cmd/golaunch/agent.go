@@ -60,11 +60,10 @@ func (o *agentOptions) run(io *cli.Console) (int, error) {
 	case o.ClusterFlags.Coordinator == "":
 		return 0, fmt.Errorf("%w: an agent needs --coordinator HOST:PORT", launcher.ErrUsage)
 	}
-	heard, done, err := hearSignals()
+	heard, err := hearSignals()
 	if err != nil {
 		return 0, err
 	}
-	defer done()
 	o.Agent.Coordinator, o.Agent.TokenFile = o.ClusterFlags.Coordinator, o.ClusterFlags.TokenFile
 	o.Labels, o.Signals, o.Standalone = o.labels, heard, true
 	o.Say, o.Warn = io.Say, io.Warn

@@ -43,11 +43,10 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 
 // run serves a cluster until a signal stops it.
 func (o *coordinatorOptions) run(io *cli.Console) error {
-	heard, done, err := hearSignals()
+	heard, err := hearSignals()
 	if err != nil {
 		return err
 	}
-	defer done()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go untilStopped(heard, cancel)

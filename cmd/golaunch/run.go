@@ -88,11 +88,10 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	}
 	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
 	j.Output.Stdout, j.Output.Stderr = io.Stdout, io.Stderr
-	heard, done, err := hearSignals(stops...)
+	heard, err := hearSignals(stops...)
 	if err != nil {
 		return 0, err
 	}
-	defer done()
 	j.Stopping.Signals, j.Stopping.Stops = heard, stops
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
@@ -132,12 +131,12 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	return nil
 }
 
-// hearSignals returns the signals that golaunch acts on, and more, until done is called. The token
-// is in this process's memory, so it also makes that memory unreadable for core files and for other
-// processes of the user.
-func hearSignals(more ...os.Signal) (heard <-chan os.Signal, done func(), err error) {
+// hearSignals returns the signals that golaunch acts on, and more. The token is in this process's
+// memory, so it also makes that memory unreadable for core files and for other processes of the
+// user.
+func hearSignals(more ...os.Signal) (<-chan os.Signal, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return nil, nil, fmt.Errorf("cannot protect this process's memory: %w", err)
+		return nil, fmt.Errorf("cannot protect this process's memory: %w", err)
 	}
 	return signals.Listen(more...)
 }

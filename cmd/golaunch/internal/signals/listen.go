@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// Listen returns the signals that golaunch acts on, and more, until done is called.
-func Listen(more ...os.Signal) (signals <-chan os.Signal, done func(), err error) {
+// Listen returns the signals that golaunch acts on, and more, until the process ends: one that comes
+// between the end of a job and that of the process must not change the exit code.
+func Listen(more ...os.Signal) (<-chan os.Signal, error) {
 	heard := make(chan os.Signal, 8)
 	for _, s := range slices.Concat(usual, more) {
 		if !signal.Ignored(s) { // as under nohup
@@ -18,13 +19,13 @@ func Listen(more ...os.Signal) (signals <-chan os.Signal, done func(), err error
 	}
 	if signal.Ignored(syscall.SIGINT) { // as after & in a script; of SIGQUIT Go does not know
 		if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
-			return nil, nil, fmt.Errorf("cannot hear SIGINT: %w", err)
+			return nil, fmt.Errorf("cannot hear SIGINT: %w", err)
 		}
 	}
 	// A write to a closed console returns an error. Without this, one to descriptor 1 or 2 would
 	// end the process (os/signal, SIGPIPE).
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return heard, func() { signal.Stop(heard) }, nil
+	return heard, nil
 }
 
 // usual are the signals that golaunch acts on.
