@@ -88,7 +88,7 @@ func client(t *testing.T, s *Server) pb.LighthouseServiceClient {
 func TestRealManagers(t *testing.T) {
 	python, dirs := versions(t)
 	for _, dir := range dirs {
-		c := newCoordinator(t, 3, 2)
+		c := newCoordinator(t, 3, 3) // two would not wait for a manager without a heartbeat yet
 		p := startTorchft(t, python, dir)
 		for group, s := range c.servers {
 			p.do("manager r%d %s 1", group, s.URL())
