@@ -221,7 +221,7 @@ var errHungUp = errors.New("it has hung up")
 // the socket has a listener (endpoint.Prune).
 func hungUp(conn *net.UnixConn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(pause)); err != nil {
-		return nil
+		return err
 	}
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
 		return errHungUp
