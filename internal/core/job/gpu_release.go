@@ -48,7 +48,7 @@ func (s *State) freed(ev Freed) string {
 	if !changed {
 		return s.step.ignore()
 	}
-	n.GPUs = gpus
+	s.roster.noteGPUs(n.Name, gpus)
 	if n.nodeRank != spare {
 		return ev.String()
 	}

@@ -97,9 +97,10 @@ func (r *roster) seat(name string, nodeRank int) {
 	}
 }
 
-func (r *roster) noteRan(name string)                  { r.nodes[name].ran = true }
-func (r *roster) noteLeaving(name string, d departure) { r.nodes[name].leaves = &d }
-func (r *roster) noteLoss(text string)                 { r.lost, r.loss = true, text }
+func (r *roster) noteRan(name string)                        { r.nodes[name].ran = true }
+func (r *roster) noteGPUs(name string, gpus []placement.GPU) { r.nodes[name].GPUs = gpus }
+func (r *roster) noteLeaving(name string, d departure)       { r.nodes[name].leaves = &d }
+func (r *roster) noteLoss(text string)                       { r.lost, r.loss = true, text }
 
 // list returns the spares by name, so that their order does not depend on a map.
 func (r *roster) list() []placement.Node {

@@ -16,7 +16,7 @@ placement.GPU = placementGpu: index uuid pci heldBy
 cluster.entry = entry: spec state seq queue inner wait held leaving ended done
 cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob
 job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
-	drainTime exitCodes rules grace fixedPool pool groups minGroups
+	drainTime exitCodes rules grace fixedPool pool groups minGroups lostRanks
 placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy order keep
 	sharedAddr
 placement.Order = order: by list
@@ -33,7 +33,7 @@ job.World = world: worldSize nodes masterAddr masterPort uniform maxRestarts loc
 	roleSize roleFirst network groups group firstRank firstNode
 job.progress = progress: units done pids meeting open live ready
 job.unit = unit: id attempt phase first members left live starting imports stall told cause
-	failing early notice tally abandoned
+	failing early notice tally abandoned lost
 job.member = jobMember: live started ready left stalled idle catches
 job.Stalled = stalled: node unit attempt ranks behind more moving
 job.Still = still: rank for beat step does
