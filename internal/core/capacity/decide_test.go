@@ -126,7 +126,7 @@ func TestDecide(t *testing.T) {
 			s.claim("a100", 2)
 			s.queue("j", request(2, 8))
 		}, ""},
-		{"a node that nobody asked for counts", []Kind{a100}, func(s *scene) {
+		{"a node that was not asked for counts", []Kind{a100}, func(s *scene) {
 			s.join(Claim{}, gpus(8))
 			s.queue("j", request(1, 8))
 		}, ""},
