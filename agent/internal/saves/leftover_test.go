@@ -179,7 +179,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 	dir := t.TempDir()
 	checkpoint200(t, dir)
-	for at := dir; at != filepath.Dir(os.TempDir()) && at != "/"; at = filepath.Dir(at) {
+	for _, at := range []string{dir, filepath.Dir(dir)} {
 		if err := os.Chmod(at, 0o755); err != nil {
 			t.Fatal(err)
 		}

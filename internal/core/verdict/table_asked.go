@@ -8,12 +8,12 @@ import (
 var asked = []row{
 	{
 		action: report.ActionStop, cause: "end-asked", title: "a rank asked that the job does not start again",
-		patterns: `\(golaunch: rank \d+ asks for the end of the job`,
+		patterns: `golaunch: rank \d+ asks for the end of the job`,
 		remedy:   "read what the rank said; it knows why another attempt would not help", asked: true,
 		origin: "nvidia-resiliency-ext WorkloadAction.ShutdownWorkload",
 	}, {
 		action: report.ActionReplace, cause: "exclude-asked", title: "a rank asked for a restart without its node",
-		patterns: `\(golaunch: rank \d+ asks for a restart without this node`,
+		patterns: `golaunch: rank \d+ asks for a restart without this node`,
 		remedy:   "look at that machine", asked: true,
 		origin: "nvidia-resiliency-ext WorkloadAction.ExcludeThisNode",
 	},
