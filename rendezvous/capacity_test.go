@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
 // cloud is a provider. Its nodes are tags; a test has their agents join.
@@ -178,8 +179,8 @@ func TestLargestCapacity(t *testing.T) {
 		capacity.Failed{Tag: text(63), Why: why},
 		capacity.Gone{Tag: text(63), Why: why},
 	} {
-		b := wire.WriteEntry(replica.Entry{At: someDay, Capacity: ev})
-		if got, err := wire.ReadEntry(b); err != nil || len(b) > wire.MaxMessage || !reflect.DeepEqual(got.Capacity, ev) {
+		b := entry.Write(replica.Entry{At: someDay, Capacity: ev})
+		if got, err := entry.Read(b); err != nil || len(b) > wire.MaxMessage || !reflect.DeepEqual(got.Capacity, ev) {
 			t.Errorf("%T: %d bytes, which are otherwise in the log (%v)", ev, len(b), err)
 		}
 	}

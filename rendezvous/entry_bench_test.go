@@ -7,9 +7,9 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
 // BenchmarkEntry is what an entry of the log costs to write, and to read, as it is and as a line of
@@ -19,7 +19,7 @@ func BenchmarkEntry(b *testing.B) {
 	e := replica.Entry{At: now(), Event: cluster.Happened{Job: "j", Event: ev}}
 	b.Run("protobuf/write", func(b *testing.B) {
 		for b.Loop() {
-			wire.WriteEntry(e)
+			entry.Write(e)
 		}
 	})
 	b.Run("json/write", func(b *testing.B) {
@@ -29,10 +29,10 @@ func BenchmarkEntry(b *testing.B) {
 			}
 		}
 	})
-	text := wire.WriteEntry(e)
+	text := entry.Write(e)
 	b.Run("protobuf/read", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := wire.ReadEntry(text); err != nil {
+			if _, err := entry.Read(text); err != nil {
 				b.Fatal(err)
 			}
 		}

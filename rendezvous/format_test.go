@@ -17,9 +17,9 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -40,7 +40,7 @@ func TestReadFormat2(t *testing.T) {
 	}
 	read := replica.New()
 	for i, b := range past.Entries {
-		e, err := wire.ReadEntry(b)
+		e, err := entry.Read(b)
 		if err != nil {
 			t.Fatalf("entry %d: %v", i, err)
 		}
@@ -62,7 +62,7 @@ func TestFormatKeepsItsBytes(t *testing.T) {
 	s.event(cluster.Freed{Node: "n8", GPUs: []int{1}})
 	var golden bytes.Buffer
 	for i, e := range s.entries {
-		fmt.Fprintf(&golden, "entry %d %x\n", i, wire.WriteEntry(e))
+		fmt.Fprintf(&golden, "entry %d %x\n", i, entry.Write(e))
 	}
 	fmt.Fprintf(&golden, "snapshot %x\n", s.state.Snapshot())
 	const file = "testdata/format/log-3.golden"

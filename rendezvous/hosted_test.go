@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -126,7 +127,7 @@ func (h *hosted) rewrite(keep func(replica.Entry) bool) {
 	}
 	var kept [][]byte
 	for _, b := range past.Entries {
-		e, err := wire.ReadEntry(b)
+		e, err := entry.Read(b)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
 // What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their
@@ -272,7 +273,7 @@ func TestLargest(t *testing.T) {
 			if event == nil {
 				continue
 			}
-			if b := wire.WriteEntry(replica.Entry{At: someDay, Event: cluster.Happened{Job: largestID, Event: event}}); len(b) > wire.MaxMessage {
+			if b := entry.Write(replica.Entry{At: someDay, Event: cluster.Happened{Job: largestID, Event: event}}); len(b) > wire.MaxMessage {
 				t.Errorf("%T: an entry of %d bytes in the log", ev, len(b))
 			}
 			if _, stalled := ev.(job.Stalled); !stalled && !reflect.DeepEqual(event, ev) {

@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -30,7 +31,7 @@ func (c *Coordinator) restore() error {
 	}
 	var entries []replica.Entry
 	for _, b := range past.Entries {
-		e, err := wire.ReadEntry(b)
+		e, err := entry.Read(b)
 		if err != nil {
 			return fmt.Errorf("cannot read the coordinator's log: %w", err)
 		}
@@ -182,7 +183,7 @@ func (c *Coordinator) apply(e replica.Entry) {
 	c.trimmer.Happened(len(c.members))
 	o := c.state.Apply(e)
 	if c.log.Storage != nil && !o.Stale {
-		c.log.Append(wire.WriteEntry(e), durable(e, o))
+		c.log.Append(entry.Write(e), durable(e, o))
 	}
 	for _, id := range o.Armed {
 		c.arm(id)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -75,7 +75,7 @@ func (s *sim) kept(id string, r report.Result) {
 	}
 	var entries []replica.Entry
 	for _, b := range past.Entries {
-		e, err := wire.ReadEntry(b)
+		e, err := entry.Read(b)
 		if err != nil {
 			s.fail("%v", err)
 		}

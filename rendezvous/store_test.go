@@ -12,10 +12,10 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
-	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
 // TestTornLogs has the last words of a log be lost or garbled: the entries before them count, and
@@ -150,7 +150,7 @@ func TestALostNodeStaysLost(t *testing.T) {
 
 // TestLogsOfOtherVersions are refused, and stay as they are.
 func TestLogsOfOtherVersions(t *testing.T) {
-	entry := func(e *pb.Entry) []byte {
+	marshal := func(e *pb.Entry) []byte {
 		b, err := proto.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
@@ -158,12 +158,12 @@ func TestLogsOfOtherVersions(t *testing.T) {
 		return b
 	}
 	for name, b := range map[string][]byte{
-		"another format":   entry(&pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: "golaunch-log-0", Epoch: "x"}}}),
-		"an unknown field": append(wire.WriteEntry(replica.Began(now(), "x")), 0xa0, 0x06, 1),
+		"another format":   marshal(&pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: "golaunch-log-0", Epoch: "x"}}}),
+		"an unknown field": append(entry.Write(replica.Began(now(), "x")), 0xa0, 0x06, 1),
 		"an unknown entry": {0xa2, 0x06, 0},
-		"no beginning":     wire.WriteEntry(replica.Entry{At: now(), Event: cluster.Rejoined{Node: "n1"}}),
+		"no beginning":     entry.Write(replica.Entry{At: now(), Event: cluster.Rejoined{Node: "n1"}}),
 	} {
-		e, err := wire.ReadEntry(b)
+		e, err := entry.Read(b)
 		if err == nil {
 			_, err = replica.Replay(nil, []replica.Entry{e}, nil)
 		}
@@ -204,7 +204,7 @@ func TestEntriesAreRead(t *testing.T) {
 		entries = append(entries, replica.Entry{At: at, Event: cluster.Happened{Job: "j", Event: ev}})
 	}
 	for _, e := range entries {
-		got, err := wire.ReadEntry(wire.WriteEntry(e))
+		got, err := entry.Read(entry.Write(e))
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("got  %+v, %v\nwant %+v", got, err, e)
 		}

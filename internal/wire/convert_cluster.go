@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
@@ -211,12 +210,4 @@ func fromChunk(c report.LogChunk) *pb.LogChunk {
 
 func toChunk(c *pb.LogChunk) report.LogChunk {
 	return report.LogChunk{LogPosition: toPosition(c.GetAt()), WorldSize: int(c.GetWorldSize()), Data: c.GetData()}
-}
-
-// joined merges the messages of a submission into one, for the log.
-func joined(parts []*pb.Submission) *pb.Submission {
-	for _, part := range parts[1:] {
-		proto.Merge(parts[0], part)
-	}
-	return parts[0]
 }

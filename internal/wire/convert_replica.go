@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
@@ -35,21 +34,5 @@ func toCohort(m *pb.ReplicaQuorum) Cohort {
 	return Cohort{
 		Unit: int(m.GetUnit()), Attempt: int(m.GetAttempt()), Replica: Plain(m.GetReplica()), Call: m.GetCall(),
 		ID: m.GetId(), Created: toTime(m.GetCreated()), Members: m.GetMembers(),
-	}
-}
-
-func fromFormed(q job.Cohort) *pb.Formed {
-	return &pb.Formed{
-		Id: q.ID, Why: Plain(q.Why),
-		Members: Convert(q.Members, func(r lighthouse.Replica) *pb.Replicas { return &pb.Replicas{Id: r.ID, Group: int32(r.Group)} }),
-	}
-}
-
-func toFormed(m *pb.Formed) job.Cohort {
-	return job.Cohort{
-		ID: m.GetId(), Why: m.GetWhy(),
-		Members: Convert(m.GetMembers(), func(r *pb.Replicas) lighthouse.Replica {
-			return lighthouse.Replica{ID: r.GetId(), Group: int(r.GetGroup())}
-		}),
 	}
 }

@@ -1,6 +1,6 @@
 // Package wire is the language of agents, clients and coordinators: their messages as Go values,
 // the one conversion of these to and from rendezvouspb, and the bounds and limits that both sides
-// keep. The log uses the same messages.
+// keep. The entries of a coordinator's log contain the same messages.
 package wire
 
 import (

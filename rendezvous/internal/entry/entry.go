@@ -1,4 +1,6 @@
-package wire
+// Package entry writes the entries of a coordinator's log, which contain the messages of agents and
+// clients, and reads them back.
+package entry
 
 import (
 	"fmt"
@@ -11,15 +13,15 @@ import (
 	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The log's entries contain the messages of agents and clients.
-
-// WriteEntry encodes an entry. It panics for an event that no coordinator has.
-func WriteEntry(e replica.Entry) []byte {
+// Write encodes an entry. It panics for an event that no coordinator has.
+func Write(e replica.Entry) []byte {
 	m := fromEntry(e)
 	m.At = timestamppb.New(e.At)
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -34,35 +36,35 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Founded != nil:
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
-		s := joined(FromSubmission(*e.Submitted))
+		s := joined(wire.FromSubmission(*e.Submitted))
 		s.Protocol, s.Version = 0, "" // only a client's connection needs them
 		return &pb.Entry{Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: s}}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
-			Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
+			Node: wire.FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
 		}}}
 	case e.Capacity != nil:
 		return fromCapacity(e.Capacity)
 	}
 	switch ev := e.Event.(type) {
 	case cluster.Joined:
-		return &pb.Entry{Body: &pb.Entry_Joined{Joined: FromNode(ev.Node)}}
+		return &pb.Entry{Body: &pb.Entry_Joined{Joined: wire.FromNode(ev.Node)}}
 	case cluster.Lost:
-		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: Plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: wire.Plain(ev.Why)}}}
 	case cluster.Freed:
 		return &pb.Entry{Body: &pb.Entry_Freed{Freed: &pb.FreedGPUs{
-			Node: ev.Node, Gpus: Convert(ev.GPUs, func(index int) int32 { return int32(index) }),
+			Node: ev.Node, Gpus: wire.Convert(ev.GPUs, func(index int) int32 { return int32(index) }),
 		}}}
 	case cluster.Rejoined:
 		return &pb.Entry{Body: &pb.Entry_Back{Back: &pb.Back{Node: ev.Node}}}
 	case cluster.Drain:
 		d := &pb.Drained{Node: ev.Node}
 		if ev.Leaves != nil {
-			d.Leaving = &pb.Draining{Within: durationpb.New(ev.Leaves.Within), Why: Plain(ev.Leaves.Why)}
+			d.Leaving = &pb.Draining{Within: durationpb.New(ev.Leaves.Within), Why: wire.Plain(ev.Leaves.Why)}
 		}
 		return &pb.Entry{Body: &pb.Entry_Drained{Drained: d}}
 	case cluster.Avoid:
-		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: Plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: wire.Plain(ev.Why)}}}
 	case cluster.Happened:
 		m := fromHappened(ev.Job, ev.Event)
 		m.About = ev.Job
@@ -76,16 +78,16 @@ func fromCapacity(ev capacity.Event) *pb.Entry {
 	switch ev := ev.(type) {
 	case capacity.Requested:
 		return &pb.Entry{Body: &pb.Entry_CapacityRequested{CapacityRequested: &pb.CapacityRequested{
-			Kind: ev.Kind, Nodes: int32(ev.Nodes), Why: Plain(ev.Why),
+			Kind: ev.Kind, Nodes: int32(ev.Nodes), Why: wire.Plain(ev.Why),
 		}}}
 	case capacity.Released:
 		return &pb.Entry{Body: &pb.Entry_CapacityReleased{CapacityReleased: &pb.CapacityReleased{
-			Tag: ev.Tag, Code: string(ev.Code), Why: Plain(ev.Why),
+			Tag: ev.Tag, Code: string(ev.Code), Why: wire.Plain(ev.Why),
 		}}}
 	case capacity.Failed:
-		return &pb.Entry{Body: &pb.Entry_CapacityFailed{CapacityFailed: &pb.CapacityFailed{Tag: ev.Tag, Why: Plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_CapacityFailed{CapacityFailed: &pb.CapacityFailed{Tag: ev.Tag, Why: wire.Plain(ev.Why)}}}
 	case capacity.Gone:
-		return &pb.Entry{Body: &pb.Entry_CapacityGone{CapacityGone: &pb.CapacityGone{Tag: ev.Tag, Why: Plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_CapacityGone{CapacityGone: &pb.CapacityGone{Tag: ev.Tag, Why: wire.Plain(ev.Why)}}}
 	}
 	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", ev))
 }
@@ -95,7 +97,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	case job.Elapsed:
 		return &pb.Entry{Body: &pb.Entry_Elapsed{Elapsed: &pb.Elapsed{Unit: int32(ev.Unit), Attempt: int32(ev.Attempt)}}}
 	case job.Met:
-		g := &pb.Gathered{Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: Plain(ev.Why)}
+		g := &pb.Gathered{Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: wire.Plain(ev.Why)}
 		if c := ev.Complete; c != nil {
 			g.Last, g.Ago = int32(c.Last), durationpb.New(c.Ago)
 		}
@@ -106,12 +108,12 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
 	case job.Cancel:
 		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
-			Code: int32(ev.Code), Why: Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
+			Code: int32(ev.Code), Why: wire.Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
 			Signal: int32(ev.Signal), Once: ev.Once, AfterSave: ev.AfterSave,
 		}}}
 	default: // an agent reports it
 	}
-	if report := FromEvent("", ev); report != nil {
+	if report := wire.FromEvent("", ev); report != nil {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
 	}
 	panic(fmt.Sprintf("rendezvous: job %s takes no %T", id, ev))
@@ -145,8 +147,8 @@ func nodeOf(ev job.Event) string {
 	}
 }
 
-// ReadEntry decodes an entry. It refuses what this version would not have written.
-func ReadEntry(b []byte) (e replica.Entry, err error) {
+// Read decodes an entry. It refuses what this version would not have written.
+func Read(b []byte) (e replica.Entry, err error) {
 	var m pb.Entry
 	if err := proto.Unmarshal(b, &m); err != nil {
 		return e, fmt.Errorf("cannot read an entry: %w", err)
@@ -170,19 +172,19 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 	case *pb.Entry_Founded:
 		e.Founded = &replica.Founded{Format: b.Founded.GetFormat(), Epoch: b.Founded.GetEpoch()}
 	case *pb.Entry_Submitted:
-		s := ToSubmission(b.Submitted)
+		s := wire.ToSubmission(b.Submitted)
 		s.Submitter = m.Submitter
 		e.Submitted = &s
 	case *pb.Entry_Admitted:
 		e.Admitted = &replica.Member{
-			Node: ToNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance(), Patience: b.Admitted.GetPatience().AsDuration(),
+			Node: wire.ToNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance(), Patience: b.Admitted.GetPatience().AsDuration(),
 		}
 	case *pb.Entry_Joined:
-		e.Event = cluster.Joined{Node: ToNode(b.Joined)}
+		e.Event = cluster.Joined{Node: wire.ToNode(b.Joined)}
 	case *pb.Entry_Lost:
 		e.Event = cluster.Lost{Node: b.Lost.GetNode(), Why: b.Lost.GetWhy()}
 	case *pb.Entry_Freed:
-		e.Event = cluster.Freed{Node: b.Freed.GetNode(), GPUs: Convert(b.Freed.GetGpus(), func(index int32) int { return int(index) })}
+		e.Event = cluster.Freed{Node: b.Freed.GetNode(), GPUs: wire.Convert(b.Freed.GetGpus(), func(index int32) int { return int(index) })}
 	case *pb.Entry_Back:
 		e.Event = cluster.Rejoined{Node: b.Back.GetNode()}
 	case *pb.Entry_Drained:
@@ -223,7 +225,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 			Signal: int(c.GetSignal()), Once: c.GetOnce(), AfterSave: c.GetAfterSave(),
 		})
 	case *pb.Entry_Reported:
-		return happened(ToEvent(b.Reported.GetNode(), b.Reported.GetReport()))
+		return happened(wire.ToEvent(b.Reported.GetNode(), b.Reported.GetReport()))
 	}
 	return e
 }
@@ -254,4 +256,28 @@ func unknown(m protoreflect.Message) bool {
 		return !found
 	})
 	return found
+}
+
+func fromFormed(q job.Cohort) *pb.Formed {
+	return &pb.Formed{
+		Id: q.ID, Why: wire.Plain(q.Why),
+		Members: wire.Convert(q.Members, func(r lighthouse.Replica) *pb.Replicas { return &pb.Replicas{Id: r.ID, Group: int32(r.Group)} }),
+	}
+}
+
+func toFormed(m *pb.Formed) job.Cohort {
+	return job.Cohort{
+		ID: m.GetId(), Why: m.GetWhy(),
+		Members: wire.Convert(m.GetMembers(), func(r *pb.Replicas) lighthouse.Replica {
+			return lighthouse.Replica{ID: r.GetId(), Group: int(r.GetGroup())}
+		}),
+	}
+}
+
+// joined merges the messages of a submission into one, for the log.
+func joined(parts []*pb.Submission) *pb.Submission {
+	for _, part := range parts[1:] {
+		proto.Merge(parts[0], part)
+	}
+	return parts[0]
 }
