@@ -8,11 +8,13 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/cohorts"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
@@ -114,6 +116,40 @@ func (c *Coordinator) gpusFreed(m *member, f *pb.Freed) {
 	ev := cluster.Freed{Node: m.name, GPUs: freed}
 	c.applyEvent(ev)
 	c.noteCluster("node %v", job.Freed(ev))
+}
+
+// replicaReported takes an agent's report of a replica.
+func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) {
+	if !c.state.Cluster.Trains(j.Job.ID, r.Unit, r.Attempt) || !c.state.Cluster.Live(j.Job.ID, m.name, r.Unit, r.Attempt) {
+		return
+	}
+	if j.cohorts == nil {
+		j.cohorts = cohorts.New(groupedJob{c, j}, j.Job.MinGroups, func(f func()) { c.post(f) })
+	}
+	j.cohorts.Reported(m.name, r)
+}
+
+// groupedJob is a job with replica groups.
+type groupedJob struct {
+	c *Coordinator
+	j *trackedJob
+}
+
+func (g groupedJob) Over() bool            { return g.j.Result != nil }
+func (g groupedJob) Attempt(group int) int { return g.c.state.Cluster.Attempt(g.j.Job.ID, group) }
+func (g groupedJob) Trains(group, attempt int) bool {
+	return g.c.state.Cluster.Trains(g.j.Job.ID, group, attempt)
+}
+
+func (g groupedJob) Cohort() (id int64, members []lighthouse.Replica) {
+	return g.c.state.Cluster.Cohort(g.j.Job.ID)
+}
+func (g groupedJob) Happened(ev job.Cohort) { g.c.applyJobEvent(g.j, ev) }
+
+func (g groupedJob) Answer(node string, cohort wire.Cohort) {
+	if m := g.c.members[node]; m != nil {
+		g.c.send(m, wire.FromOrder(wire.Order{Job: g.j.Job.ID, Do: cohort}))
+	}
 }
 
 // sendResult tells an agent that a job is over.

@@ -187,6 +187,11 @@ func (s agentService) awaitAdmission(ctx context.Context, answers <-chan admissi
 	return nil, wire.Refused(wire.Over)
 }
 
+// Fetch serves a workspace to one agent.
+func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
+	return s.c.depot.Serve(stream, s.c.done, errEnding)
+}
+
 // receiveFirst waits for the first message of a stream. The end of the handler ends a Recv that is
 // too late.
 func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {

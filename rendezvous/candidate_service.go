@@ -4,6 +4,7 @@ import (
 	"context"
 
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
@@ -120,4 +121,9 @@ func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting,
 		return &pb.Greeting{}, nil
 	}
 	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.succession.invited(i) })
+}
+
+// Keep takes in a copy of a workspace, for the time when this process coordinates.
+func (s voterService) Keep(stream pb.Quorum_KeepServer) error {
+	return depot.New(s.candidate.cfg.Workspaces).TakeIn(stream)
 }

@@ -44,7 +44,7 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {
 		return err
 	}
-	release, missing := s.holdWorkspace(sub.Workspace.ID)
+	release, missing := s.c.depot.Hold(sub.Workspace.ID)
 	w, err := s.submit(sub, missing)
 	release()
 	if err != nil {
@@ -170,6 +170,9 @@ func (c *Coordinator) job(id string) (*trackedJob, error) {
 	}
 	return nil, status.Error(codes.NotFound, wire.Plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
 }
+
+// Offer takes in the workspace of a job that will be submitted.
+func (s clientService) Offer(stream pb.Cluster_OfferServer) error { return s.c.depot.TakeIn(stream) }
 
 func (s clientService) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
 	w, err := ask(s.c, func() (*watcher, error) {

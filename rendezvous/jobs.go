@@ -10,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/cohorts"
 	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 )
 
@@ -28,7 +29,7 @@ type trackedJob struct {
 	// announced is the last attempt of each unit whose first failure clients were told.
 	announced map[int]int
 	// cohorts is the lighthouse of its replica groups; nil before the first report of one.
-	cohorts *cohorts
+	cohorts *cohorts.Cohorts
 }
 
 // jobTable has what is kept beside the state of jobs.
@@ -93,9 +94,19 @@ func (c *Coordinator) track(record *replica.Record) *trackedJob {
 	return j
 }
 
+// useWorkspace keeps the job's workspace from now until the job is over.
+func (c *Coordinator) useWorkspace(j *trackedJob) {
+	if j.Workspace.ID == "" || j.Result != nil || j.workspace != nil {
+		return
+	}
+	use := c.depot.Open(j.Workspace.ID)
+	j.workspace = use
+	go func() { _, _ = use.Load() }() // agents that want it are told why they cannot have it
+}
+
 // close stops the job's timer, and the use of its workspace.
 func (j *trackedJob) close() {
-	j.cohorts.close()
+	j.cohorts.Close()
 	if j.workspace != nil {
 		j.workspace.Close()
 	}
@@ -140,6 +151,13 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	}
 	if s.Ends {
 		c.jobEnded(j)
+	}
+}
+
+// dropReplicas takes the replica groups out of their cohorts that do not train any more.
+func (c *Coordinator) dropReplicas() {
+	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
+		j.cohorts.Drop()
 	}
 }
 

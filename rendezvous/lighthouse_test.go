@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous/internal/cohorts"
 )
 
 // asks reports a replica of a group; a call of 0 is a heartbeat.
@@ -79,9 +80,9 @@ func TestCohorts(t *testing.T) {
 		begun = time.Now().Add(-time.Second) // its last one
 		for range 4 {
 			a.asks(0, 0, 0)
-			time.Sleep(beatTimeout / 2)
+			time.Sleep(cohorts.BeatTimeout / 2)
 		}
-		a.heard(t, 2, 2, "a0", beatTimeout, beatTimeout+2*lookEvery, begun)
+		a.heard(t, 2, 2, "a0", cohorts.BeatTimeout, cohorts.BeatTimeout+2*cohorts.DecideEvery, begun)
 
 		// It comes back, with the next ID.
 		a.asks(0, 0, 0)
@@ -101,7 +102,7 @@ func TestCohorts(t *testing.T) {
 		begun = time.Now()
 		b.Report("j1", job.Exited{Unit: 1, Rank: 1, Exit: report.Exit{Code: 7}, At: begun})
 		synctest.Wait()
-		a.heard(t, 4, 4, "a0", 0, lookEvery, begun)
+		a.heard(t, 4, 4, "a0", 0, cohorts.DecideEvery, begun)
 		time.Sleep(time.Minute)
 		a.asks(0, 0, 0)
 		b.asks(1, 1, 0)

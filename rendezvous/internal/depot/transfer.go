@@ -1,4 +1,4 @@
-package rendezvous
+package depot
 
 import (
 	"context"
@@ -13,21 +13,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/workspace"
-	"github.com/golaunch/golaunch/rendezvous/internal/depot"
 )
 
-// useWorkspace keeps the job's workspace from now until the job is over.
-func (c *Coordinator) useWorkspace(j *trackedJob) {
-	if j.Workspace.ID == "" || j.Result != nil || j.workspace != nil {
-		return
-	}
-	use := c.depot.Open(j.Workspace.ID)
-	j.workspace = use
-	go func() { _, _ = use.Load() }() // agents that want it are told why they cannot have it
-}
-
-// Fetch serves one agent.
-func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
+// Serve gives one agent the workspace that it asks for, until done is closed. The error is then
+// ending.
+func (d *Depot) Serve(stream pb.Rendezvous_FetchServer, done <-chan struct{}, ending error) error {
 	m, err := stream.Recv()
 	if err != nil {
 		return err
@@ -35,13 +25,13 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	if !workspace.ValidID(m.GetId()) {
 		return wire.Wrong("%q is no workspace", m.GetId())
 	}
-	use := s.c.depot.Open(m.GetId())
+	use := d.Open(m.GetId())
 	defer use.Close()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	go func() {
 		select {
-		case <-s.c.done:
+		case <-done:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -50,7 +40,7 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 		source, err := use.Find(ctx, failed)
 		switch {
 		case ctx.Err() != nil:
-			return errEnding
+			return ending
 		case err != nil:
 			return status.Error(codes.NotFound, err.Error())
 		}
@@ -78,12 +68,12 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return errEnding
+		return ending
 	}
 }
 
 // send sends a workspace, or where else it is.
-func send(stream pb.Rendezvous_FetchServer, use *depot.Use, from *depot.Source) error {
+func send(stream pb.Rendezvous_FetchServer, use *Use, from *Source) error {
 	if from.Addr != "" {
 		return stream.Send(&pb.FetchReply{Source: from.Addr})
 	}
@@ -108,15 +98,9 @@ func send(stream pb.Rendezvous_FetchServer, use *depot.Use, from *depot.Source) 
 	}
 }
 
-// Offer takes in the workspace of a job that will be submitted.
-func (s clientService) Offer(stream pb.Cluster_OfferServer) error { return takeIn(s.c.depot, stream) }
-
-// Keep takes in a copy of a workspace, for the time when this process coordinates.
-func (s voterService) Keep(stream pb.Quorum_KeepServer) error {
-	return takeIn(depot.New(s.candidate.cfg.Workspaces), stream)
-}
-
-func takeIn(d *depot.Depot, stream grpc.ClientStreamingServer[pb.OfferRequest, pb.OfferReply]) error {
+// TakeIn takes in a workspace: of a job that will be submitted, or a copy for the time when this
+// process coordinates.
+func (d *Depot) TakeIn(stream grpc.ClientStreamingServer[pb.OfferRequest, pb.OfferReply]) error {
 	m, err := stream.Recv()
 	if err != nil {
 		return err
@@ -151,16 +135,16 @@ func takeIn(d *depot.Depot, stream grpc.ClientStreamingServer[pb.OfferRequest, p
 	return stream.SendAndClose(&pb.OfferReply{})
 }
 
-// holdWorkspace keeps a submission's workspace until release is called. The error says that it is not
-// here; release must be called all the same.
-func (s clientService) holdWorkspace(id string) (release func(), err error) {
+// Hold keeps a submission's workspace, if it has one, until the caller calls release. The error says
+// that it is not here; release must be called all the same.
+func (d *Depot) Hold(id string) (release func(), err error) {
 	if id == "" {
 		return func() {}, nil
 	}
 	if !workspace.ValidID(id) {
 		return func() {}, wire.Wrong("%q is no workspace", id)
 	}
-	use := s.c.depot.Open(id)
+	use := d.Open(id)
 	if _, err := use.Load(); err != nil {
 		return use.Close, status.Errorf(codes.FailedPrecondition, "the coordinator does not have workspace %.12s; submit the job again", id)
 	}
