@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/watch"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -198,7 +199,7 @@ func TestLogsOfACluster(t *testing.T) {
 			t.Errorf("logs a %q: %q, want %q", c.args, out, want)
 		}
 	}
-	var line lineShown
+	var line watch.Line
 	out := h.do("logs", "a", "--json", "--rank", "0", "--attempt", "1")
 	if err := json.Unmarshal([]byte(out[:strings.IndexByte(out, '\n')]), &line); err != nil || line.Node != "n9" || line.Attempt != 1 || line.Text == "" {
 		t.Errorf("logs --json prints %s (%v)", out, err)

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
-
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 
 	devtools "github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -225,25 +220,6 @@ func (p *page) mailed(file string) {
 	for _, url := range p.requests() {
 		if url != "file://"+file && !strings.HasPrefix(url, "data:") {
 			p.t.Errorf("the report asks for %s", url)
-		}
-	}
-}
-
-// TestLinks: over ssh, it prints the whole command that forwards the page to the user's machine,
-// from an address that no other user can hold.
-func TestLinks(t *testing.T) {
-	for _, c := range []struct{ host, at, ssh, says, link string }{
-		{"127.0.0.1", "127.0.0.1:8265", "10.0.0.1 5 10.0.0.2 22", "ssh -L 8265:127.0.0.1:8265 " + hostname() + ",", "http://127.0.0.1:8265/login"},
-		{"localhost", "127.0.0.1:8265", "", "the dashboard runs; open, once", "http://127.0.0.1:8265/login"},
-		{"::1", "[::1]:99", "10.0.0.1 5 10.0.0.2 22", "ssh -L 99:[::1]:99 " + hostname() + ",", "http://[::1]:99/login"},
-		{"login01", "10.0.0.2:8265", "10.0.0.1 5 10.0.0.2 22", "the dashboard runs; open, once", "http://login01:8265/login"},
-	} {
-		t.Setenv("SSH_CONNECTION", c.ssh)
-		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.at))
-		var out, said bytes.Buffer
-		printer(&cli.Console{Stdout: &out, Stderr: &said}, c.host, at)("/login")
-		if !strings.Contains(said.String(), c.says) || strings.TrimSpace(out.String()) != c.link {
-			t.Errorf("%s: %s%s", c.host, said.String(), out.String())
 		}
 	}
 }

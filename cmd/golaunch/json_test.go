@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/watch"
 	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -50,10 +51,10 @@ var outputs = []struct {
 	{"`golaunch coordinator --json`", &headShown{}},
 	{"`golaunch status --json`", &listing.Cluster{}},
 	{"`golaunch jobs --json`", &listing.Jobs{}},
-	{"`golaunch stacks --json`", &stacksShown{}},
-	{"`golaunch top --json`", &topShown{}},
-	{"`golaunch logs --json`", &lineShown{}},
-	{"`golaunch logs --json`", &missingShown{}},
+	{"`golaunch stacks --json`", &watch.StacksShown{}},
+	{"`golaunch top --json`", &watch.TopShown{}},
+	{"`golaunch logs --json`", &watch.Line{}},
+	{"`golaunch logs --json`", &watch.MissingOutput{}},
 	{"`golaunch stop --json`", &stoppedShown{}},
 	{"`golaunch agent --drain --json`", &drainedShown{}},
 	{"`golaunch swap --json`", &swappedShown{}},

@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/manpages"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/memlimit"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/torchrun"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/watch"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -66,14 +67,14 @@ var verbs = []struct {
 	{"run", func(s *cli.Console) *cobra.Command { return newRun(s, "run") }},
 	{"coordinator", newCoordinator},
 	{"agent", newAgent},
-	{"status", newStatus},
-	{"top", newTop},
-	{"dashboard", newDashboard},
-	{"jobs", newJobs},
-	{"logs", newLogs},
-	{"stacks", newStacks},
-	{"report", newReport},
-	{"metrics", newMetrics},
+	{"status", watch.NewStatus},
+	{"top", watch.NewTop},
+	{"dashboard", watch.NewDashboard},
+	{"jobs", watch.NewJobs},
+	{"logs", watch.NewLogs},
+	{"stacks", watch.NewStacks},
+	{"report", watch.NewReport},
+	{"metrics", watch.NewMetrics},
 	{"explain", newExplain},
 	{"swap", newSwap},
 	{"stop", newStop},

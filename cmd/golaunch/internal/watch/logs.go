@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"bytes"
@@ -24,7 +24,8 @@ type logsOptions struct {
 	fold    string
 }
 
-func newLogs(s *cli.Console) *cobra.Command {
+// NewLogs returns the verb that prints what the ranks of a job wrote.
+func NewLogs(s *cli.Console) *cobra.Command {
 	var o logsOptions
 	c := cli.NewVerb("logs JOB [-f] [--ranks R] [--attempt K]", "print what the ranks of a job wrote", cli.Args(1, 1))
 	f := c.Flags()
@@ -69,7 +70,7 @@ func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Cl
 
 // logs --json prints lines of ranks, and what is missing; docs/json.md is their contract.
 type (
-	lineShown struct {
+	Line struct {
 		jsonout.Header
 		Node    string `json:"node"`
 		Rank    int    `json:"rank"`
@@ -77,7 +78,7 @@ type (
 		Stream  string `json:"stream"`
 		Text    string `json:"text"`
 	}
-	missingShown struct {
+	MissingOutput struct {
 		jsonout.Header
 		Missing string `json:"missing"`
 	}
@@ -90,17 +91,17 @@ const maxLine = 1 << 20
 type lines struct {
 	out io.Writer
 	// open holds the unfinished line of each file.
-	open map[lineShown][]byte
+	open map[Line][]byte
 }
 
 // printLines prints a job's output as JSON, one object a line, and reports whether some is missing.
 func printLines(chunks iter.Seq2[report.LogChunk, error], w io.Writer) (missing bool, err error) {
-	l := lines{w, map[lineShown][]byte{}}
+	l := lines{w, map[Line][]byte{}}
 	for chunk, err := range chunks {
 		if err == nil && chunk.Missing != "" {
-			missing, err = true, l.write(&missingShown{Missing: chunk.Missing})
+			missing, err = true, l.write(&MissingOutput{Missing: chunk.Missing})
 		} else if err == nil {
-			file := lineShown{Node: chunk.Node, Rank: chunk.Rank, Attempt: chunk.Attempt, Stream: "stdout"}
+			file := Line{Node: chunk.Node, Rank: chunk.Rank, Attempt: chunk.Attempt, Stream: "stdout"}
 			if chunk.Stream == 2 {
 				file.Stream = "stderr"
 			}
@@ -113,7 +114,7 @@ func printLines(chunks iter.Seq2[report.LogChunk, error], w io.Writer) (missing 
 	return missing, l.end()
 }
 
-func (l lines) add(file lineShown, data []byte) error {
+func (l lines) add(file Line, data []byte) error {
 	rest := append(l.open[file], data...)
 	for {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
@@ -140,7 +141,7 @@ func (l lines) end() error {
 	return nil
 }
 
-func (l lines) print(file lineShown, text []byte) error {
+func (l lines) print(file Line, text []byte) error {
 	file.Text = string(text)
 	return l.write(&file)
 }

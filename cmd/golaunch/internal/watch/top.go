@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"context"
@@ -32,7 +32,8 @@ const topLong = `It shows jobs, then the nodes and ranks of one, the worst first
 Where there is no terminal it prints one picture, as with --once. The exit code of --once and --json is 1 where something is wrong: a job waits
 for nodes, has failed or stands still, or a node is silent. Of a job that is over only its end counts, and only if it was named.`
 
-func newTop(s *cli.Console) *cobra.Command {
+// NewTop returns the verb that shows jobs, nodes and ranks in a terminal.
+func NewTop(s *cli.Console) *cobra.Command {
 	var o topOptions
 	c := cli.NewVerb("top [JOB]", "show jobs, nodes and ranks in a terminal, the worst first", cli.Args(0, 1))
 	c.Long = topLong
@@ -132,7 +133,7 @@ func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string
 
 // top --json prints what status prints, the ranks of all jobs and what is wrong; docs/json.md is
 // its contract.
-type topShown struct {
+type TopShown struct {
 	listing.Cluster
 	Wrong    bool           `json:"wrong"`
 	Concerns []concernShown `json:"concerns"`
@@ -148,8 +149,8 @@ type concernShown struct {
 }
 
 // showPicture lists jobs and nodes, the worst first.
-func showPicture(p *top.Picture, wrong bool) *topShown {
-	s := &topShown{Cluster: listing.Cluster{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
+func showPicture(p *top.Picture, wrong bool) *TopShown {
+	s := &TopShown{Cluster: listing.Cluster{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
 	s.Requested, s.Blocked = p.State.Requested, p.State.Blocked
 	s.Coordinators = listing.NewCoordinators(p.State.Coordinators, p.State.Silent)
 	for _, n := range p.Nodes {

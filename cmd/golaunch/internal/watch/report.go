@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
+	"github.com/golaunch/golaunch/internal/wire/version"
 )
 
 type reportOptions struct {
@@ -27,7 +28,8 @@ type reportOptions struct {
 const reportLong = `The file is the job's current page of golaunch dashboard. It loads nothing else, so you can mail it. It contains the job's command, the
 names of nodes, and the last output of rank 0 and of a failed rank: read it before you send it.`
 
-func newReport(s *cli.Console) *cobra.Command {
+// NewReport returns the verb that writes a job's page as one file.
+func NewReport(s *cli.Console) *cobra.Command {
 	var o reportOptions
 	c := cli.NewVerb("report JOB -o FILE.html", "write the page of a job as one file", cli.Args(1, 1))
 	c.Long = reportLong
@@ -107,11 +109,10 @@ func measured(ctx context.Context, model *view.Model, job string) *view.State {
 
 // write writes the report.
 func (o *reportOptions) write(s *cli.Console, state *view.State, job string, log web.Log) error {
-	version := readBuild().Version
 	if o.out == "-" {
-		return web.Report(s.Stdout, state, job, log, version)
+		return web.Report(s.Stdout, state, job, log, version.String())
 	}
-	size, replaced, err := replaceFile(o.out, func(w io.Writer) error { return web.Report(w, state, job, log, version) })
+	size, replaced, err := replaceFile(o.out, func(w io.Writer) error { return web.Report(w, state, job, log, version.String()) })
 	if err != nil {
 		return err
 	}

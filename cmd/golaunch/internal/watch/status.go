@@ -1,4 +1,6 @@
-package main
+// Package watch has the verbs that show what a cluster and its jobs do: status and jobs, top, dashboard,
+// logs, stacks, report and metrics.
+package watch
 
 import (
 	"cmp"
@@ -27,7 +29,8 @@ type statusOptions struct {
 	all, ras bool
 }
 
-func newStatus(s *cli.Console) *cobra.Command {
+// NewStatus returns the verb that prints nodes and jobs.
+func NewStatus(s *cli.Console) *cobra.Command {
 	var o statusOptions
 	c := cli.NewVerb("status [JOB]", "print a cluster's nodes and jobs", cli.Args(0, 1))
 	o.declare(c.Flags())
@@ -37,8 +40,8 @@ func newStatus(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// newJobs returns status without the nodes.
-func newJobs(s *cli.Console) *cobra.Command {
+// NewJobs returns the verb that prints status without the nodes.
+func NewJobs(s *cli.Console) *cobra.Command {
 	var o statusOptions
 	c := cli.NewVerb("jobs", "print a cluster's jobs", cli.Args(0, 0))
 	o.declare(c.Flags())

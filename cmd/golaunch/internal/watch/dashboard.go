@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"cmp"
@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/version"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -37,7 +38,8 @@ const dashboardLong = `It prints a link that works once, in one browser, and a n
 golaunch logs show, and can change something only with --allow-stop. To see a dashboard on a login node, forward its port from your
 own machine: ssh -L 8265:127.0.0.1:8265 LOGIN-NODE. Stop it with ^C.`
 
-func newDashboard(s *cli.Console) *cobra.Command {
+// NewDashboard returns the verb that serves a page for browsers.
+func NewDashboard(s *cli.Console) *cobra.Command {
 	var o dashboardOptions
 	c := cli.NewVerb("dashboard [--listen HOST:PORT]", "show a cluster and its jobs in a browser", cli.Args(0, 0))
 	c.Long = dashboardLong
@@ -71,7 +73,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	shown := web.Options{Version: readBuild().Version, AllowStop: o.stop, Stacks: stacksOf}
+	shown := web.Options{Version: version.String(), AllowStop: o.stop, Stacks: stacksOf}
 	if err := o.readMetricsToken(&shown); err != nil {
 		return err
 	}

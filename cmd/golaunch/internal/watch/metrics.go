@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"context"
@@ -26,7 +26,8 @@ type metricsOptions struct {
 	every                time.Duration
 }
 
-func newMetrics(s *cli.Console) *cobra.Command {
+// NewMetrics returns the verb that prints metrics for Prometheus, or keeps a file up to date.
+func NewMetrics(s *cli.Console) *cobra.Command {
 	var o metricsOptions
 	c := cli.NewVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file up to date", cli.Args(0, 1))
 	f := c.Flags()

@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"context"
@@ -22,7 +22,8 @@ type stacksOptions struct {
 	timeout time.Duration
 }
 
-func newStacks(s *cli.Console) *cobra.Command {
+// NewStacks returns the verb that prints the Python stacks of a job's ranks.
+func NewStacks(s *cli.Console) *cobra.Command {
 	var o stacksOptions
 	c := cli.NewVerb("stacks JOB", "print the Python stacks of a job's ranks as one tree", cli.Args(1, 1))
 	o.Declare(c.Flags())
@@ -43,7 +44,7 @@ func width(w io.Writer) int {
 }
 
 // stacks --json prints this; docs/json.md is its contract.
-type stacksShown struct {
+type StacksShown struct {
 	jsonout.Header
 	Job    string          `json:"job"`
 	Stacks launcher.Stacks `json:"stacks"`
@@ -69,7 +70,7 @@ func (o *stacksOptions) run(out *cli.Console, id string) (int, error) {
 		code = exitWrong
 	}
 	if o.JSON {
-		return code, jsonout.Print(out.Stdout, &stacksShown{Job: id, Stacks: tree})
+		return code, jsonout.Print(out.Stdout, &StacksShown{Job: id, Stacks: tree})
 	}
 	for _, why := range tree.Missing {
 		out.Say(why)
