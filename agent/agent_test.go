@@ -294,7 +294,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 		w.queries.running.Wait()
 		w.session.Close("the test is over")
 	})
-	w.jobs["test"].stores.first.admit(nil) // as the first question does
+	w.jobs["test"].stores.Admit(nil) // as the first question does
 	return w
 }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/ahead"
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/lighthouse"
 	"github.com/golaunch/golaunch/agent/internal/notice"
@@ -43,7 +44,7 @@ type attempt struct {
 	reports  []job.Event
 
 	forks    forks
-	next     *next
+	ahead    *ahead.Forks
 	notices  *notice.Notices
 	evidence evidence
 	exits    exits
@@ -82,7 +83,7 @@ type rankSetup struct {
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
 	a.forks.release = func() {}
-	a.next = newNext()
+	a.ahead = ahead.New()
 	ctx, cancel := context.WithCancel(context.Background())
 	a.halt = halt{ctx: ctx, cancel: cancel}
 	return a
@@ -94,7 +95,7 @@ func (a *attempt) run() {
 	defer a.halt.cancel()
 	defer a.closeLighthouse()
 	defer a.closeMonitor()
-	defer a.next.settle()
+	defer a.ahead.Settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
 	if err == nil && scope != nil {
@@ -124,6 +125,33 @@ func (a *attempt) run() {
 		a.writeBundle()
 	}
 	a.report(job.Stopped{Node: a.node(), Unit: a.order.Unit, Attempt: a.order.Attempt})
+}
+
+// succeeded reports whether every rank here was started and has exited with 0.
+func (a *attempt) succeeded() bool {
+	started := a.started()
+	for _, r := range started {
+		if !r.Process.Exit().OK() {
+			return false
+		}
+	}
+	return len(started) == len(a.order.Group.Bundles)
+}
+
+// endLeftovers is for processes, such as an upload, that ranks have left running when they
+// succeeded. The end of the scope kills what is left.
+func (a *attempt) endLeftovers(scope ranks.Scope) {
+	if a.wasStopped() || !a.succeeded() {
+		return
+	}
+	task := a.job.work.Task
+	err := ranks.EndLeftovers(scope, task.Linger, task.Grace, a.wasStopped, func(left string) {
+		a.job.node.Say(fmt.Sprintf("%s: the ranks have exited with 0 and left running: %s. SIGTERM now, SIGKILL after %v; --linger gives them time",
+			a.node(), left, task.Grace))
+	})
+	if err != nil && !errors.Is(err, keeper.ErrGone) {
+		a.job.node.Warn(fmt.Errorf("attempt %d: end what ranks have left running: %w", a.order.Attempt, err))
+	}
 }
 
 // node is the name of this node.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/gpulog"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/startcheck"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/process/logs"
-	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -29,7 +28,7 @@ type exits struct {
 // ordered to stop meanwhile.
 func (a *attempt) startFailed(b placement.Bundle, err error) {
 	if !a.wasStopped() {
-		a.exited(b, startExit(err), time.Now(), 0, nil)
+		a.exited(b, startcheck.Exit(err), time.Now(), 0, nil)
 	}
 }
 
@@ -66,22 +65,4 @@ func (a *attempt) withAdvice(tail string) string {
 	}
 	return fmt.Sprintf("%s\n(golaunch serves torch's store at MASTER_PORT, %d; a program with a server of its own there needs --store rank0)",
 		tail, port)
-}
-
-const (
-	// codeOwn is for failures of golaunch or the node.
-	codeOwn = 125
-	// codeUsage is for what can never run as it was asked for.
-	codeUsage = 2
-)
-
-// startExit is the exit of a rank that could not be started.
-func startExit(err error) report.Exit {
-	if start := (*proc.StartError)(nil); errors.As(err, &start) {
-		return start.Exit
-	}
-	if _, taken := errors.AsType[*logs.TakenError](err); taken {
-		return report.Exit{Code: codeUsage, Spawn: err.Error()}
-	}
-	return report.Exit{Code: codeOwn, Spawn: err.Error()}
 }

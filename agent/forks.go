@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/ahead"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
@@ -62,4 +63,18 @@ func (a *attempt) notForked(why error) {
 		a.forks.report.Why = why.Error()
 	}
 	a.job.imports.Unforked(why)
+}
+
+// forkAhead prepares the next attempt, if it too can be forked.
+func (a *attempt) forkAhead() {
+	count, starter := len(a.order.Group.Bundles), a.job.node.starter
+	if a.forks.forker == nil || a.forks.report.Forked < count || a.order.World.MaxRestarts == 0 || starter.Keeper != nil {
+		return
+	}
+	number := a.order.Attempt + 1
+	a.ahead.Prepare(ahead.Attempt{
+		Number: number, Count: count, Forker: a.forks.forker, Rights: a.job.rights(), JobOver: a.job.ending.over,
+		Scope: func() (*proc.Scope, error) { return starter.Supervisor.Scope(a.scopeName(number)) },
+		Warn:  func(err error) { a.job.node.Warn(fmt.Errorf("%s: %w", a.node(), err)) },
+	})
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/jobstore"
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -64,18 +64,11 @@ func (m *membership) resume() {
 		m.open(id, kept)
 	}
 	for name, kept := range k.Left.Stores {
-		if name, isProxy := strings.CutSuffix(name, proxySuffix); isProxy {
-			m.resumeProxy(name, kept)
-			continue
-		}
-		var o job.Prepare
-		s := m.storeNamed(name)
-		if err := json.Unmarshal(kept.Data, &o); err != nil || s == nil {
+		if j := m.jobs[jobstore.JobOf(name)]; j != nil {
+			j.stores.Resume(name, kept)
+		} else {
 			kept.Close()
-			continue
 		}
-		s.served = kept
-		go s.watch(kept, o)
 	}
 	m.resumeAttempts(k.Left.Scopes)
 }
@@ -105,8 +98,8 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 
 // resume goes on with an attempt, and starts its ranks that were not started yet.
 func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
-	store := j.stores.of(o.Unit, o.World.Groups > 0)
-	store.resize(o.World.Ranks())
+	store := j.stores.Of(o.Unit, o.World.Groups > 0)
+	store.Resize(o.World.Ranks())
 	a := newAttempt(j, o)
 	a.setup.lighthousePort = lighthouse
 	a.serveLighthouse()
@@ -118,7 +111,7 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
 		}
 		a.former[kept.Rank] = r
 	}
-	a.setup.proxy = store.proxy.addr()
+	a.setup.proxy = store.ProxyAddr()
 	a.setup.bindings, a.setup.bindErr = j.bind(o.World)
 	a.setup.env = j.environment(o.World)
 	j.begin(a)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/golaunch/golaunch/agent/internal/imports"
+	"github.com/golaunch/golaunch/agent/internal/jobstore"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/saves"
@@ -28,7 +29,7 @@ type jobOnNode struct {
 	err error
 	// attempts are the newest of each unit.
 	attempts map[int]*attempt
-	stores   jobStores
+	stores   *jobstore.Stores
 	checks   startChecks
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
@@ -59,11 +60,18 @@ func (e *ending) begin() { e.once.Do(func() { close(e.over) }) }
 // newJob prepares for a job. An earlier agent may have kept a part of it.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), ending: ending{over: make(chan struct{})}}
-	j.stores.init(j)
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload
 	}
+	j.stores = jobstore.New(jobstore.Host{
+		Job: id, Addr: m.session.Node.Addr, Others: m.session.Node.Others, Keeper: m.starter.Keeper, Listen: j.listen, OthersLive: j.othersLive,
+		Wants: func() jobstore.Wants {
+			task := j.work.Task
+			return jobstore.Wants{Rank0: task.Rank0Store, Proxy: task.ProxyStore, Port: task.MasterPort}
+		},
+		Report: func(met wire.Met) { j.report(met) }, Warn: m.Warn,
+	})
 	j.openEndpoint(kept.Endpoint)
 	j.openWorkspace(kept)
 	if task := j.work.Task; j.err == nil && len(task.Preload) > 0 {
@@ -116,12 +124,12 @@ func (j *jobOnNode) close() {
 	<-j.ending.over
 	for _, a := range j.attempts {
 		<-a.gone
-		a.next.discard(j.node.Warn)
+		a.ahead.Discard(j.node.Warn)
 	}
 	j.imports.End()
 	j.bundles.release()
 	j.bundles.writing.Wait()
-	j.stores.close()
+	j.stores.Close()
 	if err := j.endpoint.Close(); err != nil {
 		j.node.Warn(err)
 	}
@@ -150,11 +158,11 @@ func (j *jobOnNode) end(how job.Stop) {
 func (j *jobOnNode) start(o job.Start) {
 	switch a := j.attempts[o.Unit]; {
 	case !j.knows(o.Unit, o.Attempt):
-		store := j.stores.of(o.Unit, o.World.Groups > 0)
-		store.resize(o.World.Ranks())
-		store.release()
+		store := j.stores.Of(o.Unit, o.World.Groups > 0)
+		store.Resize(o.World.Ranks())
+		store.Release()
 		a := newAttempt(j, o)
-		a.setup.proxy, a.setup.proxyErr = store.proxyFor(o)
+		a.setup.proxy, a.setup.proxyErr = store.ProxyFor(o)
 		a.serveLighthouse()
 		a.serveMonitor()
 		a.setup.bindings, a.setup.bindErr = j.bind(o.World)
@@ -224,12 +232,26 @@ func (j *jobOnNode) begin(a *attempt) {
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()
-			if scope := old.next.take(a.order.Attempt, j.node.Warn); scope != nil {
+			if scope := old.ahead.Take(a.order.Attempt, j.node.Warn); scope != nil {
 				a.adopt(scope)
 			}
 		}
 		a.run()
 	}()
+}
+
+// othersLive reports whether ranks of another unit live here.
+func (j *jobOnNode) othersLive(unit int) bool {
+	for id, a := range j.attempts {
+		select {
+		case <-a.gone:
+		default:
+			if id != unit {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (j *jobOnNode) report(ev any) { j.node.report(j.id, ev) }

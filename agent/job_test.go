@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/startcheck"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
@@ -194,9 +195,9 @@ func TestSlowCommandCheck(t *testing.T) {
 			t.Error("two wait for one file system")
 		}
 		before := time.Now()
-		got := l.wait(t.Context())
+		got := l.Wait(t.Context())
 		want := report.Exit{Code: 125, Spawn: `start "python": /dead/bin/python has not answered for 5m0s: is its file system there?`}
-		if took := time.Since(before); got != want || took != checkLimit {
+		if took := time.Since(before); got != want || took != startcheck.CommandLimit {
 			t.Errorf("%+v after %v", got, took)
 		}
 		if want := []string{"job j: /dead/bin/python has not answered for 10s: is its file system there?"}; !slices.Equal(warned, want) {
@@ -204,7 +205,7 @@ func TestSlowCommandCheck(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if got := l.wait(ctx); !got.OK() {
+		if got := l.Wait(ctx); !got.OK() {
 			t.Errorf("%+v after it was stopped", got)
 		}
 	})

@@ -173,7 +173,7 @@ func (m *membership) execute(order wire.Order) {
 	case job.Prepare:
 		j.prepare(do)
 	case job.Admit:
-		j.stores.admit(do.Peers)
+		j.stores.Admit(do.Peers)
 	case job.Reach:
 		j.reach(do)
 	case job.Start:

@@ -14,15 +14,17 @@ import (
 // TestAFreePort has ports that rank 0 can bind as soon as they are let go.
 func TestAFreePort(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
-	for _, addr := range []string{"127.0.0.1", "::1"} {
-		port, err := s.stores.first.reserve()
-		if err != nil {
-			t.Fatal(err)
+	s.work.Task.Rank0Store = true
+	for attempt, addr := range []string{"127.0.0.1", "::1"} {
+		got := s.stores.Of(0, false).Answer(job.Prepare{Attempt: attempt})
+		if got.Err != "" {
+			t.Fatal(got.Err)
 		}
+		port := got.Port
 		if port < masterport.Low.First || port > masterport.Low.Last {
 			t.Errorf("port %d is not in %v", port, masterport.Low)
 		}
-		s.stores.first.release()
+		s.stores.Of(0, false).Release()
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
 		if err != nil {
 			t.Fatalf("the port was free a moment ago: %v", err)
@@ -46,11 +48,11 @@ func TestPortsOfARange(t *testing.T) {
 		defer l.Close()
 		s.work.Task.Rank0Store, s.work.Task.Ports = rank0, fmt.Sprintf("%d:%d", port, port)
 		question, want := job.Prepare{Node: "n1", Fresh: true}, fmt.Sprintf("the only port of %d:%d (--port-range) is in use at ", port, port)
-		if got := s.stores.first.answer(question); !strings.HasPrefix(got.Err, want) {
+		if got := s.stores.Of(0, false).Answer(question); !strings.HasPrefix(got.Err, want) {
 			t.Errorf("%+v, want %q", got, want)
 		}
 		l.Close()
-		if got := s.stores.first.answer(question); got.Port != port || got.Err != "" {
+		if got := s.stores.Of(0, false).Answer(question); got.Port != port || got.Err != "" {
 			t.Errorf("%+v, want port %d", got, port)
 		}
 	}
@@ -59,7 +61,8 @@ func TestPortsOfARange(t *testing.T) {
 // TestAPortInUse takes a port on one address of each family; rank 0 will listen on all of them.
 func TestAPortInUse(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
-	for _, addr := range []string{"127.0.0.1", "::1", "0.0.0.0"} {
+	s.work.Task.Rank0Store = true
+	for attempt, addr := range []string{"127.0.0.1", "::1", "0.0.0.0"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
 		if err != nil {
 			t.Fatal(err)
@@ -67,10 +70,10 @@ func TestAPortInUse(t *testing.T) {
 		defer l.Close()
 		port := l.Addr().(*net.TCPAddr).Port
 		s.work.Task.MasterPort = port
-		_, err = s.stores.first.reserve()
+		got := s.stores.Of(0, false).Answer(job.Prepare{Attempt: attempt})
 		want := fmt.Sprintf("port %d is in use by pid %d (agent.test)", port, os.Getpid())
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("a port held on %s: %v, want %q", addr, err, want)
+		if !strings.Contains(got.Err, want) {
+			t.Errorf("a port held on %s: %+v, want %q", addr, got, want)
 		}
 	}
 }
@@ -81,11 +84,11 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		s := w.jobs["test"]
 		s.work.Task.Rank0Store = rank0
 		question := job.Prepare{Node: "n1", Unit: 3, Attempt: 4}
-		got := s.stores.first.answer(question)
+		got := s.stores.Of(0, false).Answer(question)
 		if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
 			t.Errorf("%+v", got)
 		}
-		if again := s.stores.first.answer(question); again != got {
+		if again := s.stores.Of(0, false).Answer(question); again != got {
 			t.Errorf("%+v, and asked again %+v", got, again)
 		}
 		l, err := net.Listen("tcp", ":0")
@@ -94,7 +97,7 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		}
 		defer l.Close()
 		s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
-		if got := s.stores.first.answer(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
+		if got := s.stores.Of(0, false).Answer(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
 			t.Errorf("%+v, want the port to be in use", got)
 		}
 	}

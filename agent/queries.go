@@ -159,7 +159,7 @@ func (m *membership) readLogs(id string, ask wire.Ask) {
 	}
 	from := logReader(j.work.Output.Dir, ask.Logs)
 	j.logReaders.Go(func() {
-		m.warn(session.Deliver(m.queries.ctx, ask, logChunks(from, &j.stores.first.worldSize)))
+		m.warn(session.Deliver(m.queries.ctx, ask, logChunks(from, j.stores.WorldSize())))
 		m.warn(from.Close())
 	})
 }

@@ -20,7 +20,7 @@ func TestReachAnswers(t *testing.T) {
 		w := obeying(t, "exit 0")
 		s := w.jobs["test"]
 		s.work.Task.Rank0Store = rank0
-		port := s.stores.first.answer(job.Prepare{Fresh: true}).Port
+		port := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true}).Port
 		for seq := range 20 {
 			w.order(job.Reach{Node: "n1", Seq: seq, Addr: "127.0.0.1", Port: port})
 			w.journal.await(t, fmt.Sprintf(`"seq":%d,"err":""`, seq))
@@ -56,7 +56,7 @@ func TestRank0CanBind(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]
 	s.work.Task.Rank0Store = true
-	port := s.stores.first.answer(job.Prepare{Fresh: true}).Port
+	port := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true}).Port
 	var open []net.Conn
 	for i := range 100 {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -97,7 +97,7 @@ func TestAKeptPortIsLetGo(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]
 	s.work.Task.Rank0Store = true
-	port := s.stores.first.answer(job.Prepare{Fresh: true}).Port
+	port := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true}).Port
 	s.kill()
 	w.living.Wait()
 	if err := take(port); err != nil {

@@ -3,17 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/agent/internal/saves"
+	"github.com/golaunch/golaunch/agent/internal/startcheck"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/ports"
@@ -27,7 +24,7 @@ type startChecks struct {
 	// ends end the newest questions of each kind.
 	ends map[question]context.CancelFunc
 	// command is the newest check of the command; nil before the first.
-	command *commandCheck
+	command *startcheck.Command
 }
 
 // question is the kind of a question: a [job.Reach] or a [job.Prepare] of a unit.
@@ -56,6 +53,31 @@ func (c *startChecks) cancel() {
 	}
 }
 
+// prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question
+// has the same answer, even if other nodes have replaced some.
+func (j *jobOnNode) prepare(o job.Prepare) {
+	store := j.stores.Of(o.Unit, o.Fresh)
+	store.Admit(o.Peers)
+	ctx := j.checks.renew(question{o.Unit, false})
+	if answer, ok := store.Answered(o); ok {
+		j.report(answer)
+		return
+	}
+	left := j.leftovers(o)
+	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
+		if unable.OK() {
+			left(ctx)
+		}
+		j.node.later(ctx, func() {
+			if unable.OK() {
+				j.report(store.Answer(o))
+			} else {
+				j.report(job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: unable})
+			}
+		})
+	})
+}
+
 // reach reports whether this node could start its ranks and reaches the master's port. It goes on
 // when attempts stop: other nodes may wait for the answer.
 func (j *jobOnNode) reach(o job.Reach) {
@@ -81,13 +103,13 @@ func (j *jobOnNode) reach(o job.Reach) {
 // Exit if it could start that many ranks. It does so on another goroutine, unless ctx ends first.
 func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable report.Exit)) {
 	unable := j.unable(count)
-	var check *commandCheck
+	var check *startcheck.Command
 	if unable.OK() {
 		check = j.checkCommand()
 	}
 	j.node.living.Go(func() {
 		if check != nil {
-			unable = check.wait(ctx)
+			unable = check.Wait(ctx)
 		}
 		if ctx.Err() == nil {
 			then(unable)
@@ -98,7 +120,7 @@ func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable 
 // unable checks what needs no look at a file system.
 func (j *jobOnNode) unable(count int) report.Exit {
 	if j.err != nil {
-		return startExit(j.err)
+		return startcheck.Exit(j.err)
 	}
 	for _, a := range j.attempts {
 		select {
@@ -107,14 +129,33 @@ func (j *jobOnNode) unable(count int) report.Exit {
 			count -= len(a.order.Group.Bundles) // their files are open, or will be soon
 		}
 	}
-	err := fitsKernel(j.sampleCommand())
+	err := startcheck.FitsKernel(j.sampleCommand())
 	if count > 0 {
 		err = errors.Join(err, j.checkFiles(count), proc.Room(count, j.rights()))
 	}
 	if err != nil {
-		return startExit(err)
+		return startcheck.Exit(err)
 	}
 	return report.Exit{}
+}
+
+// checkFiles fails if this process may not open as many files as the ranks need.
+func (j *jobOnNode) checkFiles(count int) error {
+	if j.node.starter.Keeper != nil {
+		return nil // the keeper opens them
+	}
+	return startcheck.Files(count)
+}
+
+// checkCommand returns the check that runs, or a new one: on a dead file system, one check of a job
+// hangs at most.
+func (j *jobOnNode) checkCommand() *startcheck.Command {
+	if c := j.checks.command; c == nil || c.Done() {
+		j.checks.command = startcheck.NewCommand(startcheck.CommandOptions{
+			Job: j.id, Name: j.work.Task.Command[0], Command: j.sampleCommand(), Arrive: j.arriveOnce, Check: j.node.hooks.check, Warn: j.node.Warn,
+		})
+	}
+	return j.checks.command
 }
 
 // sampleCommand returns the command of a rank without what differs between ranks and attempts.
@@ -122,65 +163,6 @@ func (j *jobOnNode) sampleCommand() proc.Command {
 	a := newAttempt(j, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 1)}})
 	a.setup = rankSetup{env: j.work.Task.Env, bindings: make([]bind.Binding, 1)}
 	return a.command(a.order.Group.Bundles[0], "", "", "")
-}
-
-// A rank takes filesPerRank open files of this process: the ends of its pipes, its log files and a
-// pidfd. While it starts, it takes more.
-const (
-	filesPerRank = 5
-	filesAtStart = 24
-)
-
-// checkFiles fails if this process may not open as many files as the ranks need.
-func (j *jobOnNode) checkFiles(count int) error {
-	if j.node.starter.Keeper != nil {
-		return nil // the keeper opens them
-	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("read the limit of open files: %w", err)
-	}
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return fmt.Errorf("count the open files: %w", err)
-	}
-	if need := uint64(len(open) + filesPerRank*count + filesAtStart); need > limit.Cur {
-		return fmt.Errorf("%d ranks need %d open files, and golaunch may have %d on this node: raise the limit (ulimit -n; LimitNOFILE= of a systemd unit)",
-			count, need, limit.Cur)
-	}
-	return nil
-}
-
-// These are the limits of execve(2), in bytes: for one string, and the least and the most for all
-// strings, whatever the stack's limit.
-const (
-	maxString    = 128 << 10
-	leastStrings = 128 << 10
-	mostStrings  = 6 << 20
-	// fileVariables is what the names of a rank's files may take of its environment.
-	fileVariables = 16 << 10
-)
-
-// fitsKernel fails if the kernel would not take the arguments and the environment of a command.
-func fitsKernel(c proc.Command) error {
-	size := fileVariables
-	for _, list := range [][]string{c.Args, c.Env} {
-		for _, text := range list {
-			if len(text) >= maxString {
-				return fmt.Errorf("an argument or variable of the command has %d bytes, and the kernel takes %d: %.40q...", len(text), maxString-1, text)
-			}
-			size += len(text) + 1 + 8 // with its NUL and its pointer
-		}
-	}
-	var stack unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_STACK, &stack); err != nil {
-		return fmt.Errorf("read the limit of the stack: %w", err)
-	}
-	if most := max(leastStrings, min(mostStrings, stack.Cur/4)); uint64(size) > most {
-		return fmt.Errorf("arguments and environment of a rank have %d bytes, and the kernel takes %d, a quarter of its stack (ulimit -s): raise that, or shorten them",
-			size, most)
-	}
-	return nil
 }
 
 // leftovers returns what looks for partial checkpoints before an attempt starts. It waits only if

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/agent/internal/startcheck"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -31,7 +32,7 @@ func TestUnable(t *testing.T) {
 			s := &jobOnNode{node: &membership{}, work: Work{Task: Task{Command: c.command, Dir: t.TempDir(), Env: rankenv.Merge(rankenv.Layers{Inherited: c.env})}}}
 			got := s.unable(2)
 			if got.OK() {
-				got = s.checkCommand().wait(t.Context())
+				got = s.checkCommand().Wait(t.Context())
 			}
 			if got.Code != c.code || !strings.Contains(got.Spawn, c.want) || c.want == "" && !got.OK() {
 				t.Errorf("%+v, want %d: %q", got, c.code, c.want)
@@ -67,7 +68,7 @@ func TestUnableWithLivingRanks(t *testing.T) {
 	}
 	// There is room for some ranks, which those that live would not leave.
 	least := files
-	least.Cur = uint64(len(open) + filesAtStart + 5*filesPerRank)
+	least.Cur = uint64(len(open) + startcheck.FilesAtStart + 5*startcheck.FilesPerRank)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &least); err != nil {
 		t.Fatal(err)
 	}

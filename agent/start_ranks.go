@@ -62,7 +62,7 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 		}
 		a.report(a.startedReport(all))
 		ranks.Dismiss(scope)
-		a.next.prepare(a)
+		a.forkAhead()
 		a.job.bundles.release()
 		defer a.watch(scope, all)()
 	}
@@ -189,7 +189,7 @@ func (a *attempt) awaitExit(r ranks.Rank) {
 	a.exited(r.Bundle, r.Process.Exit(), at, at.Sub(r.Since), r.Output)
 	close(r.Reported)
 	if !r.Process.Exit().OK() && !a.wasStopped() {
-		a.next.hurry()
+		a.ahead.Hurry()
 		a.gather(job.CrashEvidence)
 	}
 }

@@ -26,7 +26,7 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 // that restart on their own.
 func TestAStoreForEachStart(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
-	first := s.stores.first.answer(job.Prepare{Fresh: true})
+	first := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true})
 	c, err := meet(t, first)
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestAStoreForEachStart(t *testing.T) {
 	if err := c.Set(t.Context(), "key", []byte("value")); err != nil {
 		t.Fatal(err)
 	}
-	part := s.stores.first.answer(job.Prepare{Unit: 1})
+	part := s.stores.Of(0, false).Answer(job.Prepare{Unit: 1})
 	if part.Port != first.Port {
 		t.Errorf("a part that restarts has port %d, the others %d", part.Port, first.Port)
 	}
 	if ok, err := c.Check(t.Context(), "key"); !ok || err != nil {
 		t.Errorf("the key is there: %v, %v", ok, err)
 	}
-	second := s.stores.first.answer(job.Prepare{Attempt: 1, Fresh: true})
+	second := s.stores.Of(0, false).Answer(job.Prepare{Attempt: 1, Fresh: true})
 	if c, err = meet(t, second); err != nil {
 		t.Fatal(err)
 	}
@@ -60,15 +60,15 @@ func TestAStoreForEachStart(t *testing.T) {
 func TestTheSameQuestionForOthers(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]
-	port := s.stores.first.answer(job.Prepare{Fresh: true}).Port
+	port := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true}).Port
 	for _, peer := range []string{"10.0.0.2", "10.0.0.3"} {
 		addr := netip.MustParseAddr(peer)
 		w.order(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}})
-		if !s.stores.first.peers.Load().Has(addr) {
+		if !s.stores.Of(0, false).Admits(addr) {
 			t.Errorf("%v may not use the store", addr)
 		}
 	}
-	if again := s.stores.first.answer(job.Prepare{Fresh: true}).Port; again != port {
+	if again := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true}).Port; again != port {
 		t.Errorf("port %d, then %d; want one", port, again)
 	}
 }

@@ -74,9 +74,9 @@ func (j *jobOnNode) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// arriveOnce waits for the workspace until the job is over, and closes arrived then.
-func (j *jobOnNode) arriveOnce(arrived chan struct{}) error {
-	defer close(arrived)
+// arriveOnce waits for the workspace until the job is over, and calls arrived then.
+func (j *jobOnNode) arriveOnce(arrived func()) error {
+	defer arrived()
 	if j.workspace == nil {
 		return nil
 	}

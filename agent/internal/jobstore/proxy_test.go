@@ -1,4 +1,4 @@
-package agent
+package jobstore
 
 import (
 	"net/netip"
@@ -28,17 +28,22 @@ func storeHere(t *testing.T) *tcpstore.Store {
 // TestAProxyForThoseWhoUseIt: ranks that share a proxy with running ranks keep it as long as it
 // serves their store. Other ranks get a new one.
 func TestAProxyForThoseWhoUseIt(t *testing.T) {
-	w := obeying(t, "exit 0")
-	s := w.jobs["test"]
+	var wants Wants
+	othersLive := false
+	s := New(Host{
+		Job: "test", Addr: netip.MustParseAddr("127.0.0.1"), Listen: masterport.Listen, Wants: func() Wants { return wants },
+		OthersLive: func(int) bool { return othersLive }, Warn: func(err error) { t.Error(err) },
+	}).Of(0, false)
+	t.Cleanup(s.close)
 	start := func(unit int, root *tcpstore.Store) job.Start {
 		return job.Start{
-			Unit: unit, Group: placement.Group{Node: local, NodeRank: 1},
+			Unit: unit, Group: placement.Group{NodeRank: 1},
 			World: job.World{MasterAddr: "127.0.0.1", MasterPort: int(root.Addr().Port()), LocalSize: 2},
 		}
 	}
 	stand := func(o job.Start) netip.AddrPort {
 		t.Helper()
-		at, err := s.stores.first.proxyFor(o)
+		at, err := s.ProxyFor(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +53,7 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	if at := stand(start(0, root)); at.IsValid() {
 		t.Errorf("a job that is to have no proxies has one at %v", at)
 	}
-	s.work.Task.ProxyStore = true
+	wants.Proxy = true
 	master := start(0, root)
 	master.Group.NodeRank = 0
 	if at := stand(master); at.IsValid() {
@@ -58,8 +63,7 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	if again := stand(start(0, root)); again == first {
 		t.Error("an attempt has the proxy of the one before")
 	}
-	lives := newAttempt(s, start(7, root))
-	s.attempts[7] = lives
+	othersLive = true
 	first = stand(start(0, root))
 	if shared := stand(start(1, root)); shared != first {
 		t.Errorf("ranks that start beside others have a proxy at %v, the others at %v", shared, first)
@@ -76,14 +80,13 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 		t.Error("it stands for a store that the ranks do not have")
 	}
 	other.Close()
-	<-s.stores.first.proxy.ended
-	ended := s.stores.first.proxy.addr()
+	<-s.proxy.ended
+	ended := s.proxy.addr()
 	if at := stand(start(1, other)); at == ended {
 		t.Error("a proxy that has ended is used again")
 	}
-	s.stores.first.closeProxy()
-	close(lives.gone)
-	if _, err := s.stores.first.proxyFor(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
+	s.closeProxy()
+	if _, err := s.ProxyFor(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
 		t.Error("it stands for a store at no address")
 	}
 }

@@ -1,0 +1,34 @@
+package ranks
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// maxNamed bounds the leftover processes that are named.
+const maxNamed = 4
+
+// childTime is how long children may take to end after their rank, as the workers of a Python pool
+// do, which see the end of their parent only then.
+const childTime = time.Second
+
+// EndLeftovers ends the processes that ranks have left running in a scope: they may go on for the
+// time of linger, and have the grace period after SIGTERM. It calls say with their names before
+// that. It leaves them alone once stopped returns true.
+func EndLeftovers(s Scope, linger, grace time.Duration, stopped func() bool, say func(left string)) error {
+	left, err := s.Linger(max(linger, childTime))
+	if err != nil || len(left) == 0 || stopped() {
+		return err
+	}
+	say(named(left))
+	return s.Rest(grace)
+}
+
+func named(left []string) string {
+	text := strings.Join(left[:min(len(left), maxNamed)], ", ")
+	if more := len(left) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
