@@ -27,6 +27,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/provider"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -126,7 +127,9 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
-	if cfg.Capacity, err = c.capacity(kinds, cmp.Or(strings.Join(all, ","), at.String()), token.Text()); err != nil {
+	if cfg.Capacity, err = provider.Capacity(c.Capacity, kinds, provider.Cluster{
+		Coordinator: cmp.Or(strings.Join(all, ","), at.String()), TokenFile: c.TokenFile, Token: token.Text(),
+	}); err != nil {
 		return errors.Join(err, l.Close(), file.Close())
 	}
 	if len(all) > 0 {

@@ -1,4 +1,4 @@
-package launcher
+package provider
 
 import (
 	"fmt"
@@ -8,13 +8,21 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
-	"github.com/golaunch/golaunch/launcher/internal/provider"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// capacity are the nodes that the coordinator may ask for, whose agents come to an address.
-func (c Coordinator) capacity(kinds []capacityfile.Kind, at, secret string) ([]rendezvous.Capacity, error) {
+// Cluster is where new nodes come to, and what lets them in.
+type Cluster struct {
+	// Coordinator is where the coordinators are: HOST:PORT of each, with commas.
+	Coordinator string
+	// TokenFile has the token that the coordinator was given; empty for the default. Token is its
+	// text.
+	TokenFile, Token string
+}
+
+// Capacity are the nodes that a cluster's coordinator may ask for. file is the one that says so.
+func Capacity(file string, kinds []capacityfile.Kind, c Cluster) ([]rendezvous.Capacity, error) {
 	if len(kinds) == 0 {
 		return nil, nil
 	}
@@ -30,25 +38,25 @@ func (c Coordinator) capacity(kinds []capacityfile.Kind, at, secret string) ([]r
 	}
 	var all []rendezvous.Capacity
 	for _, k := range kinds {
-		agent := provider.Agent{Golaunch: self, Coordinator: at, TokenFile: token, Flags: k.Agent}
+		agent := Agent{Golaunch: self, Coordinator: c.Coordinator, TokenFile: token, Flags: k.Agent}
 		for _, name := range slices.Sorted(maps.Keys(k.Node.Labels)) {
 			agent.Labels = append(agent.Labels, name+"="+k.Node.Labels[name])
 		}
 		capacity := rendezvous.Capacity{Kind: k.Kind, Limit: k.Limit}
 		switch k.Provider {
 		case "exec":
-			capacity.Provider = provider.Exec{Kind: k.Name, Command: k.Words, Agent: agent}
+			capacity.Provider = Exec{Kind: k.Name, Command: k.Words, Agent: agent}
 		case "kubernetes":
 			agent.TokenFile = "" // pods have a Secret
-			capacity.Provider, err = provider.NewKubernetes(k.Name, k.Words, agent)
+			capacity.Provider, err = NewKubernetes(k.Name, k.Words, agent)
 		case "slurm":
-			capacity.Provider = provider.Slurm{Options: k.Words, Agent: agent}
+			capacity.Provider = Slurm{Options: k.Words, Agent: agent}
 		case "ssh":
 			agent.TokenFile = ""
-			capacity.Provider, err = provider.NewSSH(k.Words, agent, secret)
+			capacity.Provider, err = NewSSH(k.Words, agent, c.Token)
 		}
 		if err != nil {
-			return nil, usage.Errorf("%s: %s: %w", c.Capacity, k.Name, err)
+			return nil, usage.Errorf("%s: %s: %w", file, k.Name, err)
 		}
 		all = append(all, capacity)
 	}

@@ -1,4 +1,4 @@
-package launcher
+package provider
 
 import (
 	"os"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/capacity"
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
-	"github.com/golaunch/golaunch/launcher/internal/provider"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -24,8 +23,8 @@ func TestNewNodesFindWhatTheCoordinatorFinds(t *testing.T) {
 		Kind:     capacity.Kind{Name: "toy", Node: placement.Node{Labels: map[string]string{"rack": "r7", "zone": "a"}}},
 		Provider: "exec", Words: []string{"./provider"},
 	}
-	all, err := Coordinator{TokenFile: "token"}.capacity([]capacityfile.Kind{kind}, "n0:29400", "")
-	want := provider.Exec{Kind: "toy", Command: []string{"./provider"}, Agent: provider.Agent{
+	all, err := Capacity("capacity.yaml", []capacityfile.Kind{kind}, Cluster{Coordinator: "n0:29400", TokenFile: "token"})
+	want := Exec{Kind: "toy", Command: []string{"./provider"}, Agent: Agent{
 		Golaunch: self, Coordinator: "n0:29400", TokenFile: filepath.Join(dir, "token"), Labels: []string{"rack=r7", "zone=a"},
 	}}
 	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].Provider, want) {
