@@ -22,12 +22,12 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 
 # What one goroutine does on values alone comes first, without the race detector: it is over within a minute. Then come other packages that
 # are quick, and then the two that take longest, so that neither is left over when all others are done.
-PURE := ./placement ./internal/core/job ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./cmd/golaunch/internal/straggler \
+PURE := ./placement ./internal/core/jobstate ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./cmd/golaunch/internal/straggler \
 	./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind ./internal/process/fold ./internal/deptest ./internal/host/hostlist
 QUICK := ./rankenv ./internal/wire/jsonout ./internal/core/snapshot ./nccl ./internal/wire/rpcframe ./launcher/internal/schedenv ./internal/process/postmortem ./launcher/internal/trainjob ./internal/host/topology ./internal/wire \
 	./internal/testkit/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/alert ./cmd/golaunch/internal/view
 OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
-MUTANTS := ./internal/core/job ./internal/core/cluster ./internal/wire/quorum ./cmd/golaunch/internal/fabric/pairtests ./rendezvous ./rendezvous/tcpstore
+MUTANTS := ./internal/core/jobstate ./internal/core/cluster ./internal/wire/quorum ./cmd/golaunch/internal/fabric/pairtests ./rendezvous ./rendezvous/tcpstore
 LIMIT ?= 40m
 # Tests that start processes wait most of the time, so more of them run at once than there are cores.
 CORES := $(shell nproc)

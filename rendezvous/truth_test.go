@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/jobstate"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -222,7 +223,7 @@ func (w *truth) ranks(id string) (n int) {
 // only when all its nodes are there.
 func (w *truth) complete(s replica.Submission, events []job.Event) {
 	there := map[string]bool{}
-	state := job.New(s.Job)
+	state := jobstate.New(s.Job)
 	for _, ev := range events {
 		switch ev := ev.(type) {
 		case job.Joined:

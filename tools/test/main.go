@@ -3,7 +3,7 @@
 // tests with their last lines. Before these it lists the tests that were skipped, and what the
 // packages took of the CPUs:
 //
-//	test ./internal/core/job -- -race ./...
+//	test ./internal/core/jobstate -- -race ./...
 //
 // It exits as the first go test that failed does.
 package main

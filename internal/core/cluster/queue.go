@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -81,11 +82,11 @@ func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	case !e.wait.tried:
 		return "", false
 	case e.wait.nodes > s.usable:
-		return fmt.Sprintf("cannot place the job yet: %d of %s are there", s.usable, count(e.wait.nodes, "node")), true
+		return fmt.Sprintf("cannot place the job yet: %d of %s are there", s.usable, words.Count(e.wait.nodes, "node")), true
 	case !better:
 		return e.wait.told, true
 	case e.wait.gpus > s.free:
-		return fmt.Sprintf("cannot place the job yet: %d of the %s that it needs are free", s.free, count(e.wait.gpus, "GPU")), true
+		return fmt.Sprintf("cannot place the job yet: %d of the %s that it needs are free", s.free, words.Count(e.wait.gpus, "GPU")), true
 	}
 	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -26,7 +27,7 @@ func (s *State) reserve(e *entry, st *Step) {
 			return true
 		case job.Finish:
 			if n := len(e.inner.open); n > 0 {
-				st.Reason = fmt.Sprintf("%s; waiting for %s within it to end", st.Reason, count(n, "job"))
+				st.Reason = fmt.Sprintf("%s; waiting for %s within it to end", st.Reason, words.Count(n, "job"))
 				return true
 			}
 		default: // timers are as for any job
@@ -46,7 +47,7 @@ func (e *entry) groups() (p placement.Plan) {
 }
 
 func (e *entry) standing() string {
-	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, count(len(e.held), "node"))
+	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, words.Count(len(e.held), "node"))
 }
 
 // end closes a job that has ended. A reservation first cancels the jobs within it.

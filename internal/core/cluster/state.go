@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/jobstate"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -43,7 +44,7 @@ type clusterNode struct {
 // entry is a job of the cluster.
 type entry struct {
 	Spec
-	state *job.State
+	state *jobstate.State
 	// seq is its place in the order of submission.
 	seq int
 	// queue is where it waits when it does; inner is the queue of the jobs within it, if it is a
@@ -118,7 +119,7 @@ func (s *State) add(spec Spec) *entry {
 	if spec.OnlyJob {
 		s.onlyJob = e
 	}
-	e.state = job.New(spec.Job)
+	e.state = jobstate.New(spec.Job)
 	s.jobs[spec.Job.ID] = e
 	return e
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -115,7 +116,7 @@ func (e *entry) status() JobSummary {
 	case e.inner == nil:
 	case e.ended && !e.done:
 		st.Summary.Phase = job.Stopping
-		st.Summary.Waits += "; waiting for " + count(len(e.inner.open), "job") + " within it to end"
+		st.Summary.Waits += "; waiting for " + words.Count(len(e.inner.open), "job") + " within it to end"
 	case st.Summary.Phase == job.Preparing:
 		st.Summary.Phase, st.Summary.Waits = job.Running, e.standing()
 	}

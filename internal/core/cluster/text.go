@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -21,7 +22,7 @@ func needs(e *entry) string {
 	if len(e.held) > 0 {
 		return "nodes in the place of lost ones"
 	}
-	nodes := count(r.MinNodes, "node")
+	nodes := words.Count(r.MinNodes, "node")
 	what := "rank"
 	if r.GPU {
 		what = "GPU"
@@ -32,19 +33,11 @@ func needs(e *entry) string {
 	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs:
 		return nodes + " with all GPUs free"
 	case r.Strategy == placement.Pack || r.Strategy == placement.Spread || r.Strategy == placement.StrictSpread:
-		return count(ranks(r, r.MinNodes), what)
+		return words.Count(ranks(r, r.MinNodes), what)
 	case len(r.PerNode) == 1 && r.MinNodes == 1:
-		return nodes + " with " + count(r.PerNode[0], what)
+		return nodes + " with " + words.Count(r.PerNode[0], what)
 	case len(r.PerNode) == 1:
-		return fmt.Sprintf("%s with %s each", nodes, count(r.PerNode[0], what))
+		return fmt.Sprintf("%s with %s each", nodes, words.Count(r.PerNode[0], what))
 	}
 	return fmt.Sprintf("%s with %s %ss", nodes, strings.Trim(strings.ReplaceAll(fmt.Sprint(r.PerNode[:r.MinNodes]), " ", ","), "[]"), what)
-}
-
-// count formats a number with its noun: "1 node", "2 nodes".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -147,12 +148,12 @@ func (Quarantine) action() {}
 func (Finish) action()     {}
 
 func (a Admit) String() string {
-	return fmt.Sprintf("admit %s at %s", count(len(a.Peers), "peer"), a.Node)
+	return fmt.Sprintf("admit %s at %s", words.Count(len(a.Peers), "peer"), a.Node)
 }
 func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
 
 func (a Reach) String() string {
-	text := fmt.Sprintf("reach %s from %s #%d", endpoint(a.Addr, a.Port), a.Node, a.Seq)
+	text := fmt.Sprintf("reach %s from %s #%d", words.Endpoint(a.Addr, a.Port), a.Node, a.Seq)
 	if a.Late {
 		text += " late"
 	}

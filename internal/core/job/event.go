@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -279,7 +280,7 @@ func (Cancel) event()    {}
 // The texts are for logs and traces.
 
 func (Submitted) String() string { return "submitted" }
-func (e Joined) String() string  { return "joined " + named(e.Node) }
+func (e Joined) String() string  { return "joined " + words.Named(e.Node) }
 func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
 func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
 
@@ -320,7 +321,7 @@ func (e Stalled) String() string {
 	if len(e.Ranks) == 0 {
 		return "moving " + of(e.Unit, e.Attempt, e.Node)
 	}
-	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks)+e.More, "rank"))
+	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), words.Count(len(e.Ranks)+e.More, "rank"))
 }
 
 func (e Stepped) String() string {
@@ -348,4 +349,8 @@ func (e Cancel) String() string {
 		return fmt.Sprintf("cancel with code %d within %v: %s", e.Code, e.Within, e.Why)
 	}
 	return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why)
+}
+
+func of(unit, attempt int, node string) string {
+	return fmt.Sprintf("unit %d attempt %d on %s", unit, attempt, node)
 }

@@ -1,58 +1,6 @@
-// Package job decides what happens to one job: when it starts, what a failure means, when it
-// restarts and how it ends.
-//
-// [State.Step] takes what happened and returns what must now be done, with the reason in words. It
-// reads no clock, environment, network or randomness and starts no goroutine, so the same events
-// always give the same state and the same actions. Time enters as events: [Wait] and [Alarm] ask
-// for a timer, [Elapsed] and [TimedOut] are its answer. Events are what agents report and users
-// ask; actions are what agents are ordered to do.
-//
-// The ranks that restart together form a unit. With the default policy the whole gang is one unit.
-// A unit counts its attempts from 0. It gathers its nodes, prepares (the master chooses a port, and
-// the other nodes prove that they reach it), starts, and fails or is done:
-//
-//	gathering -> preparing -> running -> stopping -> finished
-//	    ^            ^                      |
-//	    |            |                      v
-//	    +------------+------------------ backoff
-//
-// From the second attempt on it may also fail while it prepares, because a node does not reach the
-// master.
-//
-// The state consists of parts, each with its own methods. To find where something is decided:
-//
-//   - roster.go: which nodes are there, and what the loss of one means;
-//   - place.go and substitute.go: which node gets which ranks, and which node takes the place of
-//     another one;
-//   - master.go: the master's port, and which nodes do not reach it;
-//   - attempt.go and unit.go: how an attempt starts, stops and is followed by the next one;
-//   - failure.go: what a failure means, and whether a restart follows;
-//   - expendable.go: which replica groups and ranks the job can do without;
-//   - exclusion.go: which nodes are used only if others will not do;
-//   - departure.go: announced ends, of nodes and of the job;
-//   - hang.go and store.go: which rank the others wait for;
-//   - wants.go: which nodes the job asks a cluster for, and when it grows.
-//
-// Random worlds check these invariants, whichever messages are late, lost, doubled or reordered and
-// whichever nodes die:
-//
-//   - No node starts an attempt while an earlier one of its ranks may live anywhere: every node has
-//     said stopped or is lost.
-//   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
-//   - The job finishes once, when nothing of it can live, and only that is final.
-//   - The announced end of a node costs nothing, however often it comes.
-//   - The job succeeds only if every rank's newest attempt exited 0 and each of its nodes said
-//     stopped. A lost node is a failure. Only of [Spec].LostRanks neither is required.
-//   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
-//     is to blame. Each attempt but the first follows a [Wait] that has elapsed.
-//   - What cannot be started is not started again. Nothing starts once the end is decided or
-//     announced.
-//   - Ranks hear of each end that comes sooner than those they know of, and are stopped when the
-//     first is due. Nothing starts on a node that leaves.
-//   - A first start goes to nodes that have said that they reach the master's port, if the master
-//     lives.
-//
-// A step costs O(1), except for placement and for the start or stop of a whole attempt.
+// Package job is the language of jobs: what a job asks for ([Spec]), what happens to it ([Event]), what
+// must then be done ([Action]) and where it stands ([Summary]). Events are what agents report and users
+// ask; actions are what agents are ordered to do. Package jobstate decides.
 package job
 
 import (
@@ -60,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -143,8 +92,8 @@ type Imports struct {
 // MaxModules bounds the modules that an [Imports] names.
 const MaxModules = 5
 
-// add joins the imports of another node.
-func (m *Imports) add(other Imports) {
+// Add joins the imports of another node.
+func (m *Imports) Add(other Imports) {
 	if other.Took > m.Took {
 		m.Modules = other.Modules
 	}
@@ -153,8 +102,8 @@ func (m *Imports) add(other Imports) {
 	m.Why = cmp.Or(m.Why, other.Why)
 }
 
-// words describes the imports of that many ranks.
-func (m Imports) words(ranks int) string {
+// Text describes the imports of that many ranks.
+func (m Imports) Text(ranks int) string {
 	var forked, others string
 	if m.Forked > 0 {
 		were := "were"
@@ -162,12 +111,12 @@ func (m Imports) words(ranks int) string {
 			were = "was"
 		}
 		forked = fmt.Sprintf("imports took %.1f s, once, and %s %s forked in %.3f s",
-			m.Took.Seconds(), count(m.Forked, "rank"), were, m.Forking.Seconds())
+			m.Took.Seconds(), words.Count(m.Forked, "rank"), were, m.Forking.Seconds())
 	}
 	if m.Why != "" {
 		others = fmt.Sprintf("%d of %d ranks import for themselves: %s", ranks-m.Forked, ranks, m.Why)
 	}
-	return also(forked, others)
+	return words.Also(forked, others)
 }
 
 // World is what a rank must know of the whole: a few facts, whatever the number of nodes. For a rank

@@ -1,0 +1,41 @@
+package job
+
+import (
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Phase is where a job, or a unit of it, stands.
+type Phase string
+
+// The phases, in the order in which an attempt goes through them.
+const (
+	Gathering Phase = "gathering"
+	Preparing Phase = "preparing"
+	Running   Phase = "running"
+	Stopping  Phase = "stopping"
+	Backoff   Phase = "backoff"
+	Finished  Phase = "finished"
+)
+
+// Summary is where a job stands, for a status view.
+type Summary struct {
+	Phase Phase
+	// Attempt is the newest attempt of any unit.
+	Attempt               int
+	Restarts, MaxRestarts int
+	// Waits says in words what the job waits for or, once it is finished, how it ended.
+	Waits string
+	// Nodes are the nodes that are there: by node rank, then the spares by name.
+	Nodes []NodeSummary
+}
+
+// NodeSummary is one node of a [Summary].
+type NodeSummary struct {
+	Node placement.Node
+	// NodeRank is -1 for a spare.
+	NodeRank int
+	// Ranks are the bundles that the job has on the node; Live says whether processes of the job
+	// may be there.
+	Ranks []placement.Bundle
+	Live  bool
+}

@@ -1,0 +1,28 @@
+package jobstate
+
+import (
+	"reflect"
+
+	"github.com/golaunch/golaunch/internal/core/snapshot"
+)
+
+// clone is a state as one that is written down and read again.
+func (s *State) clone() *State {
+	c := &State{}
+	if err := snapshot.Decode(snapshot.Encode(s), c); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// lasting is the state without the newest step's result and without caches.
+func (s *State) lasting() State {
+	c := *s
+	c.step, c.verdicts.rules = step{}, nil
+	return c
+}
+
+// equals compares all but that.
+func (s *State) equals(other *State) bool {
+	return reflect.DeepEqual(s.lasting(), other.lasting())
+}

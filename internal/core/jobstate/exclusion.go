@@ -1,0 +1,185 @@
+package jobstate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// suspects are the nodes that are to blame for failures.
+type suspects struct {
+	// blamed counts the failures of each node since the budget was last whole.
+	blamed map[string]int
+	// excluded are the nodes that the job uses only if others will not do.
+	excluded map[string]exclusion
+}
+
+// exclusion is why a node is excluded, as a code and in words.
+type exclusion struct {
+	code exclusionCode
+	text string
+}
+
+type exclusionCode int
+
+// The numbers are a part of the format of snapshots. 1 was for hardware.
+const (
+	notExcluded exclusionCode = 0
+	// excludedFailed is for a node whose hardware failed, or with too many failures.
+	excludedFailed exclusionCode = 2
+	// excludedUnreachable is for a node that did not reach the master, or was not reached as
+	// master. A node that does next time is pardoned.
+	excludedUnreachable exclusionCode = 3
+)
+
+func (q *suspects) blame(node string)                { q.blamed[node]++ }
+func (q *suspects) exclude(node string, e exclusion) { q.excluded[node] = e }
+func (q *suspects) clearBlamed()                     { clear(q.blamed) }
+
+func (q *suspects) pardonAll() {
+	clear(q.excluded)
+	clear(q.blamed)
+}
+
+// pardonUnreachable lifts an exclusion that was for a master that was not reached.
+func (q *suspects) pardonUnreachable(node string) {
+	if q.excluded[node].code == excludedUnreachable {
+		delete(q.excluded, node)
+	}
+}
+
+// fit returns those of the nodes that are not excluded.
+func (q *suspects) fit(nodes []placement.Node) []placement.Node {
+	var fit []placement.Node
+	for _, n := range nodes {
+		if q.excluded[n.Name].code == notExcluded {
+			fit = append(fit, n)
+		}
+	}
+	return fit
+}
+
+// suspect counts a failure against its nodes, and excludes them by that evidence. An echo is no
+// evidence, nor is a hang in which no rank is behind.
+func (s *State) suspect(f *fault) string {
+	if f.Verdict.Victim || f.wholeHang() {
+		return ""
+	}
+	var names []string
+	why := ""
+	for _, name := range append([]string{f.Node}, f.others...) {
+		s.suspects.blame(name)
+		if e := s.unfit(f, name); e.code != notExcluded {
+			s.suspects.exclude(name, e)
+			names, why = append(names, name), e.text
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	s.arm(job.AlarmExclusion)
+	return fmt.Sprintf("%s excluded for %v if others will do: %s", are(names), s.spec.ExcludeFor, why)
+}
+
+// unfit says why a failure excludes a node that is to blame for it. A node that was lost may have
+// been cut off once, so that alone does not exclude it.
+func (s *State) unfit(f *fault, name string) exclusion {
+	switch n := s.suspects.blamed[name]; {
+	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
+		return exclusion{}
+	case f.Verdict.Action == report.ActionReplace && f.Verdict.Cause != verdict.NodeLost.Cause:
+		if f.unreachable() {
+			return exclusion{excludedUnreachable, f.Verdict.Cause}
+		}
+		return exclusion{excludedFailed, f.Verdict.Cause}
+	case n < s.spec.ExcludeAfter:
+		return exclusion{}
+	default:
+		return exclusion{excludedFailed, words.Count(n, "failure")}
+	}
+}
+
+// quarantine tells the cluster about a node whose hardware has failed, by what one of its ranks or
+// the kernel said.
+func (s *State) quarantine(f *fault) {
+	if f.Rank >= 0 && f.Verdict.Action == report.ActionReplace && s.spec.ExcludeAfter > 0 {
+		s.step.do(job.Quarantine{Node: f.Node, Why: f.Verdict.Cause})
+	}
+}
+
+// quarantineLast does so for the failures that ended the job before they were decided.
+func (s *State) quarantineLast() {
+	for i := range s.progress.units {
+		if f := s.progress.units[i].cause; f != nil && !f.decided {
+			f.decide()
+			s.quarantine(f)
+		}
+	}
+}
+
+// readmit lifts all exclusions.
+func (s *State) readmit(ev job.TimedOut) string {
+	if !s.timers.answers(ev) {
+		return s.step.ignore()
+	}
+	s.timers.clear(job.AlarmExclusion)
+	text := words.Count(len(s.suspects.excluded), "node") + " excluded until now can be used again"
+	s.suspects.pardonAll()
+	return text
+}
+
+// reused says which excluded nodes a unit that is to start uses all the same.
+func (s *State) reused(u *unit) string {
+	if len(s.suspects.excluded) == 0 {
+		return ""
+	}
+	var names []string
+	for i := range u.members {
+		if name := s.plan.slots[u.first+i].Node.Name; s.Excludes(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "used although excluded: " + some(names)
+}
+
+// Excludes reports whether the job uses a node only if others will not do.
+func (s *State) Excludes(node string) bool { return s.suspects.excluded[node].code != notExcluded }
+
+// Excluded says why the job uses nodes only if others will not do, by name.
+func (s *State) Excluded() map[string]string {
+	why := make(map[string]string, len(s.suspects.excluded))
+	for name, e := range s.suspects.excluded {
+		why[name] = e.text
+	}
+	return why
+}
+
+// ExcludesAny reports whether there are such nodes.
+func (s *State) ExcludesAny() bool { return len(s.suspects.excluded) > 0 }
+
+// Idle returns the excluded nodes with a node rank whose units all wait for their next attempt or
+// are done: another node can take that node rank at no cost.
+func (s *State) Idle() (nodes []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.suspects.excluded)) {
+		n := s.roster.nodes[name]
+		if n == nil || n.nodeRank == spare || s.decided() {
+			continue
+		}
+		busy := func(u unit) bool { return u.phase != job.Backoff && u.phase != job.Finished }
+		if units := s.unitsAt(n.nodeRank); !slices.ContainsFunc(units, busy) && slices.ContainsFunc(units, owing) {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes
+}
+
+func owing(u unit) bool { return u.owes() }

@@ -1,0 +1,344 @@
+package jobstate
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// fault is why an attempt failed, as far as is known. A better explanation may replace it until no
+// process of the attempt lives. Then the job decides what follows, once for all units that failed
+// with it.
+type fault struct {
+	report.Failure
+	// others are further nodes that are to blame.
+	others []string
+	// told says that the rank had been told to stop before it ended.
+	told    bool
+	decided bool
+	// departs says that it is no failure: the ranks were stopped for a [departure].
+	departs bool
+	// weighed are the ranks of the attempt whose failures were weighed, until the fault is decided.
+	weighed map[int]bool
+}
+
+func (f *fault) weigh(rank int) {
+	if f.weighed == nil {
+		f.weighed = map[int]bool{}
+	}
+	f.weighed[rank] = true
+}
+
+func (f *fault) addFurther() { f.Further++ }
+
+// clone returns the same fault, of another unit.
+func (f *fault) clone() *fault {
+	c := *f
+	c.weighed = nil
+	return &c
+}
+
+// replaces makes a fault the explanation in the place of an older one.
+func (f *fault) replaces(old *fault) {
+	f.Further += old.Further
+	f.weighed = old.weighed
+}
+
+func (f *fault) decide()                     { f.decided = true }
+func (f *fault) setTold(told bool)           { f.told = told }
+func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
+
+// started reports whether the process could be started at all.
+func (f *fault) started() bool { return f.Exit.Spawn == "" }
+
+// nodeLost reports whether the fault is the loss of a node, or of the way to it.
+func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
+
+// wholeHang reports whether all ranks hang and none is behind the others.
+func (f *fault) wholeHang() bool { return f.Rank < 0 && f.Hung }
+
+// outside reports whether something other than the program and the nodes failed.
+func (f *fault) outside() bool { return f != nil && f.Verdict.Action == report.ActionWait }
+
+// unreachable reports whether nodes did not reach the master.
+func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdict.Unreachable.Cause }
+
+// precedes reports whether a failure is a better explanation of an attempt's end than an older
+// report. The echo of another failure explains nothing, but the loss of a node does. What a rank
+// does after it was told to stop counts only if there is nothing else and its last words are known.
+// Otherwise the first failure counts.
+func (f *fault) precedes(old *fault) bool {
+	known := f.Verdict.Cause != verdict.Unknown && f.Verdict.Quote != ""
+	switch {
+	case !old.started():
+		return false
+	case f.Verdict.Victim:
+		return old.Verdict.Victim && !f.told && f.At.Before(old.At)
+	case old.Verdict.Victim:
+		return !f.told || known
+	case f.told || old.Rank < 0 || f.Rank < 0:
+		return false
+	}
+	return f.At.Before(old.At)
+}
+
+// verdicts says what failures mean.
+type verdicts struct {
+	// weighed counts the ranks whose failures were weighed and are not decided.
+	weighed int
+	// rules are the user's own, once they were needed.
+	rules []verdict.Rule `snapshot:"-"`
+}
+
+// maxWeighed bounds the ranks that are weighed of all that fail together.
+const maxWeighed = 64
+
+func (v *verdicts) full() bool { return v.weighed >= maxWeighed }
+func (v *verdicts) weigh()     { v.weighed++ }
+
+// decide takes a fault out of those that are weighed.
+func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
+
+// judge is what a failure means by itself.
+func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
+	switch {
+	case f.Hung:
+		return verdict.Hang
+	case f.Rank < 0:
+		return verdict.NodeLost
+	}
+	return verdict.Judge(f, v.parsed(rules)...)
+}
+
+// parsed are the user's own rules. They were checked when the job was submitted.
+func (v *verdicts) parsed(rules string) []verdict.Rule {
+	if v.rules == nil && rules != "" {
+		v.rules, _ = verdict.Parse("--failure-rules", rules)
+	}
+	return v.rules
+}
+
+func (s *State) fault(f report.Failure) *fault {
+	f.Verdict = s.verdicts.judge(f, s.spec.Rules)
+	return &fault{Failure: f}
+}
+
+// failure is what the newest attempt of a unit failed of, and what that means by all that is known.
+func (u *unit) failure() report.Failure {
+	f := u.cause.Failure
+	if v, ok := u.deserted(); ok {
+		f.Verdict = v
+	}
+	return f
+}
+
+// Judged is the verdict on the failure that the newest step reported, as far as was known then. It
+// is zero if the step reported none, or one that does not bear on what an attempt failed of.
+func (s *State) Judged() report.Verdict { return s.step.judged }
+
+// blame weighs a further failure of an attempt that is being stopped, and says so if it is the
+// cause.
+func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
+	if !s.weighs(u, f.Rank) {
+		return s.step.ignore()
+	}
+	s.weigh(u.cause, f.Rank)
+	if !ev.Told {
+		u.cause.addFurther()
+	}
+	if ev.Alike { // it is later than the one that it is like
+		return ""
+	}
+	other := s.fault(f)
+	other.setTold(ev.Told)
+	s.step.judge(other.Verdict)
+	return s.explain(u, other)
+}
+
+// weighs reports whether a further failure of a rank bears on what the unit's attempt failed of. It
+// does not if the job ends for another reason.
+func (s *State) weighs(u *unit, rank int) bool {
+	old := u.cause
+	if old == nil || old.decided || old.weighed[rank] || s.verdicts.full() {
+		return false
+	}
+	return !s.decided() || s.ending.fatal == u.id
+}
+
+func (s *State) weigh(f *fault, rank int) {
+	f.weigh(rank)
+	s.verdicts.weigh()
+}
+
+// Weighs reports whether what a rank left behind (Tail, Traceback and Kernel of its end) can bear
+// on what its failure means. Otherwise it is not looked at and need not be kept.
+func (s *State) Weighs(ev job.Exited) bool {
+	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || ev.Exit.OK() {
+		return false
+	}
+	if _, ok := bundle(s.share(u, sl.NodeRank), ev.Rank); !ok || s.progress.done[ev.Rank] {
+		return false
+	}
+	if u.phase == job.Running && !s.decided() {
+		return !s.verdicts.full() && !u.excuses(ev)
+	}
+	return s.weighs(u, ev.Rank)
+}
+
+// explain puts a unit's failure down to another fault, if that is a better explanation.
+func (s *State) explain(u *unit, other *fault) string {
+	old := u.cause
+	if !other.precedes(old) {
+		return ""
+	}
+	other.replaces(old)
+	u.stopFor(other)
+	switch {
+	case s.decided():
+		ending := s.endingOf(u, other)
+		s.ending.reword(ending, s.exitCode(ending, code(other.Failure)), s.failureText(u))
+		return s.ending.result.Reason
+	case other.Rank < 0:
+		return "that is the cause"
+	}
+	return "the cause is rather that " + other.Why
+}
+
+// code is the exit code of a job that ends with a failure.
+func code(f report.Failure) int {
+	switch {
+	case f.Hung:
+		return codeTimeout
+	case f.Rank < 0:
+		return codeOwn
+	}
+	return cmp.Or(f.Exit.Code, codeOwn)
+}
+
+// decide decides what follows a failure once all that can be known of it is: a restart and its
+// price, or the end of the job.
+func (s *State) decide(u *unit) string {
+	f := u.cause
+	f.decide()
+	s.verdicts.decide(f)
+	if f.Rank >= 0 && !f.Hung {
+		f.setVerdict(s.tallyOf(u).recur(f.Failure, s.verdicts.parsed(s.spec.Rules)))
+	}
+	s.quarantine(f)
+	free := s.free(f)
+	t := s.tallyOf(u)
+	if r := s.refuse(t, f, free); r.final {
+		return s.failed(u, r)
+	}
+	s.budget.restart()
+	t.restart(free)
+	price := "restart at no cost: it is the node's fault"
+	if !free {
+		price = fmt.Sprintf("restart %d of %d", t.spent, s.spec.MaxRestarts)
+	}
+	early, _ := u.deserted()
+	return words.Also(early.Quote, words.Also(price, s.suspect(f)))
+}
+
+// free reports whether a failure costs nothing: it is the first that its node is to blame for.
+func (s *State) free(f *fault) bool {
+	return (f.nodeLost() || f.Verdict.Action == report.ActionReplace) && s.suspects.blamed[f.Node] == 0
+}
+
+// refusal says whether the failure is final, with no restart after it, and why.
+type refusal struct {
+	final bool
+	text  string
+}
+
+// refuse says why no restart follows a failure, if none does.
+func (s *State) refuse(t *tally, f *fault, free bool) refusal {
+	switch {
+	case f.Rank >= 0 && t.repeated():
+		return refusal{true, fmt.Sprintf("the same failure %d times in a row, without progress (%s)",
+			t.recurrence.Count, f.Verdict.Cause)}
+	case f.Verdict.Action == report.ActionStop && f.started():
+		return refusal{true, fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)}
+	case !free && t.spent >= s.spec.MaxRestarts:
+		return refusal{true, fmt.Sprintf("%d of %d restarts used", t.spent, s.spec.MaxRestarts)}
+	}
+	return s.refuseAtOnce(f)
+}
+
+// refuseAtOnce is refuse where the first report already decides. What could not be started would
+// fail again.
+func (s *State) refuseAtOnce(f *fault) refusal {
+	switch {
+	case !f.started():
+		return refusal{true, "a restart would not help"}
+	case s.spec.Restart == job.RestartNever:
+		return refusal{true, "restarts are off"}
+	case s.spec.MaxRestarts == 0:
+		return refusal{true, "0 of 0 restarts used"}
+	}
+	return refusal{}
+}
+
+// failed ends the job for the failure of a unit, unless it can do without. What caused it may still
+// change until nothing lives.
+func (s *State) failed(u *unit, r refusal) string {
+	f := u.cause
+	if f.unreachable() {
+		r.text = words.Also(r.text, f.Verdict.Remedy)
+	}
+	if s.expendable(u) {
+		return s.abandon(u, words.Also(u.causeText(), r.text))
+	}
+	s.ending.putDownTo(u.id, r.text)
+	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(u, f), Reason: s.failureText(u)})
+}
+
+// failureText says why the job has failed with a unit.
+func (s *State) failureText(u *unit) string {
+	return "job failed: " + words.Also(u.causeText(), s.ending.why)
+}
+
+// causeText says what the newest attempt of a unit failed of.
+func (u *unit) causeText() string {
+	early, _ := u.deserted()
+	return words.Also(u.cause.Why, early.Quote)
+}
+
+// endingOf is what a job ends for that ends with a failure.
+func (s *State) endingOf(u *unit, f *fault) report.Ending {
+	switch v := f.Verdict; {
+	case f.nodeLost(), v.Action == report.ActionReplace:
+		return report.EndInfrastructure
+	case v.Cause == causePreempted, v.Cause == causeTimeLimit:
+		return report.EndPreempted
+	case v.Cause == verdict.Quit:
+		return report.EndCancelled
+	case !f.started(), v.Action == report.ActionStop, s.tallyOf(u).repeated():
+		return report.EndProgram
+	}
+	return report.EndBudget
+}
+
+// These causes of package verdict mean that the scheduler takes the nodes.
+const (
+	causePreempted = "preempted"
+	causeTimeLimit = "time-limit"
+)
+
+// deserted is the verdict on the echo of another failure before which a rank had exited 0, if one
+// had.
+func (u *unit) deserted() (report.Verdict, bool) { return u.early.Explains(u.cause.Failure) }
+
+// bundle finds a rank in a group, whose ranks are consecutive.
+func bundle(g placement.Group, rank int) (placement.Bundle, bool) {
+	if i := rank - g.Bundles[0].Rank; i >= 0 && i < len(g.Bundles) {
+		return g.Bundles[i], true
+	}
+	return placement.Bundle{}, false
+}

@@ -1,0 +1,30 @@
+package jobstate
+
+import "github.com/golaunch/golaunch/internal/core/job"
+
+import "testing"
+
+// TestLaggards finds the ranks that do something else than most, regardless of what those wait for
+// in the kernel.
+func TestLaggards(t *testing.T) {
+	for _, c := range []struct {
+		does []string
+		late int
+		want string
+	}{
+		{[]string{"asleep (do_wait)", "asleep (do_wait)", "asleep (do_wait)", "asleep (futex_do_wait)"}, 3, "it is asleep (futex_do_wait), and 3 others are asleep (do_wait)"},
+		{[]string{"asleep (do_wait)", "asleep (futex_do_wait)", "stopped", "asleep (poll)"}, 2, "it is stopped, and 3 others are asleep"},
+		{[]string{"asleep (do_wait)", "asleep (futex_do_wait)", "asleep (poll)"}, -1, ""},
+		{[]string{"running", "stopped"}, -1, ""},
+		{[]string{"stopped"}, 0, "it is stopped"},
+	} {
+		var all []job.Still
+		for i, does := range c.does {
+			all = append(all, job.Still{Rank: i, Step: -1, Does: does})
+		}
+		late, why := new(State).laggards(all, nil)
+		if why != c.want || len(late) != min(1, c.late+1) || c.late >= 0 && !late[c.late] {
+			t.Errorf("%q: %v, %q; want %d, %q", c.does, late, why, c.late, c.want)
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package jobstate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/nccl"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// plan is where the ranks are: the newest placement, by node rank.
+type plan struct {
+	slots []slot
+	// vacant are the node ranks whose node is gone.
+	vacant []int
+	// world is what ranks know of the whole; roles counts the ranks of each role.
+	world job.World
+	roles map[string]int
+	// differing is why the nodes have no fabric in common, until the job has said so.
+	differing string
+}
+
+// slot is the placement group of one node rank.
+type slot struct {
+	placement.Group
+	// vacant says that its node is gone.
+	vacant bool
+	// role is the role of the node's ranks, and roleFirst the position of its first rank in the
+	// role.
+	role      string
+	roleFirst int
+}
+
+// adopt begins a placement.
+func (p *plan) adopt(chosen placement.Plan, maxRestarts int) {
+	p.slots, p.vacant, p.roles = make([]slot, len(chosen.Groups)), nil, map[string]int{}
+	for i, g := range chosen.Groups {
+		role := g.Node.Labels[placement.RoleLabel]
+		p.slots[i] = slot{Group: g, role: role, roleFirst: p.roles[role]}
+		p.roles[role] += len(g.Bundles)
+	}
+	p.world = job.World{
+		WorldSize: chosen.WorldSize(), Nodes: len(chosen.Groups), Uniform: uniform(chosen), MaxRestarts: maxRestarts,
+	}
+}
+
+// uniform is the number of ranks on each node, or 0 if nodes have different numbers.
+func uniform(p placement.Plan) int {
+	n := len(p.Groups[0].Bundles)
+	for _, g := range p.Groups {
+		if len(g.Bundles) != n {
+			return 0
+		}
+	}
+	return n
+}
+
+// agree notes what the ranks use the network for until the job is placed anew: a node that takes
+// the place of another one must do as the running ones do.
+func (p *plan) agree() {
+	nodes := make([]placement.Node, len(p.slots))
+	for i, sl := range p.slots {
+		nodes[i] = sl.Node
+	}
+	p.world.Network, p.differing = nccl.Agree(nodes)
+}
+
+// tellDiffering returns why the nodes have no fabric in common, once.
+func (p *plan) tellDiffering() string {
+	text := p.differing
+	p.differing = ""
+	return text
+}
+
+func (p *plan) vacate(nodeRank int) {
+	p.slots[nodeRank].vacant = true
+	p.vacant = append(p.vacant, nodeRank)
+}
+
+// fill gives a node rank another node. The ranks keep their role.
+func (p *plan) fill(nodeRank int, g placement.Group) {
+	sl := &p.slots[nodeRank]
+	sl.Group, sl.vacant = g, false
+	p.vacant = slices.DeleteFunc(p.vacant, func(rank int) bool { return rank == nodeRank })
+}
+
+// worldAt is what the ranks of a unit on a node rank know of the whole.
+func (s *State) worldAt(u *unit, nodeRank int) job.World {
+	p, m := &s.plan, s.masterOf(u)
+	w, sl := p.world, p.slots[nodeRank]
+	w.MasterAddr, w.MasterPort = m.addr, m.port
+	w.LocalSize = len(sl.Bundles)
+	w.RoleSize, w.RoleFirst = p.roles[sl.role], sl.roleFirst
+	if s.grouped() {
+		w.Groups, w.Group = s.spec.Groups, u.id
+		w.WorldSize, w.Nodes, w.Uniform = s.perUnit(), len(u.members), s.uniform(u)
+		w.FirstRank, w.FirstNode = u.id*w.WorldSize, u.first
+		w.RoleSize, w.RoleFirst = w.WorldSize, s.share(u, nodeRank).Bundles[0].Rank-w.FirstRank
+	}
+	if s.spec.Request.GPU {
+		w.GPUs = make([]placement.GPU, len(sl.Bundles))
+		for i, b := range sl.Bundles {
+			w.GPUs[i] = *b.GPU
+		}
+	}
+	return w
+}
+
+// uniform is the number of ranks of a unit on each of its nodes, or 0 if these have different
+// numbers.
+func (s *State) uniform(u *unit) int {
+	n := len(s.share(u, u.first).Bundles)
+	for i := range u.members {
+		if len(s.share(u, u.first+i).Bundles) != n {
+			return 0
+		}
+	}
+	return n
+}
+
+// vacancy returns the first node rank of a unit whose node is gone.
+func (s *State) vacancy(u *unit) (nodeRank int, vacant bool) {
+	for i := range u.members {
+		if s.plan.slots[u.first+i].vacant {
+			return u.first + i, true
+		}
+	}
+	return 0, false
+}
+
+// place finds nodes for a unit that is to start, and waits for them if there are too few.
+func (s *State) place(u *unit) string {
+	if s.placesAll() {
+		return s.placeAll(u.grows())
+	}
+	text := ""
+	if s.leaves(u) {
+		s.pass(u, job.Preparing)
+		return s.label(u) + ": " + s.leaveWait(u)
+	}
+	for i := range u.members {
+		nodeRank, spares := u.first+i, s.roster.list()
+		if !s.plan.slots[nodeRank].vacant {
+			text = words.Also(text, s.exchange(nodeRank))
+		} else if s.rehome(nodeRank, s.suspects.fit(spares)) != nil && s.rehome(nodeRank, spares) != nil {
+			s.shortage.addHomeless(u.id)
+			return s.gather(u, s.wanting())
+		}
+	}
+	if home := s.masterOf(u).home; s.suspects.excluded[s.plan.slots[home].Node.Name].code == excludedUnreachable {
+		text = words.Also(s.exchange(home), text)
+	}
+	return words.Also(text, words.Also(s.reused(u), s.prepare(u)))
+}
+
+// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many
+// nodes as the job can use, it waits for more until the last call, or until none can come.
+func (s *State) placeAll(lastCall bool) string {
+	u := &s.progress.units[0]
+	if u.phase != job.Gathering {
+		s.release()
+	}
+	if !s.worthAsking() {
+		return s.gather(u, s.shortfall())
+	}
+	chosen, err := s.solve(s.request())
+	if err != nil {
+		return s.infeasible(u, err)
+	}
+	if !lastCall && !s.closed() && !s.complete(chosen) {
+		s.shortage.need(max(len(s.roster.nodes)+1, s.spec.Request.MaxNodes))
+		if !s.timers.runs(job.AlarmLastCall) {
+			s.arm(job.AlarmLastCall)
+		}
+		return s.gather(u, s.shortfall())
+	}
+	if s.grouped() && (chosen.WorldSize()%s.spec.Groups != 0 || chosen.WorldSize() == 0) {
+		return s.unplaceable(fmt.Sprintf("%s do not divide into %d replica groups", words.Count(chosen.WorldSize(), "rank"), s.spec.Groups))
+	}
+	s.adopt(chosen)
+	u = &s.progress.units[0]
+	text := words.Also(s.reused(u), s.prepare(u))
+	for i := 1; i < len(s.masters.of); i++ { // each has a master of its own
+		s.prepare(&s.progress.units[i])
+	}
+	return text
+}
+
+// infeasible waits for what is missing, or ends the job when that can never come.
+func (s *State) infeasible(u *unit, err error) string {
+	e, ok := errors.AsType[*placement.InfeasibleError](err)
+	if !ok || s.spec.FixedPool && !e.Ever {
+		return s.unplaceable(err.Error())
+	}
+	s.timers.clear(job.AlarmLastCall)
+	if s.strict() {
+		s.shortage.need(len(s.roster.nodes) + e.Missing)
+	}
+	switch {
+	case e.Missing == 0:
+		return s.gather(u, e.Error())
+	case len(e.Nodes) > 0:
+		return s.gather(u, s.shortfall()+"; "+e.Error())
+	}
+	return s.gather(u, s.shortfall())
+}
+
+// gather waits for nodes, for as long as the placement limit allows. The limit begins anew with
+// each unit that begins to wait.
+func (s *State) gather(u *unit, why string) string {
+	if s.closed() {
+		if s.expendable(u) {
+			return s.abandon(u, why)
+		}
+		return s.unplaceable(why)
+	}
+	if u.phase != job.Gathering {
+		s.pass(u, job.Gathering)
+		s.arm(job.AlarmPlacement)
+	}
+	if s.placesAll() {
+		s.shortage.waitFor(why)
+	}
+	return why
+}
+
+func (s *State) unplaceable(why string) string {
+	r := report.Result{Code: codeOwn, Cause: cmp.Or(s.cause(), s.step.loss)}
+	if s.roster.lost {
+		if s.closed() {
+			why = s.roster.loss + "; no other can come; " + why
+		}
+	} else {
+		r.Ending = report.EndProgram // it asks for what is not there
+	}
+	r.Reason = "job failed: " + why
+	return s.end(r)
+}
+
+// worthAsking reports whether a plan may have become possible. Each try costs O(nodes): one for
+// every node that joins would be quadratic.
+func (s *State) worthAsking() bool {
+	r, nodes := s.spec.Request, len(s.roster.nodes)
+	if nodes < s.shortage.enough {
+		return false
+	}
+	return s.strict() || nodes >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
+}
+
+// strict reports whether the job needs as many nodes as the request names.
+func (s *State) strict() bool {
+	r := s.spec.Request
+	return r.Strategy != placement.Pack && r.Strategy != placement.Spread || allGPUs(r)
+}
+
+// complete reports whether more nodes would not make the plan better.
+func (s *State) complete(p placement.Plan) bool {
+	r := s.spec.Request
+	if !allGPUs(r) && p.WorldSize() < ranks(r, r.MaxNodes) {
+		return false
+	}
+	return r.Strategy == placement.Pack || len(p.Groups) >= r.MaxNodes
+}
+
+func allGPUs(r placement.Request) bool { return slices.Equal(r.PerNode, []int{placement.AllGPUs}) }
+
+// ranks is the number of ranks on that many nodes.
+func ranks(r placement.Request, nodes int) int {
+	if len(r.PerNode) == 1 {
+		return nodes * r.PerNode[0]
+	}
+	sum := 0
+	for _, n := range r.PerNode[:min(nodes, len(r.PerNode))] {
+		sum += n
+	}
+	return sum
+}
+
+// request asks that the nodes of the last attempt keep their ranks.
+func (s *State) request() placement.Request {
+	r := s.spec.Request
+	if s.budget.attempts > 0 {
+		r.Keep = make(map[string]int, len(s.plan.slots))
+		for rank, sl := range s.plan.slots {
+			r.Keep[sl.Node.Name] = rank
+		}
+	}
+	return r
+}
+
+// solve plans without the excluded nodes, and with them only if there is no other way.
+func (s *State) solve(r placement.Request) (placement.Plan, error) {
+	all := s.roster.list()
+	fit := s.suspects.fit(all)
+	if len(fit) < len(all) {
+		if chosen, err := placement.Solve(r, fit); err == nil {
+			return chosen, nil
+		}
+	}
+	if r, moved := s.moveMaster(r); moved {
+		if chosen, err := placement.Solve(r, all); err == nil {
+			return chosen, nil
+		}
+	}
+	return placement.Solve(r, all)
+}
+
+// release takes all nodes out of their slots, between attempts of the whole, and drops what they
+// were asked.
+func (s *State) release() {
+	for i := range s.masters.of {
+		s.masters.of[i].renew()
+	}
+	for _, sl := range s.plan.slots {
+		if s.Has(sl.Node.Name) {
+			s.roster.seat(sl.Node.Name, spare)
+		}
+	}
+}
+
+// adopt makes a placement the job's own and divides it into units.
+func (s *State) adopt(chosen placement.Plan) {
+	s.plan.adopt(chosen, s.spec.MaxRestarts)
+	for i, g := range chosen.Groups {
+		s.roster.seat(g.Node.Name, i)
+	}
+	s.timers.clear(job.AlarmLastCall)
+	s.shortage.need(0)
+	s.growth.adopt(!s.complete(chosen))
+	if s.spec.Request.GPU && len(chosen.Groups) > 1 {
+		s.plan.agree()
+	}
+	s.progress.adopt(chosen, s.spec)
+	s.masters.adopt(s.progress.units, s.grouped())
+	for i := range s.progress.units {
+		s.pass(&s.progress.units[i], job.Preparing)
+	}
+}
+
+// shortage is what a job that waits for nodes lacks.
+type shortage struct {
+	// homeless are the units whose node is gone and that wait for another one while other units
+	// run.
+	homeless []int
+	// enough is the number of nodes from which on a new plan may be possible.
+	enough int
+	// text is what the whole job waits for. queued is why the cluster has no nodes for it, empty
+	// when the cluster has given one since.
+	text, queued string
+}
+
+func (l *shortage) need(nodes int)          { l.enough = nodes }
+func (l *shortage) waitFor(text string)     { l.text = text }
+func (l *shortage) queue(why string)        { l.queued = why }
+func (l *shortage) addHomeless(unit int)    { l.homeless = append(l.homeless, unit) }
+func (l *shortage) setHomeless(units []int) { l.homeless = units }
+
+// gathering reports whether the job, or a part of it, waits for nodes.
+func (s *State) gathering() bool {
+	if s.placesAll() {
+		return s.progress.units[0].phase == job.Gathering
+	}
+	return len(s.shortage.homeless) > 0
+}

@@ -1,0 +1,210 @@
+package jobstate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// maxInFlight bounds the checkpoints that ranks write at the same time.
+const maxInFlight = 16
+
+// saves are the checkpoints of a job.
+type saves struct {
+	// last is the newest one that is complete; every is the time between the last two.
+	last  *report.Save
+	every time.Duration
+	// inFlight are those that ranks write, the newest last.
+	inFlight []inFlight
+}
+
+// inFlight is a checkpoint that is being written. Writers are those that have not proved it, and
+// failed says that one of them has given it up.
+type inFlight struct {
+	report.Save
+	writers []writer
+	failed  bool
+}
+
+// writer is a unit's share of a node that writes a checkpoint.
+type writer struct {
+	node string
+	unit int
+}
+
+// find returns the place of a checkpoint among those in flight.
+func (s *saves) find(path string) int {
+	return slices.IndexFunc(s.inFlight, func(f inFlight) bool { return f.Path == path })
+}
+
+func (s *saves) begin(save report.Save, w writer) {
+	i := s.find(save.Path)
+	if i < 0 {
+		if len(s.inFlight) == maxInFlight {
+			s.inFlight = slices.Delete(s.inFlight, 0, 1)
+		}
+		s.inFlight, i = append(s.inFlight, inFlight{Save: save}), len(s.inFlight)
+	}
+	if f := &s.inFlight[i]; !slices.Contains(f.writers, w) {
+		f.writers = append(f.writers, w)
+		if save.Began.Before(f.Began) {
+			f.Began = save.Began
+		}
+	}
+}
+
+// prove takes a node's proof. It returns the checkpoint if it is complete by that: on a directory
+// that all nodes share, by the proof of one node, and else by that of all nodes that wrote it.
+func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Save, complete bool) {
+	if i := s.find(save.Path); i >= 0 {
+		f := &s.inFlight[i]
+		if f.Began.Before(save.Began) {
+			save.Began = f.Began
+		}
+		if !shared {
+			save.Bytes = max(save.Bytes, f.Bytes)
+			f.Bytes = save.Bytes
+		}
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w == by })
+		failed := f.failed && !shared
+		if len(f.writers) > 0 && !shared {
+			return save, false
+		}
+		if s.inFlight = slices.Delete(s.inFlight, i, i+1); failed {
+			return save, false
+		}
+	}
+	return save, s.last == nil || s.last.Began.Before(save.Began) && !s.repeats(save)
+}
+
+// sameFor is how far apart the clocks of two nodes may be that prove one save.
+const sameFor = time.Second
+
+// repeats reports whether a save is the newest one, as another node has seen it. The next save to
+// the same path begins after this one has ended.
+func (s *saves) repeats(save report.Save) bool {
+	return save.Path == s.last.Path && save.Began.Before(s.last.Ended.Add(sameFor))
+}
+
+// keep takes note of the newest complete checkpoint.
+func (s *saves) keep(save report.Save) {
+	if s.last != nil {
+		s.every = save.Began.Sub(s.last.Began)
+	}
+	s.last = &save
+}
+
+// fail forgets a checkpoint that all of its writers have proved or given up.
+func (s *saves) fail(path string, by writer) {
+	if i := s.find(path); i >= 0 {
+		f := &s.inFlight[i]
+		f.failed = true
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w == by })
+		if len(f.writers) == 0 {
+			s.inFlight = slices.Delete(s.inFlight, i, i+1)
+		}
+	}
+}
+
+// abandon forgets what a unit has in flight, because its ranks have ended.
+func (s *saves) abandon(unit int) {
+	for i := range s.inFlight {
+		f := &s.inFlight[i]
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w.unit == unit })
+	}
+	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
+}
+
+// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer one, it
+// does not go on with one that agents have not given up yet.
+func (s *saves) writes(unit int) bool {
+	for _, f := range slices.Backward(s.inFlight) {
+		if slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit }) {
+			return s.last == nil || f.Began.After(s.last.Began)
+		}
+	}
+	return false
+}
+
+// saved takes note of a checkpoint.
+func (s *State) saved(ev job.Saved) string {
+	if ev.State == job.SaveLeft || ev.State == job.SaveSetAside {
+		return s.found(ev)
+	}
+	u, _, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || u.phase != job.Running && u.phase != job.Stopping {
+		return s.step.ignore()
+	}
+	by, text := writer{ev.Node, ev.Unit}, ""
+	switch ev.State {
+	case job.SaveBegan:
+		s.saves.begin(saveOf(ev), by)
+		return ""
+	case job.SaveComplete:
+		save, complete := s.saves.prove(saveOf(ev), by, ev.Shared)
+		if !complete {
+			break
+		}
+		s.saves.keep(save)
+		s.landed(u, save.Ended)
+		if s.gang() {
+			s.step.note(goodput.Change{Saved: true, Ago: ev.Ago + save.Ended.Sub(save.Began)})
+		}
+	case job.SavePartial:
+		s.saves.fail(ev.Path, by)
+		text = fmt.Sprintf("the checkpoint %s is not complete: %s", ev.Path, ev.Why)
+	case job.SaveUnknown:
+		s.saves.fail(ev.Path, by)
+		text = fmt.Sprintf("whether the checkpoint %s is complete is not known: %s", ev.Path, ev.Why)
+	default:
+		return s.step.ignore()
+	}
+	return words.Also(text, s.stopWhenSaved(u))
+}
+
+// found tells people of a partial checkpoint that a start finds, before or while its ranks run.
+func (s *State) found(ev job.Saved) string {
+	n := s.roster.nodes[ev.Node]
+	if n == nil || n.nodeRank == spare || ev.Unit < 0 || ev.Unit >= len(s.progress.units) || s.progress.units[ev.Unit].attempt != ev.Attempt {
+		return s.step.ignore()
+	}
+	if ev.State == job.SaveSetAside {
+		return fmt.Sprintf("the checkpoint %s is set aside as %[1]s.partial: %[2]s", ev.Path, ev.Why)
+	}
+	return fmt.Sprintf("the newest checkpoint %s is not complete: %s; a program that takes the newest one loads it", ev.Path, ev.Why)
+}
+
+// saveOf is what an event says of a checkpoint.
+func saveOf(e job.Saved) report.Save {
+	save := report.Save{Path: e.Path, Format: e.Format, Step: e.Step, Bytes: e.Bytes}
+	if e.State == job.SaveBegan {
+		save.Began = e.At.Add(-e.Ago)
+		return save
+	}
+	save.Ended = e.At.Add(-e.Ago)
+	save.Began = save.Ended.Add(-e.Took)
+	return save
+}
+
+// Saves returns what is known of the job's checkpoints; nil if nothing is, unless a user has asked
+// for one.
+func (s *State) Saves() *report.Saves {
+	if s.saves.last == nil && len(s.saves.inFlight) == 0 && !s.departures.toSave {
+		return nil
+	}
+	all := report.Saves{Every: s.saves.every.Seconds(), AfterNotice: s.afterNotice()}
+	if s.saves.last != nil {
+		last := *s.saves.last
+		all.Last = &last
+	}
+	if n := len(s.saves.inFlight); n > 0 {
+		now := s.saves.inFlight[n-1].Save
+		all.InFlight = &now
+	}
+	return &all
+}

@@ -1,0 +1,135 @@
+package jobstate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
+)
+
+// A departure gives ranks time to get ready, and the job uses it to lose little work, although the
+// program may know nothing of golaunch. Before its deadline a unit is stopped
+//
+//   - when all of its ranks have said that they are ready;
+//   - else, never while it writes a checkpoint;
+//   - when it has completed a checkpoint since the announcement;
+//   - when each of its ranks catches the signal that stops it, so that it can save for the signal: as
+//     late as the newest checkpoint took, or at once if the user waits for the stop
+//     ([Cancel].AfterSave). It then has the rest of the time, and the grace period, to end.
+//
+// Otherwise it goes on until the deadline: its next checkpoint may come in time, and a program that
+// reads the notice may get ready. The deadline always wins.
+
+// signalMargin is how much more time a save gets than two of the newest one took: ranks look at the
+// signal between two steps.
+const signalMargin = 5 * time.Second
+
+// signalTime sets the alarm with which ranks that catch the signal get it. It reports whether they
+// get it at once.
+func (s *State) signalTime(d *departure) (due bool) {
+	left := d.within
+	switch last := s.saves.last; {
+	case d.afterSave:
+		return true
+	case last == nil: // nothing shows that the program saves
+		return false
+	default:
+		left -= 2*last.Ended.Sub(last.Began) + signalMargin
+	}
+	if left <= 0 {
+		return true
+	}
+	d.signal = s.alarm(job.AlarmSave, left)
+	return false
+}
+
+// signalDue has the ranks that catch the signal get it, since they need the rest of their time to
+// save.
+func (s *State) signalDue(ev job.TimedOut) (text string) {
+	d, ok := s.departures.find(ev.Seq)
+	if !ok {
+		return s.step.ignore()
+	}
+	units := s.leavers(d)
+	stale := true
+	for i := range units {
+		if u := &units[i]; u.phase == job.Running && u.notice.departure != nil && !u.notice.due {
+			stale = false
+			u.signalDue()
+			text = words.Also(text, s.stopWhenSaved(u))
+		}
+	}
+	if stale {
+		return s.step.ignore()
+	}
+	return text
+}
+
+// find returns the departure with that alarm for the signal.
+func (ds *departures) find(signal int) (departure, bool) {
+	for _, d := range ds.announced {
+		if d.signal == signal && signal != 0 {
+			return d, true
+		}
+	}
+	return departure{}, false
+}
+
+// caught counts the nodes of a unit whose ranks catch the signal.
+func (s *State) caught(ev job.Catching) string {
+	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || u.notice.departure == nil || u.phase != job.Running || m.catches {
+		return s.step.ignore()
+	}
+	u.catches(m)
+	return s.stopWhenSaved(u)
+}
+
+// landed takes note that a unit has completed a checkpoint. One from before the announcement does
+// not count.
+func (s *State) landed(u *unit, ended time.Time) {
+	if d := u.notice.departure; d != nil && u.phase == job.Running && !ended.Before(d.at) {
+		u.setSaved()
+	}
+}
+
+// stopWhenSaved stops a unit that was told of its end, once it loses nothing by that, or can save
+// for the signal.
+func (s *State) stopWhenSaved(u *unit) string {
+	n := u.notice
+	if n.departure == nil || u.phase != job.Running || s.decided() || s.saves.writes(u.id) {
+		return ""
+	}
+	why := ""
+	switch {
+	case n.saved:
+		why = fmt.Sprintf("%s has saved", s.label(u))
+	case n.due && n.catching == u.live:
+		why = s.label(u) + " is told to save and to end"
+	default:
+		return ""
+	}
+	u.reprieve()
+	return words.Also(why, s.vacate(u, *n.departure))
+}
+
+// reprieve is the time until a departure's deadline, which ranks that are stopped to save may use
+// too: until an alarm, or if someone else ends them, for the whole time of the notice.
+func (s *State) reprieve(u *unit) (alarm int, more time.Duration) {
+	d := u.notice.departure
+	switch {
+	case !u.notice.reprieved || s.ending.cancels > 0:
+		return 0, 0
+	case d.loose:
+		return 0, d.within
+	}
+	return d.alarm, 0
+}
+
+// afterNotice reports whether the newest complete checkpoint ended after the end of the job was
+// announced.
+func (s *State) afterNotice() bool {
+	last := s.saves.last
+	return s.departures.end != nil && last != nil && !last.Ended.Before(s.departures.endAt)
+}

@@ -1,0 +1,424 @@
+package jobstate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// stopWorlds is above the number of each world of TestWorld that is not one of these.
+const stopWorlds = 1_000_000
+
+// TestRandomStops stops a thousand jobs in virtual time, which save at random. In all, they lose
+// little more than with an oracle that knows when they will save and for how long.
+func TestRandomStops(t *testing.T) {
+	var lost, least, savedLost, savedLeast time.Duration
+	ways := map[string]int{}
+	for seed := range uint64(1000) {
+		w := newStopWorld(stopWorlds + seed)
+		if err := w.run(); err != nil {
+			t.Fatalf("%v; see go test -run TestWorld -v -world-seed=%d", err, stopWorlds+seed)
+		}
+		lost, least = lost+w.lost(), least+w.oracle()
+		if w.way() == "after a save" {
+			savedLost, savedLeast = savedLost+w.lost(), savedLeast+w.oracle()
+		}
+		ways[w.way()]++
+	}
+	t.Logf("%v lost, %v at least: %.3f times as much, and %.3f after a save; %v", lost, least,
+		lost.Seconds()/least.Seconds(), savedLost.Seconds()/savedLeast.Seconds(), ways)
+	if float64(lost) > 1.1*float64(least) || float64(savedLost) > 1.1*float64(savedLeast) {
+		t.Errorf("%v of work is lost, and an oracle loses %v; after a save, %v and %v", lost, least, savedLost, savedLeast)
+	}
+	for _, way := range []string{"after a save", "by the signal", "nothing saved"} {
+		if ways[way] < 50 {
+			t.Errorf("%d stops %s: the worlds are too tame", ways[way], way)
+		}
+	}
+}
+
+// stopWorld is a job that saves, and whose end is announced at the time zero. Times are relative to
+// that.
+type stopWorld struct {
+	rng   *rand.Rand
+	state *State
+	now   time.Duration
+	queue []timedEvent
+	trace []string
+	nodes int
+	// shared says that one node proves a save for all.
+	shared bool
+	// within is the time of the announcement, grace what follows it.
+	within, grace time.Duration
+	// afterSave and loose are as in Cancel; drain says that a node leaves instead.
+	afterSave, loose, drain bool
+	// catching nodes have ranks that catch the signal. They look at it every step, and save for it in
+	// the time of signalled. Fragile ones end without any save if a save is in flight.
+	catching        int
+	fragile         bool
+	step, signalled time.Duration
+	// saves are those of the program, in order, as if it were never stopped.
+	saves []trueSave
+	// stopped is when the ranks were first ordered to stop, killed when they are killed; negative
+	// before.
+	stopped, killed time.Duration
+	// own is the save for the signal; nil if there is none.
+	own *trueSave
+}
+
+type timedEvent struct {
+	at    time.Duration
+	event func() job.Event // nil if nothing happens after all
+}
+
+// trueSave is a checkpoint as it lies on the disk. Proved is when the coordinator hears of its end.
+// A partial one is never complete.
+type trueSave struct {
+	began, ended, proved time.Duration
+	partial              bool
+	parts                []savePart
+}
+
+// savePart is what a node writes of a checkpoint, with the times at which it reports that.
+type savePart struct{ ended, seen, proved time.Duration }
+
+// Bounds of the time in which agents see and prove a save, once its end is announced.
+const (
+	seesIn   = time.Second
+	provesIn = 2 * time.Second
+)
+
+func newStopWorld(seed uint64) *stopWorld {
+	w := &stopWorld{rng: rand.New(rand.NewPCG(seed, 2)), stopped: -1, killed: -1}
+	w.nodes, w.shared = 1+w.rng.IntN(3), w.rng.IntN(2) == 0
+	w.within, w.grace = w.between(5*time.Second, time.Minute), w.between(0, 30*time.Second)
+	w.afterSave, w.loose, w.drain = w.rng.IntN(2) == 0, w.rng.IntN(4) == 0, w.rng.IntN(3) == 0
+	w.loose, w.afterSave = w.loose && !w.drain, w.afterSave && !w.drain
+	w.step = w.between(100*time.Millisecond, 3*time.Second)
+	switch w.rng.IntN(3) {
+	case 0:
+		w.catching = w.nodes
+	case 1:
+		w.catching = w.rng.IntN(w.nodes)
+	}
+	took := w.between(500*time.Millisecond, 20*time.Second)
+	every := took + w.between(20*time.Second, 10*time.Minute)
+	if w.rng.IntN(2) == 0 {
+		every = took + w.between(20*time.Second, time.Minute)
+	}
+	w.signalled, w.fragile = w.about(took), w.rng.IntN(2) == 0
+	// The end is announced at any time of the rhythm, or often while a save is in flight.
+	at := -2*every - w.between(0, every)
+	if w.rng.IntN(3) == 0 {
+		at = -2*every - w.between(0, took)
+	}
+	for at < w.within+w.grace {
+		s := w.save(at, w.about(took))
+		w.saves = append(w.saves, s)
+		at = max(s.ended, at+w.about(every))
+	}
+	w.state = New(job.Spec{ID: "j", Request: placement.Request{MinNodes: w.nodes, MaxNodes: w.nodes, PerNode: []int{1}}, MaxRestarts: 3, Grace: w.grace})
+	return w
+}
+
+func (w *stopWorld) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
+}
+
+// save makes a checkpoint. On a file system that all nodes share, each sees the whole of it.
+func (w *stopWorld) save(at, took time.Duration) trueSave {
+	s := trueSave{began: at, ended: at + took, partial: at+took > 0 && w.rng.IntN(8) == 0}
+	for i := range w.nodes {
+		p := savePart{ended: s.ended, seen: at + w.between(0, min(seesIn, took/2))}
+		if i > 0 && !w.shared {
+			p.ended -= w.between(0, took/3)
+		}
+		p.proved = p.ended + w.between(0, provesIn)
+		if s.parts = append(s.parts, p); s.proved == 0 || (w.shared && !s.partial) == (p.proved < s.proved) {
+			s.proved = p.proved
+		}
+	}
+	return s
+}
+
+// about is a time that differs by a fifth at most.
+func (w *stopWorld) about(d time.Duration) time.Duration { return w.between(d*4/5, d*6/5) }
+
+func (w *stopWorld) at() time.Time { return stopEpoch.Add(w.now) }
+
+var stopEpoch = time.Unix(1_700_000_000, 0)
+
+func (w *stopWorld) later(at time.Duration, event func() job.Event) {
+	i := sort.Search(len(w.queue), func(i int) bool { return w.queue[i].at > at })
+	w.queue = slices.Insert(w.queue, i, timedEvent{at, event})
+}
+
+func (w *stopWorld) run() error {
+	w.now = w.saves[0].began - time.Second
+	if err := w.start(); err != nil {
+		return err
+	}
+	for _, s := range w.saves {
+		w.plan(s)
+	}
+	w.later(0, w.announce)
+	if w.loose {
+		w.later(w.within, func() job.Event { return job.Cancel{Code: 143, Why: "the scheduler ends it"} })
+	}
+	for len(w.queue) > 0 {
+		next := w.queue[0]
+		w.queue = w.queue[1:]
+		w.now = next.at
+		if ev := next.event(); ev != nil {
+			if err := w.take(ev); err != nil {
+				return err
+			}
+		}
+	}
+	return w.check()
+}
+
+func (w *stopWorld) announce() job.Event {
+	if w.drain {
+		return job.Draining{Node: "n0", Within: w.within, Why: "maintenance", At: w.at()}
+	}
+	return job.Cancel{Code: 143, Why: "stopped", Within: w.within, AfterSave: w.afterSave, Loose: w.loose, At: w.at()}
+}
+
+// start brings the job to the point where all ranks run.
+func (w *stopWorld) start() error {
+	for i := range w.nodes {
+		if err := w.take(job.Joined{Node: placement.Node{Name: fmt.Sprint("n", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}}); err != nil {
+			return err
+		}
+	}
+	if w.state.Phase() != job.Running || w.state.progress.units[0].starting > 0 {
+		return fmt.Errorf("it does not start: %s", w.state.Summary().Waits)
+	}
+	return nil
+}
+
+// plan has each node report a save, which ends only if the ranks go on for that long.
+func (w *stopWorld) plan(s trueSave) {
+	for i, part := range s.parts {
+		ev := job.Saved{Node: fmt.Sprint("n", i), Path: "/c/" + s.began.String(), Shared: w.shared}
+		w.later(part.seen, func() job.Event {
+			if w.stopped >= 0 && w.stopped < s.began {
+				return nil
+			}
+			ev.State, ev.At, ev.Ago = job.SaveBegan, w.at(), w.now-s.began
+			return ev
+		})
+		w.later(part.proved, func() job.Event {
+			ev.State, ev.At, ev.Ago, ev.Took = job.SaveComplete, w.at(), w.now-part.ended, part.ended-s.began
+			switch {
+			case w.stopped >= 0 && w.stopped < s.began:
+				return nil
+			case s.partial || w.endsAt() >= 0 && w.endsAt() < part.ended:
+				ev.State = job.SavePartial
+			}
+			return ev
+		})
+	}
+}
+
+// endsAt is when the ranks end once they were ordered to stop; negative before.
+func (w *stopWorld) endsAt() time.Duration {
+	switch {
+	case w.stopped < 0:
+		return -1
+	case w.own != nil:
+		return w.own.ended
+	case w.catching == w.nodes && !w.fragile:
+		return w.killed
+	}
+	return w.stopped
+}
+
+func (w *stopWorld) take(ev job.Event) error {
+	actions, reason := w.state.Step(ev)
+	w.trace = append(w.trace, fmt.Sprintf("%v: %v = %s %v", w.now, ev, reason, actions))
+	for _, a := range actions {
+		if err := w.perform(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *stopWorld) perform(a job.Action) error {
+	switch a := a.(type) {
+	case job.Prepare:
+		return w.take(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 29500})
+	case job.Reach:
+		return w.take(job.Reached{Node: a.Node, Seq: a.Seq})
+	case job.Start:
+		if a.Attempt == 0 {
+			return w.take(job.Started{Node: a.Group.Node.Name, Unit: a.Unit, Attempt: a.Attempt})
+		}
+	case job.Alarm:
+		if a.For > 0 {
+			w.later(w.now+a.For, func() job.Event { return job.TimedOut{Kind: a.Kind, Seq: a.Seq} })
+		}
+	case job.Notice:
+		var node int
+		if _, err := fmt.Sscanf(a.Node, "n%d", &node); err != nil {
+			return err
+		}
+		if node < w.catching {
+			w.later(w.now+seesIn, func() job.Event { return job.Catching{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt} })
+		}
+	case job.Stop:
+		w.stop(a)
+	}
+	return nil
+}
+
+// stop has the ranks save and end, if they can.
+func (w *stopWorld) stop(a job.Stop) {
+	if w.stopped < 0 {
+		w.stopped = w.now
+		w.killed = w.now + a.Grace
+		if a.Alarm != 0 {
+			w.killed = max(w.now, w.within) + a.Grace
+		}
+		if w.loose {
+			w.killed = min(w.killed, w.within+time.Second) // by the scheduler
+		}
+		free := w.now // once a save in flight has ended
+		for _, s := range w.saves {
+			if s.began <= w.now && s.ended > w.now {
+				free = s.ended
+			}
+		}
+		if end := free + w.step + w.signalled; w.catching == w.nodes && end <= w.killed && (free == w.now || !w.fragile) {
+			w.own = &trueSave{began: free + w.step, ended: end}
+		}
+	}
+	end := w.endsAt()
+	if s := w.own; s != nil {
+		w.later(end, func() job.Event {
+			return job.Saved{Node: a.Node, State: job.SaveComplete, Path: "/c/own", Shared: w.shared, At: w.at(), Took: s.ended - s.began}
+		})
+	}
+	w.later(max(end, w.now)+provesIn, func() job.Event { return job.Stopped{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt} })
+}
+
+// landed returns the newest save that is complete when the ranks have ended.
+func (w *stopWorld) landed() (last trueSave) {
+	for _, s := range w.saves {
+		if s.ended <= w.endsAt() && s.began <= w.stopped && !s.partial {
+			last = s
+		}
+	}
+	if w.own != nil {
+		return *w.own
+	}
+	return last
+}
+
+// lost is the work that was done before the announcement, or after the newest save, and is not
+// saved. The time until the deadline belongs to the ranks.
+func (w *stopWorld) lost() time.Duration {
+	s := w.landed()
+	switch {
+	case w.own != nil:
+		return 0
+	case s.ended >= 0:
+		return w.stopped - s.began
+	}
+	return -s.began
+}
+
+// oracle is the least that could be lost by one who knows all saves, but hears of their ends as late
+// as the job, and does not disturb them.
+func (w *stopWorld) oracle() time.Duration {
+	var least time.Duration
+	limit := w.within + w.grace
+	if w.loose {
+		limit = w.within
+	}
+	for _, s := range w.saves {
+		switch {
+		case s.partial || s.began > w.within:
+		case s.ended < 0:
+			least = -s.began
+		case s.ended >= 0 && s.ended <= w.within, s.ended >= 0 && s.ended <= limit && w.catching == w.nodes && !w.fragile:
+			least = min(least, min(s.proved, w.within)-s.began)
+		}
+	}
+	if free := max(w.busy(), seesIn); w.catching == w.nodes && free <= w.within && free+w.step+w.signalled <= limit {
+		return 0
+	}
+	return least
+}
+
+// busy is when no save is in flight any more that began before the job knows who catches the signal.
+func (w *stopWorld) busy() (until time.Duration) {
+	for _, s := range w.saves {
+		if s.began < max(until, seesIn) && s.proved > seesIn {
+			until = s.proved
+		}
+	}
+	return until
+}
+
+func (w *stopWorld) way() string {
+	switch s := w.landed(); {
+	case w.own != nil:
+		return "by the signal"
+	case s.ended >= 0:
+		return "after a save"
+	}
+	return "nothing saved"
+}
+
+// check checks the end of one job. Saves differ in length, which allows for half of one.
+func (w *stopWorld) check() error {
+	err := w.judge()
+	if err != nil {
+		for _, line := range w.trace {
+			err = fmt.Errorf("%w\n%s", err, line)
+		}
+		err = fmt.Errorf("%w\n%+v", err, w.saves)
+	}
+	return err
+}
+
+func (w *stopWorld) judge() error {
+	took := w.saves[0].ended - w.saves[0].began
+	limit := time.Duration(1.1*float64(w.oracle())) + took/2 + time.Second
+	saved := w.state.Saves()
+	switch {
+	case w.stopped < 0:
+		return fmt.Errorf("it is never stopped")
+	case w.stopped > w.within:
+		return fmt.Errorf("it is stopped %v after its time is over", w.stopped-w.within)
+	case w.killed > w.within+w.grace+time.Second:
+		return fmt.Errorf("it is killed %v after its time is over", w.killed-w.within)
+	case w.afterSave && w.catching == w.nodes && w.stopped > max(w.busy(), seesIn):
+		return fmt.Errorf("it is stopped after %v", w.stopped)
+	case w.lost() > limit:
+		return fmt.Errorf("it loses %v, and an oracle %v", w.lost(), w.oracle())
+	case w.drain != (w.state.Phase() != job.Finished):
+		return fmt.Errorf("it ends while %s", w.state.Summary().Waits)
+	case !w.drain && saved.AfterNotice != (w.landed().ended >= 0):
+		return fmt.Errorf("saved after the notice: %v, and %+v has landed", saved.AfterNotice, w.landed())
+	case !w.drain && w.result().Code != 143:
+		return fmt.Errorf("its code is %d", w.result().Code)
+	}
+	return nil
+}
+
+func (w *stopWorld) result() report.Result {
+	r, _ := w.state.Result()
+	return r
+}
