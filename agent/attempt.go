@@ -44,7 +44,6 @@ type attempt struct {
 	reports  []job.Event
 
 	forks    forks
-	ahead    *ahead.Forks
 	notices  *notice.Notices
 	evidence evidence
 	exits    exits
@@ -83,7 +82,7 @@ type rankSetup struct {
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
 	a.forks.release = func() {}
-	a.ahead = ahead.New()
+	a.forks.ahead = ahead.New()
 	ctx, cancel := context.WithCancel(context.Background())
 	a.halt = halt{ctx: ctx, cancel: cancel}
 	return a
@@ -95,7 +94,7 @@ func (a *attempt) run() {
 	defer a.halt.cancel()
 	defer a.closeLighthouse()
 	defer a.closeMonitor()
-	defer a.ahead.Settle()
+	defer a.forks.ahead.Settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
 	if err == nil && scope != nil {

@@ -18,6 +18,8 @@ type forks struct {
 	release func()
 	mu      sync.Mutex
 	report  job.Imports
+	// ahead are those of the next attempt.
+	ahead *ahead.Forks
 }
 
 // awaitImports waits until it is known whether the ranks can be forked. The error is why they must
@@ -72,7 +74,7 @@ func (a *attempt) forkAhead() {
 		return
 	}
 	number := a.order.Attempt + 1
-	a.ahead.Prepare(ahead.Attempt{
+	a.forks.ahead.Prepare(ahead.Attempt{
 		Number: number, Count: count, Forker: a.forks.forker, Rights: a.job.rights(), JobOver: a.job.ending.over,
 		Scope: func() (*proc.Scope, error) { return starter.Supervisor.Scope(a.scopeName(number)) },
 		Warn:  func(err error) { a.job.node.Warn(fmt.Errorf("%s: %w", a.node(), err)) },

@@ -24,9 +24,7 @@ import (
 type jobOnNode struct {
 	node *membership
 	id   string
-	work Work
-	// err is why no rank can run here.
-	err error
+	opened
 	// attempts are the newest of each unit.
 	attempts map[int]*attempt
 	stores   *jobstore.Stores
@@ -36,8 +34,7 @@ type jobOnNode struct {
 	// endpoint is where a controller reaches the ranks; nil if none may.
 	endpoint *endpoint.Endpoint
 	// workspace is what the ranks run in; nil if they run elsewhere.
-	workspace  *workspaces.Use
-	logReaders sync.WaitGroup
+	workspace *workspaces.Use
 	// warned are the warnings about bindings that were given.
 	warned  map[bind.Warning]bool
 	bundles bundleWriter
@@ -46,6 +43,23 @@ type jobOnNode struct {
 	// learned are the limits that its ranks have told their monitor.
 	learned rankmonitor.Learned
 	ending  ending
+}
+
+// opened is what Agent.Open has prepared for a job.
+type opened struct {
+	work Work
+	// err is why no rank can run here.
+	err error
+	// readers read the output of ranks, which is there until the last of them has ended.
+	readers sync.WaitGroup
+}
+
+// close waits for the readers.
+func (o *opened) close() {
+	o.readers.Wait()
+	if o.work.Close != nil {
+		o.work.Close()
+	}
 }
 
 // ending says that no attempt of a job will begin any more.
@@ -88,10 +102,7 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	})
 	m.queries.running.Go(func() {
 		<-quiet
-		j.logReaders.Wait()
-		if j.work.Close != nil {
-			j.work.Close()
-		}
+		j.opened.close()
 	})
 	return j
 }
@@ -124,7 +135,7 @@ func (j *jobOnNode) close() {
 	<-j.ending.over
 	for _, a := range j.attempts {
 		<-a.gone
-		a.ahead.Discard(j.node.Warn)
+		a.forks.ahead.Discard(j.node.Warn)
 	}
 	j.imports.End()
 	j.bundles.release()
@@ -232,7 +243,7 @@ func (j *jobOnNode) begin(a *attempt) {
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()
-			if scope := old.ahead.Take(a.order.Attempt, j.node.Warn); scope != nil {
+			if scope := old.forks.ahead.Take(a.order.Attempt, j.node.Warn); scope != nil {
 				a.adopt(scope)
 			}
 		}

@@ -189,7 +189,7 @@ func TestSlowCommandCheck(t *testing.T) {
 				return nil
 			}},
 		}
-		s := &jobOnNode{node: a, id: "j", work: Work{Task: Task{Command: []string{"python"}, Env: rankenv.Merge(rankenv.Layers{})}}}
+		s := &jobOnNode{node: a, id: "j", opened: opened{work: Work{Task: Task{Command: []string{"python"}, Env: rankenv.Merge(rankenv.Layers{})}}}}
 		l := s.checkCommand()
 		if s.checkCommand() != l {
 			t.Error("two wait for one file system")

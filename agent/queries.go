@@ -158,7 +158,7 @@ func (m *membership) readLogs(id string, ask wire.Ask) {
 		return
 	}
 	from := logReader(j.work.Output.Dir, ask.Logs)
-	j.logReaders.Go(func() {
+	j.readers.Go(func() {
 		m.warn(session.Deliver(m.queries.ctx, ask, logChunks(from, j.stores.WorldSize())))
 		m.warn(from.Close())
 	})

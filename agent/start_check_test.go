@@ -29,7 +29,7 @@ func TestUnable(t *testing.T) {
 		"a directory":         {[]string{"/etc"}, nil, "it is a directory", 126},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &jobOnNode{node: &membership{}, work: Work{Task: Task{Command: c.command, Dir: t.TempDir(), Env: rankenv.Merge(rankenv.Layers{Inherited: c.env})}}}
+			s := &jobOnNode{node: &membership{}, opened: opened{work: Work{Task: Task{Command: c.command, Dir: t.TempDir(), Env: rankenv.Merge(rankenv.Layers{Inherited: c.env})}}}}
 			got := s.unable(2)
 			if got.OK() {
 				got = s.checkCommand().Wait(t.Context())
@@ -77,7 +77,7 @@ func TestUnableWithLivingRanks(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s := &jobOnNode{node: &membership{}, work: Work{Task: Task{Command: []string{"true"}, Env: rankenv.Merge(rankenv.Layers{})}}}
+	s := &jobOnNode{node: &membership{}, opened: opened{work: Work{Task: Task{Command: []string{"true"}, Env: rankenv.Merge(rankenv.Layers{})}}}}
 	live, gone := newAttempt(s, startOf(0)), newAttempt(s, startOf(0))
 	live.order.Group.Bundles = make([]placement.Bundle, 1000)
 	close(gone.gone)

@@ -189,7 +189,7 @@ func (a *attempt) awaitExit(r ranks.Rank) {
 	a.exited(r.Bundle, r.Process.Exit(), at, at.Sub(r.Since), r.Output)
 	close(r.Reported)
 	if !r.Process.Exit().OK() && !a.wasStopped() {
-		a.ahead.Hurry()
+		a.forks.ahead.Hurry()
 		a.gather(job.CrashEvidence)
 	}
 }

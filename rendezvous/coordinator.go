@@ -112,8 +112,6 @@ type Coordinator struct {
 	capacity *capacityPlanner
 	audience *audience.Audience
 	trimmer  trim.Trimmer
-	// restored says that a coordinator before this one has admitted agents.
-	restored bool
 	end      end
 }
 

@@ -26,6 +26,8 @@ type roster struct {
 	tooFewNodes         bool
 	// allNodesKnown says that the only job need not wait for more of its nodes.
 	allNodesKnown bool
+	// restored says that a coordinator before this one has admitted agents.
+	restored bool
 }
 
 func newRoster(allNodesKnown bool) roster {

@@ -73,7 +73,7 @@ func (s *State) start(u *unit) {
 	s.progress.begin(u)
 	s.masterOf(u).launch()
 	s.timers.clear(job.AlarmGrow)
-	s.growth.setDue(false)
+	s.plan.growth.setDue(false)
 	s.departures.forget(everyNode) // the growth that this start ends
 	s.budget.attempt()
 	for i := range u.members {

@@ -23,6 +23,7 @@ type plan struct {
 	roles map[string]int
 	// differing is why the nodes have no fabric in common, until the job has said so.
 	differing string
+	growth    growth
 }
 
 // slot is the placement group of one node rank.
@@ -331,7 +332,7 @@ func (s *State) adopt(chosen placement.Plan) {
 	}
 	s.timers.clear(job.AlarmLastCall)
 	s.shortage.need(0)
-	s.growth.adopt(!s.complete(chosen))
+	s.plan.growth.adopt(!s.complete(chosen))
 	if s.spec.Request.GPU && len(chosen.Groups) > 1 {
 		s.plan.agree()
 	}

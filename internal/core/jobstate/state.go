@@ -79,7 +79,6 @@ type State struct {
 	verdicts   verdicts
 	suspects   suspects
 	departures departures
-	growth     growth
 	saves      saves
 	timers     timers
 	cohort     cohort

@@ -30,11 +30,7 @@ type unit struct {
 	// first is the node rank of members[0].
 	first   int
 	members []member
-	// left counts the ranks that are not done, live the members that may have processes,
-	// starting the members that have not started theirs.
-	left, live, starting int
-	// lost counts the ranks of the newest attempt that the others go on without.
-	lost int
+	counts
 	// imports is what fork servers did for the newest attempt.
 	imports job.Imports
 	stall   stall
@@ -53,6 +49,24 @@ type unit struct {
 }
 
 const noUnit = -1
+
+// counts are the ranks and members of a unit's newest attempt. starting <= live: a member that has
+// no processes left need not start any.
+type counts struct {
+	// left counts the ranks that are not done, live the members that may have processes, starting
+	// the members that have not started theirs.
+	left, live, starting int
+	// lost counts the ranks that the others go on without.
+	lost int
+}
+
+// begin is for an attempt whose members are all ordered to start.
+func (c *counts) begin(members int) { *c = counts{live: members, starting: members} }
+func (c *counts) order(ranks int)   { c.left += ranks }
+func (c *counts) start()            { c.starting-- }
+func (c *counts) end()              { c.left-- }
+func (c *counts) lose()             { c.lost++ }
+func (c *counts) gone()             { c.live-- }
 
 // notice is what a unit's ranks were told of their end: the departure with the least time, nil for
 // none, and how many live members are ready for it. See saving.go for the rest.
@@ -134,7 +148,8 @@ func (p *progress) shrink() { p.units = p.units[:1] }
 // begin starts an attempt of a unit.
 func (p *progress) begin(u *unit) {
 	u.cause, u.notice, u.told, u.early, u.stall.told = nil, notice{}, false, nil, false
-	u.left, u.lost, u.live, u.starting, u.imports = 0, 0, len(u.members), len(u.members), job.Imports{}
+	u.counts.begin(len(u.members))
+	u.imports = job.Imports{}
 	p.meeting = ""
 	p.live += u.live
 }
@@ -142,7 +157,7 @@ func (p *progress) begin(u *unit) {
 // launch notes that a member was ordered to start its ranks.
 func (p *progress) launch(u *unit, index int, g placement.Group) {
 	u.members[index] = member{live: true, left: len(g.Bundles)}
-	u.left += len(g.Bundles)
+	u.order(len(g.Bundles))
 	for _, b := range g.Bundles {
 		p.done[b.Rank] = false
 	}
@@ -158,14 +173,14 @@ func (p *progress) started(u *unit, m *member, g placement.Group, ev job.Started
 		}
 	}
 	u.imports.Add(ev.Imports)
-	u.starting--
+	u.start()
 }
 
 // exit notes that a rank is done.
 func (p *progress) exit(u *unit, m *member, rank int) {
 	p.done[rank] = true
 	m.left--
-	u.left--
+	u.end()
 }
 
 // settle notes that no process of a member lives.
@@ -173,7 +188,7 @@ func (p *progress) settle(u *unit, m *member) {
 	u.moves(m)
 	p.unready(u, m)
 	m.live = false
-	u.live--
+	u.gone()
 	p.live--
 }
 
@@ -216,7 +231,6 @@ func (u *unit) stopFor(f *fault)        { u.cause = f }
 func (u *unit) setFailing(failing bool) { u.failing = failing }
 func (u *unit) setTold(told bool)       { u.told = told }
 func (u *unit) abandon()                { u.abandoned = true }
-func (u *unit) lose()                   { u.lost++ }
 func (u *unit) next()                   { u.attempt++ }
 func (u *unit) notify(d departure)      { u.notice.departure = &d }
 func (u *unit) signalDue()              { u.notice.due = true }

@@ -127,7 +127,7 @@ func (g *growth) setDue(due bool)    { g.due = due }
 
 // armGrow begins the time for which the number of nodes stays as it is.
 func (s *State) armGrow() {
-	if s.growth.partial && s.spec.GrowAfter > 0 && s.placesAll() {
+	if s.plan.growth.partial && s.spec.GrowAfter > 0 && s.placesAll() {
 		s.arm(job.AlarmGrow)
 	}
 }
@@ -138,7 +138,7 @@ func (s *State) growTimerFired(ev job.TimedOut) string {
 		return s.step.ignore()
 	}
 	s.timers.clear(job.AlarmGrow)
-	s.growth.setDue(true)
+	s.plan.growth.setDue(true)
 	return s.grow()
 }
 
@@ -161,7 +161,7 @@ func (s *State) grow() string {
 func (s *State) Grows() bool {
 	u := &s.progress.units[0]
 	runs := u.phase == job.Running && u.left == s.plan.world.WorldSize && u.notice.departure == nil && !s.decided()
-	return s.growth.due && runs && !s.refuseAtOnce(&fault{}).final
+	return s.plan.growth.due && runs && !s.refuseAtOnce(&fault{}).final
 }
 
 // grows reports whether a unit was stopped to start again on more nodes.

@@ -21,19 +21,20 @@ placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy 
 	sharedAddr
 placement.Order = order: by list
 jobstate.State = job: spec roster plan progress masters shortage budget verdicts suspects departures
-	growth saves timers quorum=cohort ending
+	saves timers quorum=cohort ending
 jobstate.roster = roster: nodes addrs gpus spares joined lost loss
 jobstate.jobNode = jobNode: node nodeRank ran leaves
 jobstate.departure = departure: node within why loose alarm at afterSave signal
-jobstate.plan = jobPlan: slots vacant world roles differing
+jobstate.plan = jobPlan: slots vacant world roles differing growth
 jobstate.slot = slot: group vacant role roleFirst
 placement.Group = group: node nodeRank bundles
 placement.Bundle = bundle: rank localRank gpu
 job.World = world: worldSize nodes masterAddr masterPort uniform maxRestarts localSize gpus
 	roleSize roleFirst network groups group firstRank firstNode
 jobstate.progress = progress: units done pids meeting open live ready
-jobstate.unit = unit: id attempt phase first members left live starting imports stall told cause
-	failing early notice tally abandoned lost
+jobstate.unit = unit: id attempt phase first members counts imports stall told cause failing
+	early notice tally abandoned
+jobstate.counts = unitCounts: left live starting lost
 jobstate.member = jobMember: live started ready left stalled idle catches
 job.Stalled = stalled: node unit attempt ranks behind more moving
 job.Still = still: rank for beat step does
