@@ -32,7 +32,7 @@ func TestEveryNodeGetsTheSame(t *testing.T) {
 			nodes = append(nodes, f)
 		}
 		preset := rapid.SampledFrom([]string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"}).Draw(t, "preset")
-		vars, why, err := nccl.Plan(preset, nodes)
+		vars, why, err := plan(preset, nodes)
 		if err != nil || len(vars) != len(nodes) {
 			t.Fatal(vars, err)
 		}
@@ -49,6 +49,24 @@ func TestEveryNodeGetsTheSame(t *testing.T) {
 			}
 		}
 	})
+}
+
+// plan returns the variables of every node of a job, in the order of nodes, and why the nodes have
+// no common fabric, if so.
+func plan(preset string, nodes []nccl.Facts) (vars [][]rankenv.Var, why string, err error) {
+	labelled := make([]placement.Node, len(nodes))
+	for i, f := range nodes {
+		labelled[i] = placement.Node{Name: fmt.Sprint("node ", i), Labels: map[string]string{nccl.Label: f.Own().String()}}
+	}
+	text, why := nccl.Agree(labelled)
+	agreed, _ := nccl.ParseAgreement(text)
+	vars = make([][]rankenv.Var, len(nodes))
+	for i, f := range nodes {
+		if vars[i], err = nccl.Vars(preset, agreed, f); err != nil {
+			return nil, "", err
+		}
+	}
+	return vars, why, nil
 }
 
 // only has the variables that must be the same.
@@ -68,7 +86,7 @@ func TestOneNodeWithoutTheFabric(t *testing.T) {
 		nodes[i], _ = detect(p5(), "10.0.0.5")
 	}
 	nodes[3], _ = detect(laptop(), "10.0.0.5")
-	vars, why, err := nccl.Plan("auto", nodes)
+	vars, why, err := plan("auto", nodes)
 	const want = "the nodes have no fabric in common, so that auto presets take tcp: 4 of 5 have efa, node 3 tcp; golaunch env says why on each"
 	if err != nil || why != want {
 		t.Errorf("%q, %v; want %q", why, err, want)
@@ -85,7 +103,7 @@ func TestTheOldestVersionDecides(t *testing.T) {
 	older, newer, unknown := nccl.Facts{Fabric: nccl.EFA, Devices: []string{"rdmap1s0"}}, nccl.Facts{Fabric: nccl.EFA}, nccl.Facts{Fabric: nccl.EFA}
 	older.Versions = nccl.Versions{Libfabric: "1.17.1", Plugin: "1.6.0-aws", Kernel: "6.1.0", Machine: "p4de.24xlarge"}
 	newer.Versions = nccl.Versions{Libfabric: "1.22.0amzn4.0", Plugin: "1.13.2", Kernel: "5.10.1", Machine: "p5.48xlarge"}
-	vars, why, err := nccl.Plan("auto", []nccl.Facts{newer, older, unknown})
+	vars, why, err := plan("auto", []nccl.Facts{newer, older, unknown})
 	if err != nil || why != "" {
 		t.Fatal(why, err)
 	}
@@ -145,7 +163,7 @@ func BenchmarkPlan(b *testing.B) {
 		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				if _, _, err := nccl.Plan("auto", nodes); err != nil {
+				if _, _, err := plan("auto", nodes); err != nil {
 					b.Fatal(err)
 				}
 			}

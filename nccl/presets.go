@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -54,24 +53,6 @@ func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 		return nil, fmt.Errorf("unknown preset %q: want %s", preset, strings.Join(presets, ", "))
 	}
 	return p.vars, nil
-}
-
-// Plan returns the variables of every node of a job, in the order of nodes, and why the nodes have
-// no common fabric, if so.
-func Plan(preset string, nodes []Facts) (vars [][]rankenv.Var, why string, err error) {
-	labelled := make([]placement.Node, len(nodes))
-	for i, f := range nodes {
-		labelled[i] = placement.Node{Name: fmt.Sprint("node ", i), Labels: map[string]string{Label: f.Own().String()}}
-	}
-	text, why := Agree(labelled)
-	agreed, _ := ParseAgreement(text)
-	vars = make([][]rankenv.Var, len(nodes))
-	for i, f := range nodes {
-		if vars[i], err = Vars(preset, agreed, f); err != nil {
-			return nil, "", err
-		}
-	}
-	return vars, why, nil
 }
 
 type maker struct {

@@ -1,20 +1,12 @@
 package dl
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // Version is a release of NCCL.
 type Version struct{ Major, Minor, Patch int }
 
 // String is as NCCL prints it, 2.30.7.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
-
-// Compare is negative if v is older than o, and positive if it is newer.
-func (v Version) Compare(o Version) int {
-	return cmp.Or(cmp.Compare(v.Major, o.Major), cmp.Compare(v.Minor, o.Minor), cmp.Compare(v.Patch, o.Patch))
-}
 
 // decode reverses the macro NCCL_VERSION of nccl.h: 2.8.4 and older are 2804, 2.9.6 and newer are
 // 20906.

@@ -6,7 +6,6 @@
 package checkpoint
 
 import (
-	"fmt"
 	"io/fs"
 	"strings"
 	"time"
@@ -24,8 +23,6 @@ const (
 	// Complete means that the program would find all that it has saved.
 	Complete
 )
-
-func (s State) String() string { return [...]string{"unknown", "partial", "complete"}[s] }
 
 // Finding is what the files of a checkpoint say.
 type Finding struct {
@@ -119,8 +116,4 @@ func Chosen(dir fs.FS, f Finding) (pointer string, chosen bool) {
 		return latest, strings.TrimSpace(text) == f.Name
 	}
 	return "", true
-}
-
-func (f Finding) String() string {
-	return fmt.Sprintf("%s: %s %s: %s", f.Name, f.State, f.Format, f.Why)
 }
