@@ -1,13 +1,16 @@
 package launcher
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +26,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/agentjobs"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
@@ -183,37 +187,53 @@ func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	jobs := agentJobs{as: a.submitters(), warn: a.Warn}
-	if jobs.ports, err = portRange(a.PortRange); err != nil {
+	jobs := agentjobs.Node{As: a.submitters(), Warn: a.Warn}
+	if jobs.Ports, err = portRange(a.PortRange); err != nil {
 		return agent.Agent{}, nil, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	jobs.dir, err = jobdir.TakeAgent(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != "", a.AsSubmitter)
+	jobs.Dir, err = jobdir.TakeAgent(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != "", a.AsSubmitter)
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
 	node = agent.Agent{
 		Endpoints:  mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
-		Join:       join, Standalone: a.Standalone, Open: jobs.ready, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
-		Past: jobs.dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
+		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.Dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
+		Join:       join, Standalone: a.Standalone, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Past: jobs.Dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
+		Open: func(id string, as agent.Assignment, at netip.Addr) (agent.Work, error) {
+			return jobs.Ready(id, as, at, a.parseJob)
+		},
 		Joined: func(placed placement.Node) {
 			n.Join()
 			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", placed.Name, placed.Addr, len(placed.GPUs), a.Coordinator))
 		},
 	}
 	if a.Adopt {
-		node.Keep = jobs.dir.Base
+		node.Keep = jobs.Dir.Base
 	}
 	if place.RanksHear() {
 		node.Reached = merged.JustStopped
 	} else {
 		node.Signals = n.Pass
 	}
-	return node, jobs.dir, nil
+	return node, jobs.Dir, nil
+}
+
+// parseJob reads a job that was submitted to the cluster.
+func (a Agent) parseJob(task []byte) (agentjobs.Job, error) {
+	var j Job
+	d := json.NewDecoder(bytes.NewReader(task))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
+		return agentjobs.Job{}, err
+	}
+	return agentjobs.Job{
+		MasterPort: j.Ranks.MasterPort, Ports: j.Network.ports(), LogDir: j.Output.LogDir, Task: j.task, Output: j.outputOf(nil, a.Warn),
+	}, nil
 }
 
 // printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call

@@ -14,6 +14,7 @@ package launcher
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -21,15 +22,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/process/console"
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/internal/torchoutput"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -280,4 +285,54 @@ func (r Restarts) budget() string {
 		return strconv.Itoa(r.Max)
 	}
 	return fmt.Sprintf("%d/%v", r.Max, r.RefillAfter)
+}
+
+// outputOf says how a rank's output is kept, and shown on a console unless that is nil.
+func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
+	return func(s agent.Speaker) logs.RankOptions {
+		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
+		if j.shown(s.Rank) {
+			o.Console = console
+		}
+		switch {
+		case j.Output.Torch != nil:
+			(*torchoutput.Output)(j.Output.Torch).Apply(s, j.Ranks.Role, &o)
+		case j.Output.prefixed(s.WorldSize):
+			o.Prefix = fmt.Sprintf("[r%d %s] ", s.Rank, s.Node)
+		}
+		return o
+	}
+}
+
+// dirName is the name of the job's log directory. torchrun's IDs are not unique: all jobs of a user
+// may be "none".
+func (j Job) dirName(id string) string {
+	if j.Output.Torch == nil {
+		return id
+	}
+	return id + "_" + strings.ToLower(rand.Text()[:8])
+}
+
+func (o Output) validateFold() error {
+	switch o.Fold {
+	case "", "auto", "on", "off":
+		return nil
+	}
+	return fmt.Errorf("fold %q: auto, on or off", o.Fold)
+}
+
+// foldAbove is how many ranks are shown line by line if Fold is "auto".
+const foldAbove = 8
+
+// console is where the output goes.
+func (o Output) console() *console.Console {
+	c := console.New(o.Stdout, o.Stderr)
+	switch {
+	case o.Torch != nil:
+	case o.Fold == "on":
+		c.Fold(1)
+	case o.Fold != "off" && c.IsTerminal():
+		c.Fold(foldAbove)
+	}
+	return c
 }

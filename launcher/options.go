@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/launcher/internal/hostfile"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -299,4 +301,63 @@ type Cluster struct {
 	Within   string `json:"Within"`
 	GPUs     []int  `json:"GPUs"`
 	Backfill bool   `json:"Backfill"`
+}
+
+// TorchOutput is what torchrun does with the output of ranks
+// (torch/distributed/elastic/multiprocessing/api.py). The files have torchrun's names beside
+// golaunch's: <LogDir>/<id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json},
+// in a directory for each node and run.
+type TorchOutput struct {
+	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the
+	// console. Other streams are shown as they are, and unlike torchrun's are in files too. The
+	// keys are local ranks, -1 for all without an entry; the values are torchrun's: 0 none, 1
+	// stdout, 2 stderr, 3 both.
+	Redirects map[int]int `json:"Redirects"`
+	Tee       map[int]int `json:"Tee"`
+	// LocalRanks are shown; all when empty.
+	LocalRanks []int `json:"LocalRanks"`
+	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname};
+	// "[${role_name}${local_rank}]:" when empty.
+	Prefix string `json:"Prefix"`
+	// Filters are texts, for stdout and for stderr: lines of Tee that contain one of them are also
+	// in <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
+	Filters [2][]string `json:"Filters"`
+	// ErrorFile, if set, gets the error file of the rank that failed first, if it ran on this node,
+	// with its exit code as errorCode: the TORCHELASTIC_ERROR_FILE of torchrun's caller.
+	ErrorFile string `json:"ErrorFile"`
+}
+
+// Host is a machine that the job may use.
+type Host struct {
+	// Name is a name, an address or an alias of ssh_config(5), with or without USER@ before it.
+	Name string `json:"Name"`
+	// Slots is how many ranks the host may have, and how many of its GPUs it offers. 0 is as many
+	// ranks as the job wants, and all GPUs.
+	Slots int `json:"Slots"`
+}
+
+// ParseHosts reads a list such as n1,n2:4, where the number after the colon is the slots, or a file
+// of mpirun or DeepSpeed: n1 slots=4. It returns none if both are empty, and at most 2^20. A name
+// may be a Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
+//
+// In a file, a host on several lines without slots has one slot for each (orte_hosts(7)). Any other
+// host may occur only once, in a list too. Errors are ErrUsage, have one line, and name the flag,
+// or the file with the line.
+func ParseHosts(list, file string) (hosts []Host, err error) {
+	var found []hostfile.Host
+	switch {
+	case list != "" && file != "":
+		return nil, usage.Errorf("give --hosts or --hostfile, not both")
+	case file != "":
+		found, err = hostfile.Read(file)
+	default:
+		found, err = hostfile.Parse(list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range found {
+		hosts = append(hosts, Host(h))
+	}
+	return hosts, nil
 }

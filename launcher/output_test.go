@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/internal/torchoutput"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -26,18 +27,18 @@ func TestWhatIsShown(t *testing.T) {
 		"one rank":   {Job{Output: Output{Ranks: []report.Span{{From: 5, To: 9}}}}, "[r5 n1] o1\n", "[r5 n1] e1\n"},
 		"no prefix":  {Job{Output: Output{Prefix: new(bool)}}, "o0\no1\n", "e0\ne1\n"},
 		"torchrun's": {Job{Output: Output{Torch: &TorchOutput{}}}, "o0\no1\n", "e0\ne1\n"},
-		"redirected": {Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{everyRank: 1}}}}, "", "e0\ne1\n"},
+		"redirected": {Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{torchoutput.EveryRank: 1}}}}, "", "e0\ne1\n"},
 		"redirected for one": {
 			Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{1: 3}}}}, "o0\n", "e0\n",
 		},
 		"redirected but for one": {
-			Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{everyRank: 3, 1: 0}}}}, "o1\n", "e1\n",
+			Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{torchoutput.EveryRank: 3, 1: 0}}}}, "o1\n", "e1\n",
 		},
-		"tee'd": {Job{Output: Output{Torch: &TorchOutput{Tee: map[int]int{everyRank: 2}}}}, "o0\no1\n", "[default0]:e0\n[default1]:e1\n"},
+		"tee'd": {Job{Output: Output{Torch: &TorchOutput{Tee: map[int]int{torchoutput.EveryRank: 2}}}}, "o0\no1\n", "[default0]:e0\n[default1]:e1\n"},
 		"redirected and tee'd": {
-			Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{everyRank: 3}, Tee: map[int]int{1: 1}}}}, "[default1]:o1\n", "",
+			Job{Output: Output{Torch: &TorchOutput{Redirects: map[int]int{torchoutput.EveryRank: 3}, Tee: map[int]int{1: 1}}}}, "[default1]:o1\n", "",
 		},
-		"a filter": {Job{Output: Output{Torch: &TorchOutput{LocalRanks: []int{1}, Tee: map[int]int{everyRank: 1}}}}, "[default1]:o1\n", "e1\n"},
+		"a filter": {Job{Output: Output{Torch: &TorchOutput{LocalRanks: []int{1}, Tee: map[int]int{torchoutput.EveryRank: 1}}}}, "[default1]:o1\n", "e1\n"},
 		"a template": {
 			Job{Ranks: Ranks{Role: "actor"}, Output: Output{Torch: &TorchOutput{
 				Tee: map[int]int{0: 1}, Prefix: "$$${rank}/$local_rank ${role_name}@${hostname} ${odd}|",

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/bind"
@@ -12,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
@@ -243,4 +246,23 @@ func (j Job) DescribeWorkspace() (*report.Workspace, error) {
 		return nil, usage.Errorf("%v", err)
 	}
 	return &w, err
+}
+
+// SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes
+// and GPUs that the job wants. Options are sbatch's own and follow those that the job implies.
+func (j Job) SlurmScript(argv, options []string) (string, error) {
+	j.Network.Scheduler = noScheduler // a job may be submitted from within another
+	j, err := j.complete()
+	if err != nil {
+		return "", err
+	}
+	r := j.Resources
+	s := slurm.Script{
+		Name: filepath.Base(j.Command[0]), MinNodes: r.MinNodes + r.Spares, MaxNodes: r.MaxNodes + r.Spares, NoKill: r.Spares > 0,
+		GPU: r.GPU, Options: options, Command: argv,
+	}
+	if r.PerNode[0] != placement.AllGPUs {
+		s.Ranks = slices.Max(r.PerNode)
+	}
+	return s.Text()
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
@@ -22,49 +21,6 @@ import (
 func init() { internalverbs.ServeNode = remoteNode }
 
 type enlistment = enlist.Enlistment[Job]
-
-// startLimit bounds the wait for agents, which are all started at once.
-const startLimit = 5 * time.Minute
-
-// endOfJob is how long a job that has lost all its nodes may take to end.
-const endOfJob = 2 * time.Second
-
-// remotely runs the coordinator in this process, and start starts agents elsewhere, which read an
-// enlistment. start returns when they have all ended, or when the job cannot go on without those
-// that have. Its context ends with the job.
-func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
-	own, err := l.job.machine().Reachable(ctx)
-	if err != nil {
-		return report.Result{}, err
-	}
-	if err := l.pack(); err != nil {
-		return report.Result{}, err
-	}
-	listener, err := l.job.Network.ports().Listen(ctx, own.String())
-	if err != nil {
-		return report.Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
-	}
-	token := mtls.NewToken()
-	e := enlistment{Job: l.job, Coordinator: listener.Addr().String(), Token: token.Text(), Run: l.files.ID}
-	if l.job.Resources.PlacementTimeout == 0 {
-		l.job.Resources.PlacementTimeout = startLimit
-	}
-	n := &e.Job.Network
-	n.Address, n.Interface, n.Name, n.TokenFile, n.Hosts, e.Job.Ranks.Stdin = "", "", "", "", nil, false
-	l.filesOnNodes = true
-	return l.role().BeginRemote(ctx, listener, mtls.Server(token, mtls.Identity{Job: l.job.ID}), func(ctx context.Context) error {
-		err := start(ctx, e)
-		if err == nil || errors.Is(err, ssh.ErrNoAgent) {
-			return err
-		}
-		select { // agents may fail while the job ends
-		case <-ctx.Done():
-			return nil
-		case <-time.After(endOfJob):
-			return err
-		}
-	})
-}
 
 // remoteNode is the main function of an agent that another golaunch started. The coordinator tells
 // how the job ended; this process fails only if the coordinator does not know of it.

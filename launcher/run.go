@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/role"
 	"github.com/golaunch/golaunch/launcher/internal/termination"
+	"github.com/golaunch/golaunch/launcher/internal/torchoutput"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -106,7 +107,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 	}
 	j := l.job
 	j.Network.Name = cmp.Or(l.process.Alias(), j.Network.Name)
-	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), l.writeErrorFile(result.Cause)); err != nil {
+	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), (*torchoutput.Output)(j.Output.Torch).WriteErrorFile(l.files.Dir(), result.Cause)); err != nil {
 		l.Warn(err)
 	}
 	return result, errors.Join(err, l.leave(result, err))

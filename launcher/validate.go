@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/internal/torchoutput"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
@@ -332,7 +333,7 @@ func (o Output) check() error {
 	if err := o.validateFold(); err != nil {
 		return usage.Errorf("%v", err)
 	}
-	if err := o.Torch.validate(); err != nil {
+	if err := (*torchoutput.Output)(o.Torch).Validate(); err != nil {
 		return usage.Errorf("%v", err)
 	}
 	return nil

@@ -1,19 +1,14 @@
 package launcher
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
-	"io"
-	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
-	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/hostfile"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
@@ -134,7 +129,7 @@ func (j *Job) nodes(p *schedenv.Place) error {
 		}
 		return j.takeHosts()
 	}
-	if err := askHead(p); err != nil {
+	if err := p.AskHead(); err != nil {
 		return err
 	}
 	r := &j.Resources
@@ -149,6 +144,59 @@ func (j *Job) nodes(p *schedenv.Place) error {
 		return usage.Errorf("%s does not tell how many nodes the job has: give --nodes", p.By)
 	case p.Each && p.Head == "" && p.Ask == nil && !j.eachAlone():
 		return usage.Errorf("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
+	}
+	return nil
+}
+
+// takeHosts completes a job by its hosts, unless the user has said otherwise.
+func (j *Job) takeHosts() error {
+	if j.Resources.Simulate || j.Cluster.Coordinator != "" || j.Network.Rendezvous != "" {
+		return usage.Errorf("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
+	}
+	for _, h := range j.Network.Hosts {
+		if err := hostfile.Check(h.Name); err != nil {
+			return usage.Errorf("%v", err)
+		}
+	}
+	user, err := j.userEnv()
+	if err != nil {
+		return err
+	}
+	j.Env = nil
+	for _, v := range user { // NAME alone has this process's value
+		j.Env = append(j.Env, v.Name+"="+v.Value)
+	}
+	r := &j.Resources
+	if r.MinNodes == 0 && r.MaxNodes == 0 {
+		r.MinNodes = max(1, len(j.Network.Hosts)-j.Resources.Spares)
+		r.MaxNodes = r.MinNodes
+	}
+	if r.MaxNodes > len(j.Network.Hosts)-j.Resources.Spares {
+		return usage.Errorf("it wants %d nodes and %d spares, but has only %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
+	}
+	return j.takeSlots()
+}
+
+// takeSlots makes the slots of the hosts the ranks of each node, or checks that the wanted ranks
+// fit. It cannot check a list of ranks: the order of the nodes is not known yet.
+func (j *Job) takeSlots() error {
+	r, first := &j.Resources, j.Network.Hosts[0]
+	differ := false
+	for _, h := range j.Network.Hosts {
+		differ = differ || h.Slots != first.Slots
+		switch {
+		case len(r.PerNode) == 0 && (h.Slots == 0) != (first.Slots == 0):
+			return usage.Errorf("%s has %d slots and %s has %d: give slots to all hosts or to none, or --gpus-per-node auto for a rank on each GPU",
+				first.Name, first.Slots, h.Name, h.Slots)
+		case len(r.PerNode) == 1 && h.Slots > 0 && r.PerNode[0] > h.Slots:
+			return usage.Errorf("%s has %d slots, and each node %d ranks: give it more slots, or the nodes fewer ranks",
+				h.Name, h.Slots, r.PerNode[0])
+		}
+	}
+	if len(r.PerNode) == 0 && first.Slots > 0 {
+		if r.PerNode = []int{first.Slots}; differ {
+			r.PerNode = []int{placement.AllGPUs}
+		}
 	}
 	return nil
 }
@@ -177,26 +225,6 @@ func scheduledID(p *schedenv.Place, lone bool) string {
 		return ""
 	}
 	return id
-}
-
-// askLimit bounds a question to a launcher.
-const askLimit = 10 * time.Second
-
-// askHead asks a launcher for the host of node 0.
-func askHead(p *schedenv.Place) error {
-	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Ask[0], p.Ask[1:]...)
-	cmd.Env = helper.Env()
-	out, err := cmd.Output()
-	if p.Head = strings.TrimSpace(string(out)); err != nil || p.Head == "" {
-		return fmt.Errorf("%s does not say where node 0 is (%s: %w); give --rendezvous HOST:PORT with its host",
-			p.By, strings.Join(p.Ask, " "), cmp.Or(err, io.ErrUnexpectedEOF))
-	}
-	return nil
 }
 
 // orderSlurm is the Order of the nodes in Slurm's own list.
