@@ -12,6 +12,7 @@ import _signal
 import _thread
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import time
@@ -96,7 +97,7 @@ class _File:
             except OSError:
                 pass  # a limit on what this process may map, or lock
         if self.map is None:
-            _write(self.fd, at, view)
+            write(self.fd, at, view)
             return
         for begin in range(0, len(view), _AT_ONCE):
             part = view[begin:begin + _AT_ONCE]
@@ -123,18 +124,20 @@ class Pool:
     def share(self, parts, align):
         """A segment with the parts in order, each at a multiple of align."""
         views = [memoryview(p).cast("B") for p in parts]
-        length = sum(_up(len(v), align) for v in views)
-        file, segment = self._take(length)
+        segment, fill = self.lend(sum(_up(len(v), align) for v in views))
         at = 0
         for v in views:
-            if file is None:
-                _write(segment.fd, at, v)
-            else:
-                file.write(at, v)
+            fill(at, v)
             at += _up(len(v), align)
-        if file is None:
-            os.ftruncate(segment.fd, length)
         return segment
+
+    def lend(self, length):
+        """A segment of that many bytes, and a function that writes to it: (at, view)."""
+        file, segment = self._take(length)
+        if file is not None:
+            return segment, file.write
+        os.ftruncate(segment.fd, length)
+        return segment, functools.partial(write, segment.fd)
 
     def _take(self, length):
         dropped = []  # the kernel takes a while to free memory, in which other threads may use the pool
@@ -222,7 +225,7 @@ def _opened_again(fd):
     return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
 
 
-def _write(fd, at, view):
+def write(fd, at, view):
     done = 0
     while done < len(view):
         done += os.pwrite(fd, view[done:done + (1 << 30)], at + done)

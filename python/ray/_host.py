@@ -492,6 +492,16 @@ class _Node:
         self.short.append(waits)
         self.loop.later(_GRACE, late)
 
+    def said_unroom(self, link, fds, size):
+        """The object is not made."""
+        self.rooms[link] -= size
+        self.used -= size
+        self._serve_short()
+
+    def _serve_short(self):
+        while self.short and self.used + self.short[0][2] <= self.limit:
+            self._grant()
+
     def _grant(self):
         link, then, size = self.short.popleft()
         self.on_room(link, then, (), size)
@@ -543,8 +553,7 @@ class _Node:
             if held is not None:
                 os.close(held[0])
                 self.used -= held[1]
-        while self.short and self.used + self.short[0][2] <= self.limit:
-            self._grant()
+        self._serve_short()
 
     def said_free_at(self, link, fds, where):
         """Frees copies on other nodes too: {host: [objects]}."""
@@ -570,31 +579,31 @@ class _Node:
         if not others:
             then(error=("lost", f"node {self.node_id} does not have it any more"))
             return
-        takes = size if self.used + size <= self.limit else 0
-        if takes:
-            fd = os.memfd_create("object", os.MFD_CLOEXEC)
-            os.ftruncate(fd, size)
-        else:
+        takes, into = size if self.used + size <= self.limit else 0, []
+        if not takes:
             fd, why = self._file(size)
             if fd is None:
                 then(error=("full", self._full(size, why)))
                 return
+            into.append(fd)
         self.used += takes
         self.pulls[oid] = [then]
 
-        def pulled(value, error, _):
+        def pulled(value, error, fds):
             thens = self.pulls.pop(oid, [])
             if error is not None:
                 self.used -= takes
-                os.close(fd)
+                for fd in into:
+                    os.close(fd)
                 for then in thens:
                     then(error=("lost", str(error)))
                 return
+            fd, = into or fds
             self.objects[oid] = fd, takes
             for then in thens:
                 then(self.address, fds=[fd])
 
-        self._move("pull", oid, size, [h[2:] for h in others], fds=[fd], then=pulled)
+        self._move("pull", oid, size, [h[2:] for h in others], fds=into, then=pulled)
 
     def _move(self, op, *args, fds, then=None, done=None):
         """Has the mover carry an object: a process with threads, which the host itself may not
