@@ -1,5 +1,6 @@
 """The working directory of a program, which travels to the processes of its tasks and actors."""
 
+import fcntl
 import hashlib
 import io
 import os
@@ -33,22 +34,44 @@ def put(core, archive):
 
 
 def enter(core, package, kept):
-    """Goes to the node's copy of the directory, which is made once for each session and content."""
+    """Goes to the node's copy of the directory, which is made once for each session and content. A
+    lock says that it is in use, as long as this process lives.
+    """
     os.makedirs(kept, mode=0o700, exist_ok=True)
     path = os.path.join(kept, f"{core.session}.{package['id'][:16]}")
-    if not os.path.isdir(path):
+    while (lock := _use(path)) is None:
         _make(core, package, kept, path)
-    core.directory = path
+    core.directory, core.directory_lock = path, lock
     os.chdir(path)
     sys.path.insert(0, path)
 
 
+def _use(path):
+    """A lock on a copy, which it keeps from being removed; None if there is no such copy."""
+    fd = None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if os.path.samestat(os.fstat(fd), os.stat(path)):
+            return fd
+    except FileNotFoundError:  # also if it was removed before it was locked
+        pass
+    if fd is not None:
+        os.close(fd)
+    return None
+
+
 def _make(core, package, kept, path):
-    for name in os.listdir(kept):  # those of sessions that are over
-        if not _cluster.hosts_here(name.partition(".")[0]):
-            shutil.rmtree(os.path.join(kept, name), ignore_errors=True)
     archive = core.get([pickle.loads(bytes.fromhex(package["ref"]))])[0]
-    part = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", dir=kept)
+    whole = os.open(kept, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(whole, fcntl.LOCK_EX)
+        for name in os.listdir(kept):
+            _remove_unused(kept, name)
+        part = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", dir=kept)
+        lock = _use(part)
+    finally:
+        os.close(whole)
     try:
         # Whoever is in the session may run anything here, so its archives are trusted.
         trust = {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
@@ -61,6 +84,24 @@ def _make(core, package, kept, path):
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_unused(kept, name):
+    """Removes a copy of a session that is over. One in a container that shares the directory is not seen here, but its processes have the lock."""
+    if _cluster.hosts_here(name.partition(".")[0]):
+        return
+    try:
+        fd = os.open(os.path.join(kept, name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # another host has just removed it
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(os.path.join(kept, name), ignore_errors=True)
+    except OSError:  # it is in use, or the file system cannot say
+        pass
+    finally:
+        os.close(fd)
 
 
 def _fresh(tar):
