@@ -9,6 +9,7 @@ import _thread
 import hashlib
 import itertools
 import os
+import signal
 import socket
 import sys
 import threading
@@ -21,6 +22,8 @@ from . import _history, _objects, _wire
 from . import exceptions as errors
 from ._objects import ObjectRef
 
+_PATIENCE = 1.0  # seconds that an interrupt waits for an answer
+_LATER = 0.005  # seconds until a signal is tried again that came where it must not
 _IDLE = 0.02  # seconds that a process stays leased without a task
 _DROP = 0.05  # seconds until references that are gone are told
 _ASKED = 10  # requests for processes on the way, for each kind of task
@@ -107,6 +110,7 @@ class ActorLink:
         self.state, self.queue, self.tasks, self.tries = "unknown", deque(), OrderedDict(), 0
         self.link, self.address, self.restarts, self.error = None, None, -1, None
         self.handles, self.closing, self.pins = 0, False, ()
+        self.takes = {}  # by method: what arguments it takes
 
 
 def base_of(proc, node_id):
@@ -339,28 +343,48 @@ class Core:
                 there.release()
 
             self.link_to(self.head_address, then)
-            there.acquire()
+            interruptible_wait(there.acquire)
             if got[0] is None:
                 raise errors.RaySystemError("the head of the cluster cannot be reached")
             self._head = got[0]
         return self._head
 
-    def ask(self, link, op, *args, fds=(), timeout=None):
-        """Asks another process, and waits for the answer: its value, and descriptors."""
+    def ask(self, link, op, *args, fds=(), timeout=None, late=None):
+        """Asks another process, and waits for the answer: its value, and descriptors. An interrupt
+        waits for a while too; late(value) is called for an answer that comes after one.
+        """
         if self.closed:
             self.alive()
         if threading.current_thread() is self.thread:
             raise RuntimeError(f"{op} is asked in the thread that receives answers")
         there = _thread.allocate_lock()
         there.acquire()
-        got = []
+        got, over = [], []
 
-        def then(value, error, fds):
-            got.append((value, error, fds))
-            there.release()
+        def spare(value, error, fds):
+            _objects.close_all(fds)
+            if late is not None and error is None:
+                late(value)
+
+        def then(*answer):
+            with self.lock:
+                if not over:
+                    got.append(answer)
+                    there.release()
+                    return
+            spare(*answer)
 
         link.ask(then, op, *args, fds=fds)
-        if not there.acquire(True, -1 if timeout is None else timeout):
+        if not there.acquire(True, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
+            came = False
+            try:
+                came = interruptible_wait(there.acquire, True, -1 if timeout is None else max(0, timeout - _PATIENCE))
+            finally:
+                with self.lock:
+                    over.append(True)
+                if not came and got:
+                    spare(*got.pop())
+        if not got:
             raise errors.GetTimeoutError(f"no answer to {op} within {timeout} s")
         value, error, fds = got[0]
         if error is not None:
@@ -416,7 +440,7 @@ class Core:
                 return self.ref(oid, owner)
         link = self._owner(owner)
         try:
-            known = link is not None and self.ask(link, "borrow", oid)[0]
+            known = link is not None and self.ask(link, "borrow", oid, late=lambda known: known and link.send("unborrow", oid))[0]
         except errors.RaySystemError:  # the connection has just ended
             known = False
         with self.lock:
@@ -433,7 +457,7 @@ class Core:
             there.release()
 
         self.link_to(owner, then)
-        there.acquire()
+        interruptible_wait(there.acquire)
         return got[0]
 
     def on_borrow(self, link, then, oid):
@@ -552,7 +576,7 @@ class Core:
 
         (made, size), fds = _objects.parts(body, buffers), ()
         try:
-            in_memory, fds = self.ask(self.host, "room", size)
+            in_memory, fds = self.ask(self.host, "room", size, late=lambda in_memory: in_memory and self.host.send("unroom", size))
             if in_memory:
                 segment = POOL.share(made, _objects._ALIGN)
                 fds = [os.dup(segment.fd)]
@@ -687,10 +711,15 @@ class Core:
         asked = [(ref, ready(i)) for i, ref in enumerate(refs) if got[i] is None]
         for ref, then in asked:
             self.when_ready(ref, then)
-        if not self._await(there, timeout):
-            with self.lock:
-                for ref, then in asked:
-                    self._forget(ref, then)
+        came = False
+        try:
+            came = self._await(there, timeout)
+        finally:
+            if not came:
+                with self.lock:
+                    for ref, then in asked:
+                        self._forget(ref, then)
+        if not came:
             raise errors.GetTimeoutError("Get timed out: some object(s) not ready.")
         return got
 
@@ -1461,7 +1490,7 @@ class Core:
             self.alive()
             if actor_id in self.actors and self.actors[actor_id].handles:
                 return self.actor(actor_id, meta)
-        self.ask(self.head, "hold", actor_id)
+        self.ask(self.head, "hold", actor_id, late=lambda _: self.head.send("unhold", actor_id))
         with self.lock:
             if actor_id in self.actors and self.actors[actor_id].handles:
                 self.head.send("unhold", actor_id)
@@ -1582,17 +1611,45 @@ def interruptible_wait(wait, *args):
 _WHOLE = {interruptible_wait.__code__.co_filename, _wire.Loop.run.__code__.co_filename}
 
 
-def interruptible(frame, root):
-    """Whether an exception may end what runs below a function. A step of _core or _wire would leave half a message, or a
-    lock; and a finalizer would swallow it.
+def interruptible(frame, root=None):
+    """Whether an exception may end what runs below a function, or in the whole thread. A step of _core or _wire would
+    leave half a message, or a lock; and a finalizer would swallow it.
     """
     waits = False
-    while frame is not None and frame.f_code is not root.__code__:
+    while frame is not None and (root is None or frame.f_code is not root.__code__):
         waits = waits or frame.f_code is interruptible_wait.__code__
         if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WHOLE and not waits:
             return False
         frame = frame.f_back
     return True
+
+
+class Guarded:
+    """A signal's handler, which may raise: that of ^C does. It waits for the end of a step that must be whole."""
+
+    def __init__(self, handler):
+        self.handler = handler
+
+    def __call__(self, number, frame):
+        if interruptible(frame):
+            return self.handler(number, frame)
+        _thread.start_new_thread(self._again, (number,))
+
+    @staticmethod
+    def _again(number):
+        time.sleep(_LATER)
+        signal.pthread_kill(threading.main_thread().ident, number)
+
+
+def guard(on):
+    """Has the handlers of this program, as far as it has some by now, wait as Guarded does, or no more."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if on and callable(handler) and type(handler) is not Guarded:
+                signal.signal(number, Guarded(handler))
+            elif not on and type(handler) is Guarded:
+                signal.signal(number, handler.handler)
 
 
 class _Held:

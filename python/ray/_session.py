@@ -178,7 +178,7 @@ def _start(nodes, spill):
 
     global _cluster
     session = PREFIX + secrets.token_hex(6)
-    cluster = VirtualCluster([1] * len(nodes))
+    cluster = VirtualCluster([1] * len(nodes), address="none")
     try:
         certificate = cluster._helper.ask("certificate") if len(nodes) > 1 else None
         described = []
@@ -207,7 +207,7 @@ def _join(found, namespace, log_to_driver, env):
     import uuid
 
     from . import _options, _package, _wire
-    from ._core import Core
+    from ._core import Core, guard
 
     global _core, _namespace, _env_of_job
     head = tuple(found["head"])
@@ -223,6 +223,7 @@ def _join(found, namespace, log_to_driver, env):
     if host == head:
         made._head = made.host
     made.start()
+    guard(True)
     made.host.send("hello", proc)
     _namespace = namespace or str(uuid.uuid4())
     main = sys.modules.get("__main__")
@@ -239,6 +240,7 @@ def _join(found, namespace, log_to_driver, env):
             env = _options.with_package(env, _package.put(made, env["archive"]))
     except BaseException:
         made.close()
+        guard(False)
         shutdown()
         raise
     made.job = {"id": job, "driver": address, "namespace": _namespace, **facts}
@@ -297,7 +299,10 @@ def shutdown(_exiting_interpreter=False):
         leaving, _core = _core, None
         cluster, _cluster = _cluster, None
     if leaving is not None:
+        from ._core import guard
+
         leaving.close()
+        guard(False)
     if cluster is not None:
         cluster.close()
 

@@ -134,7 +134,7 @@ class ActorClass:
         args_body, deps, pins = core.arguments(args, kwargs or {})
         body = None if deps else (args_body, ())
         try:
-            core.ask(core.head, "actor", actor_id, spec, core.proc, body)
+            core.ask(core.head, "actor", actor_id, spec, core.proc, body, late=lambda _: core.head.send("unhold", actor_id))
         except errors.ActorAlreadyExistsError:
             if options.get("get_if_exists"):
                 return get_actor(name, namespace=namespace)
@@ -271,7 +271,7 @@ def get_actor(name, namespace=None):
     if namespace is not None and (not isinstance(namespace, str) or not namespace):
         raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.' if namespace == "" else "namespace must be None or a string.")
     core = _session.core()
-    found, _ = core.ask(core.head, "named", name, namespace or _session.namespace())
+    found, _ = core.ask(core.head, "named", name, namespace or _session.namespace(), late=lambda found: found and core.head.send("unhold", found[0]))
     if found is None:
         raise ValueError(f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a named actor you didn't create. "
                          "2. The named actor died. 3. You did not use a namespace matching the namespace of the actor.")
