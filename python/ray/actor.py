@@ -8,7 +8,7 @@ from . import _objects, _options, _session
 from . import exceptions as errors
 from ._core import Task
 from ._ids import ActorID
-from .remote_function import _merged, check, start, takes
+from .remote_function import _merged, check, parameters, start, takes
 
 _BUILTIN = {"__ray_call__", "__ray_ready__", "__ray_terminate__"}
 _METHOD = {"num_returns", "max_task_retries", "retry_exceptions", "name", "enable_task_events", "concurrency_group", "_generator_backpressure_num_objects",
@@ -50,7 +50,11 @@ class ActorClass:
 
     @functools.cached_property
     def _takes(self):  # a class that names itself is unpickled after this
-        return takes(self._cls)
+        return takes(parameters(self._cls))
+
+    @functools.cached_property
+    def _methods(self):
+        return _methods(self._cls)
 
     @property
     def __ray_actor_class__(self):
@@ -122,7 +126,8 @@ class ActorClass:
             runs = _options.wants(options, 0)
             placed = {**runs, "CPU": 1}
         actor_id = os.urandom(12) + bytes.fromhex(core.job["id"])
-        meta = {"class": self._cls.__name__, "methods": _methods(self._cls), "name": name, "namespace": namespace, "max_task_retries": retries,
+        methods, taken = self._methods
+        meta = {"class": self._cls.__name__, "methods": methods, "takes": taken, "name": name, "namespace": namespace, "max_task_retries": retries,
                 "module": self._cls.__module__, "max_pending_calls": options.get("max_pending_calls") or -1}
         spec = {
             "name": name, "namespace": namespace, "job": core.job["id"], "detached": lifetime == "detached", "class": self._cls.__name__, "blob": self._made[0],
@@ -153,14 +158,15 @@ class _Metadata:
 
 
 def _methods(cls):
-    """The methods and what is special of each."""
-    methods = {}
+    """The methods and what is special of each, and the arguments that they take."""
+    methods, taken = {}, {}
     for name, function in inspect.getmembers(cls, lambda m: inspect.isfunction(m) or inspect.ismethod(m) or inspect.isbuiltin(m)):
         options = dict(getattr(function, "__ray_method_options__", {}))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             options.setdefault("num_returns", "streaming")
         methods[name] = options
-    return methods
+        taken[name] = parameters(function, inspect.isfunction(function) and not isinstance(inspect.getattr_static(cls, name), staticmethod))
+    return methods, taken
 
 
 class ActorMethod:
@@ -189,6 +195,10 @@ class ActorMethod:
     def _remote(self, args, kwargs, options):
         handle = self._handle
         core, link = handle._core, handle._link
+        known = link.takes.get(self._name)
+        if known is None:
+            known = link.takes[self._name] = takes(handle._meta["takes"].get(self._name))
+        check(known, args, kwargs)
         most = handle._meta["max_pending_calls"]
         if most > 0 and len(link.tasks) + len(link.queue) >= most:
             raise errors.PendingCallsLimitExceeded(

@@ -20,7 +20,7 @@ class RemoteFunction:
 
     @functools.cached_property
     def _takes(self):  # a function that names itself has its defaults after this is unpickled
-        return takes(self._function)
+        return takes(parameters(self._function))
 
     def __call__(self, *args, **kwargs):
         raise TypeError(f"Remote functions cannot be called directly. Instead of running '{self._function_name}()', try '{self._function_name}.remote()'.")
@@ -71,21 +71,31 @@ class RemoteFunction:
         return start(core, task, args, kwargs, count)
 
 
-def takes(function):
-    """What arguments a function takes: its signature, and the least and the largest number of them if none has a name."""
+def parameters(function, bound=False):
+    """What arguments a function takes, apart from the first if that is bound, in a form that travels; None if the function does not say."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # it says nothing of them
+        known = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if bound and known and known[0].kind != inspect.Parameter.VAR_POSITIONAL:
+        del known[0]
+    return tuple((p.name, int(p.kind), p.default is not p.empty) for p in known)
+
+
+def takes(known):
+    """What check looks at: a signature, and the least and the largest number of arguments if none has a name."""
+    if known is None:
         return None, 0, float("inf")
+    made = [inspect.Parameter(name, kind, default=None if optional else inspect.Parameter.empty) for name, kind, optional in known]
     least, most = 0, 0
-    for p in signature.parameters.values():
+    for p in made:
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             least, most = least + (p.default is p.empty), most + 1
         elif p.kind == p.VAR_POSITIONAL:
             most = float("inf")
         elif p.kind == p.KEYWORD_ONLY and p.default is p.empty:
             least = float("inf")
-    return signature, least, most
+    return inspect.Signature(made), least, most
 
 
 def check(known, args, kwargs):

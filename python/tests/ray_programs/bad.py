@@ -107,6 +107,10 @@ class Dies:
     def die(self):
         os._exit(1)
 
+    @staticmethod
+    def shared(value):
+        return value
+
 
 actor = Dies.options(name="dies").remote()
 ray.get(actor.hello.remote())
@@ -121,7 +125,7 @@ while True:
         break
     except ValueError:  # Ray takes a while
         time.sleep(0.1)
-say("another one has its name", ray.get(again.hello.remote()))
+say("another one has its name", ray.get(again.hello.remote()), ray.get(again.shared.remote(2)))
 say("a result with a dead argument", type(error_of(after.remote(boom.options(max_retries=0).remote()))).__name__)
 other = Signal.remote()
 held = hold.remote(other)
@@ -141,7 +145,8 @@ say("a name that is taken", isinstance(raised(lambda: Dies.options(name="dies").
 for what, do in (
     ("an argument that cannot be pickled", lambda: after.remote(threading.Lock())), ("one of a method", lambda: again.hello.remote(threading.Lock())),
     ("too many arguments", lambda: after.remote(1, 2)), ("too few", after.remote), ("an unknown one", lambda: after.remote(1, value=2)),
-    ("too many of a class", lambda: Dies.remote(1)), ("no such method", lambda: again.none.remote()), ("no such actor", lambda: ray.get_actor("none")),
+    ("too many of a class", lambda: Dies.remote(1)), ("too many of a method", lambda: again.hello.remote(1)),
+    ("an unknown one of a method", lambda: ray.get_actor("dies").hello.remote(value=1)), ("too few of a static one", again.shared.remote), ("no such method", lambda: again.none.remote()), ("no such actor", lambda: ray.get_actor("none")),
     ("fewer results", lambda: ray.get(after.options(num_returns=2).remote([1])[0])), ("a result that is none of several", lambda: ray.get(after.options(num_returns=2).remote(1)[0])),
     ("get of no reference", lambda: ray.get(1)), ("wait for the same twice", lambda: ray.wait([done, done])), ("wait for too many", lambda: ray.wait([done], num_returns=2)),
 ):
