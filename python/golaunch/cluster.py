@@ -53,18 +53,20 @@ class VirtualCluster:
     """Bundles on the nodes of a cluster, one for each worker: bundles_per_node is a number for each
     node, such as [4, 8, 2].
 
-    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR) it is a cluster on this
-    machine, which starts for this program and ends with it; each number is then a node of it. With
-    use_gpus each bundle is a GPU. gpu_ids are the only indexes to take of each node, and colocate
-    is how many groups may share one. strategy is that of placement groups: STRICT_PACK, PACK,
-    SPREAD or STRICT_SPREAD. The constructor waits for the bundles, for at most placement_timeout
-    seconds. Use it with `with`, or call close(); it ends with the program in any case.
+    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR), or with "none", it
+    is a cluster on this machine, which starts for this program and ends with it; each number is
+    then a node of it. With use_gpus each bundle is a GPU. gpu_ids are the only indexes to take
+    of each node, and colocate is how many groups may share one. strategy is that of placement
+    groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. The constructor waits for the bundles,
+    for at most placement_timeout seconds. Use it with `with`, or call close(); it ends with the
+    program in any case.
     """
 
     def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpu_ids=None, colocate=1, strategy="STRICT_PACK",
                  name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None, log_dir=None, binary=None):
         self.bundles_per_node = _sizes(bundles_per_node)
-        address = address or os.environ.get("GOLAUNCH_COORDINATOR") or None
+        address = address or os.environ.get("GOLAUNCH_COORDINATOR")
+        address = None if address in ("", "none") else address  # as golaunch itself takes it
         if colocate < 1:
             raise ValueError(f"colocate={colocate}: 1 or more groups share a bundle")
         if address is None and use_gpus and len(self.bundles_per_node) > 1 and not declare_gpus:

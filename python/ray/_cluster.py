@@ -75,7 +75,8 @@ def described(node):
 
 
 def address_of_auto():
-    return os.environ.get("GOLAUNCH_COORDINATOR") or started_here()
+    named = os.environ.get("GOLAUNCH_COORDINATOR")
+    return named if named not in (None, "", "none") else started_here()
 
 
 def hosts_here(session=None):
@@ -318,6 +319,15 @@ class Store:
     def set(self, key, value):
         self._sock.sendall(b"\1" + self._text(key) + self._text(value))
         self.get(key)  # which it answers once it has done that
+
+    def add(self, key, amount):
+        """The sum of what was added to a key."""
+        self._sock.sendall(b"\4" + self._text(key) + struct.pack("<q", amount))
+        return struct.unpack("<q", self._read(8))[0]
+
+    def delete(self, key):
+        self._sock.sendall(b"\x08" + self._text(key))
+        self._read(8)
 
     def has(self, key):
         self._sock.sendall(b"\5" + struct.pack("<Q", 1) + self._text(key))
