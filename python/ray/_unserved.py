@@ -60,7 +60,6 @@ _NAMES = {
     "ray.experimental.set_target_device_for_ref": _TENSORS,
     "ray.experimental.set_target_for_ref": _TENSORS,
     "ray.experimental.wait_tensor_freed": _TENSORS,
-    "ray.train.BackendConfig": "ray.train.torch.TorchConfig",
     "ray.train.CheckpointConsistencyMode": "Result.best_checkpoints after fit",
     "ray.train.CheckpointUploadMode": "a storage_path that all nodes share",
     "ray.train.ControllerError": "TrainingFailedError",

@@ -12,7 +12,7 @@ import time
 import types
 import unittest
 
-from ray import _cluster, _head, _unserved
+from ray import _cluster, _head, _package, _unserved
 from record_ray import HERE, said
 
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
@@ -80,10 +80,25 @@ class Programs(unittest.TestCase):
                 self.assertRegex(out.stdout, rf"^ValueError runtime_env\['working_dir'\]: workspace {top}: .* False\n$", out.stderr)
                 self.assertIn(want, out.stdout)
 
+    def test_copies_of_directories(self):
+        """What is left of a session is removed, unless a process has it: that may be one in a container with the same directory."""
+        with tempfile.TemporaryDirectory() as kept:
+            path = os.path.join(kept, "golaunch-session-0-other.1")
+            os.mkdir(path)
+            lock = _package._use(path)
+            _package._remove_unused(kept, os.path.basename(path))
+            self.assertTrue(os.path.isdir(path))
+            os.close(lock)
+            _package._remove_unused(kept, os.path.basename(path))
+            self.assertIsNone(_package._use(path))
+
     def test_packages_without_uv(self):
         program = "import ray\ntry:\n    ray.init(runtime_env={'pip': ['x']})\nexcept RuntimeError as e:\n    print(e)"
         out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PATH": ""})
         self.assertIn("needs uv on each node, and it is not here: pip install uv, or name a Python", out.stdout, out.stderr)
+
+    def test_loops(self):
+        self.program("loops")
 
     def test_train(self):
         try:
@@ -162,7 +177,7 @@ class Failures(unittest.TestCase):
     def test_a_killed_trainer_leaves_nothing(self):
         word = f"RAY_TEST_WORD={os.getpid()}-trainer"
         process = self.run_program(
-            "import os\nfrom golaunch.binary import find_binary\nfrom ray.train.torch import _run\n"
+            "import os\nfrom golaunch.binary import find_binary\nfrom ray.train.data_parallel_trainer import _run\n"
             "_run([find_binary(), '--nodes', '1', '--procs-per-node', '1', '--', 'sh', '-c', 'echo up; sleep 1000'], os.environ)\n",
             env={**os.environ, "RAY_TEST_WORD": word.partition("=")[2]})
         self.assertIn("up", process.stdout.readline())
@@ -497,6 +512,30 @@ class Failures(unittest.TestCase):
             "print(ray.available_resources()['CPU'])\n",
             env={**os.environ, "RAY_preload_python_modules": "halves", "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
         self.assertEqual(out, "1.0\n")
+
+    def test_an_interrupt_in_the_middle_of_a_message(self):
+        """^C waits until a message is whole, and ends a wait at once."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        out = self.finish(
+            "import os, halves, ray, signal, threading, time\n"
+            "def interrupted(_, frame):\n"
+            "    if frame.f_code.co_filename != '<string>' and not stop: raise KeyboardInterrupt\n"  # which nothing there would catch
+            "stop, came = [], 0\nsignal.signal(signal.SIGINT, interrupted)\nray.init(num_cpus=1)\n"
+            "@ray.remote(num_cpus=0)\nclass A:\n"
+            "    def __init__(self):\n        import asyncio\n        self.n, self.never = 0, asyncio.Event()\n"
+            "    async def add(self): self.n += 1; return self.n\n"
+            "    async def wait(self): await self.never.wait()\n"
+            "a = A.remote()\nray.get(a.add.remote())\n"
+            "def often():\n    while not stop: time.sleep(0.015); os.kill(os.getpid(), signal.SIGINT)\n"
+            "thread = threading.Thread(target=often); thread.start()\n"
+            "while came < 40:\n"
+            "    try: ray.get(a.add.remote())\n    except KeyboardInterrupt: came += 1\n"
+            "try: ray.get(a.wait.remote())\nexcept KeyboardInterrupt: came += 1\n"
+            "stop.append(1); thread.join()\n"
+            "print(came, ray.get(a.add.remote(), timeout=60) > 20)\n"
+            "ray.shutdown()\nprint(signal.getsignal(signal.SIGINT) is interrupted)\n",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
+        self.assertEqual(out, "41 True\nTrue\n")
 
     def test_what_calls_itself(self):
         out = self.finish(

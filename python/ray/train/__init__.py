@@ -5,7 +5,7 @@ of RunConfig: the function travels in it, and so do checkpoints and what was rep
 """
 
 from .._unserved import refuse
-from ._config import Checkpoint, CheckpointConfig, DataConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError  # noqa: F401
+from ._config import BackendConfig, Checkpoint, CheckpointConfig, DataConfig, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError  # noqa: F401
 from ._rank import get_checkpoint, get_context, report  # noqa: F401
 
 

@@ -66,6 +66,13 @@ class RunConfig:
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
 
 
+class BackendConfig:
+    """What the ranks are beside their function: nothing."""
+
+    def _group(self, gpu):
+        """The backend and the timeout of their torch.distributed group, or None."""
+
+
 class DataConfig:
     def __init__(self, *_args, **_kwargs):
         raise NotImplementedError("golaunch does not serve ray.train.DataConfig; use torch.utils.data with ray.train.torch.prepare_data_loader")

@@ -1,10 +1,14 @@
 """A rank of a trainer's job."""
 
+import datetime
 import os
 import pickle
 import shutil
 import sys
 
+from .. import _cluster
+
+_MEET = 1800.0  # seconds that a rank waits for others, as in Ray
 _run = None  # of a rank: its _Run
 
 
@@ -16,6 +20,19 @@ class _Run:
         self.checkpoint, self.number = self.store.latest(), self.store.kept["count"]
         if self.checkpoint is None:
             self.checkpoint = config["resume_from"]
+        self._shared, self._met = _cluster.Store(), 0
+
+    def meet(self):
+        """Waits until all ranks are here."""
+        self._met += 1
+        here, prefix = int(os.environ["WORLD_SIZE"]) * self._met, f"ray-train/{os.environ['TORCHELASTIC_RESTART_COUNT']}/"
+        if self._shared.add(prefix + "came", 1) == here:
+            self._shared.set(f"{prefix}{self._met}", b"")
+            self._shared.delete(f"{prefix}{self._met - 1}")  # all have left it
+        try:
+            self._shared.get(f"{prefix}{self._met}", _MEET)
+        except TimeoutError:
+            raise TimeoutError(f"other ranks have not come to this report, or to the end of the function, within {_MEET:.0f} s: all ranks report as often") from None
 
 
 def _current():
@@ -28,8 +45,6 @@ def report(metrics, checkpoint=None, checkpoint_dir_name=None, **options):
     """Reports metrics, and keeps a checkpoint with them: all ranks call it, and wait for each
     other. Any of them may bring a checkpoint, or a part of it.
     """
-    import torch.distributed as dist
-
     if options:
         raise NotImplementedError(f"golaunch does not serve report({', '.join(options)}); call it with metrics and a checkpoint")
     run = _current()
@@ -37,7 +52,7 @@ def report(metrics, checkpoint=None, checkpoint_dir_name=None, **options):
     directory = run.store.directory(run.number)
     if checkpoint is not None:
         shutil.copytree(checkpoint.path, directory, dirs_exist_ok=True)
-    dist.barrier()
+    run.meet()
     there = os.path.isdir(directory)
     if there and run.rank == 0:
         run.store.add(run.number, metrics, run.config["checkpoints"])
@@ -86,8 +101,6 @@ def main(path):
     """Runs the function that a trainer has left in a directory."""
     global _run
     import cloudpickle
-    import torch
-    import torch.distributed as dist
 
     with open(os.path.join(path, "function.pickle"), "rb") as f:
         program = pickle.load(f)
@@ -97,12 +110,11 @@ def main(path):
         _run = _Run(path, program)
         if _run.rank == 0:
             _run.store.tidy()
-        if program["gpu"]:
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group(program["backend"] or ("nccl" if program["gpu"] else "gloo"), timeout=program["timeout"])
-        dist.barrier()  # which NCCL's start is not: no rank may report before what others have left is gone
+        if program["group"] is not None:
+            _begin_group(program["gpu"], *program["group"])
+        _run.meet()  # no rank may report before what others have left is gone
         value = function() if argument is None else function(argument)
-        dist.barrier()
+        _run.meet()
         if _run.rank == 0:
             _leave(path, "value", cloudpickle.dumps(value))
     except Exception as error:
@@ -112,7 +124,19 @@ def main(path):
             body = cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
         _leave(path, f"error-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}", body)
         raise
-    dist.destroy_process_group()
+    if program["group"] is not None:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def _begin_group(gpu, backend, seconds):
+    import torch
+    import torch.distributed as dist
+
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
 
 
 def _here(path, directory):

@@ -1,0 +1,1 @@
+"""Ray's second version of ray.train, which is the only one here."""
