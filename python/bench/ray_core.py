@@ -1,5 +1,6 @@
 """Times of Ray's names: python ray_core.py, with golaunch-ray or with Ray itself, prints one line of JSON."""
 
+import glob
 import json
 import os
 import statistics
@@ -7,6 +8,7 @@ import sys
 import time
 
 began = time.perf_counter()
+os.environ["RAY_CORE"] = MARK = str(os.getpid())  # what this program starts has it
 
 import ray  # noqa: E402
 
@@ -32,9 +34,22 @@ class Actor:
         pass
 
 
-def memory():
-    with open("/proc/self/smaps_rollup") as f:
+def memory(pid="self"):
+    with open(f"/proc/{pid}/smaps_rollup") as f:
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith("Pss:"))
+
+
+def memory_of_all():
+    """That of all processes that this program has started."""
+    found = 0
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                if f"RAY_CORE={MARK}".encode() in f.read().split(b"\0"):
+                    found += memory(path.split("/")[2])
+        except OSError:  # it has ended
+            pass
+    return found
 
 
 imported = time.perf_counter()
@@ -68,6 +83,7 @@ def ready():
 
 if "--no-actors" not in sys.argv:
     timed("actors_200", ready)
+    figures["actors_200_memory"] = memory_of_all()
 if "--arrays" in sys.argv:  # 1 GiB: put, get by another process, and get on another node, which reads every page
     import numpy
 

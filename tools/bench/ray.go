@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/tools/bench/record"
@@ -73,4 +77,85 @@ func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	_, err = exec(ctx, giveUp, argv)
 	r.trained(ctx, record.Ray, argv, notes, begin, true, err)
 	return nil
+}
+
+// figures are what python/bench/ray_core.py prints, in seconds and bytes, by the works of
+// [record.Groups].
+var figures = map[string]string{
+	"names-first": "init_to_first_task", "names-tasks": "tasks_1000", "names-calls": "calls_1000", "names-call": "call_and_back", "names-actors": "actors_200",
+	"names-put": "put_1gib", "names-get": "get_1gib", "names-far": "get_1gib_from_another_node",
+	"names-memory-actors": "actors_200_memory", "names-memory-object": "bytes_per_object",
+}
+
+// names measures Ray's names, of golaunch and of Ray itself.
+func (r *run) names(ctx context.Context, rounds func(round func(n int) error) error) error {
+	script, err := filepath.Abs("python/bench/ray_core.py")
+	if err != nil {
+		return err
+	}
+	modules := filepath.Dir(filepath.Dir(script))
+	var users []user
+	if r.peers.python != "" && said1(ctx, r.peers.python, "-c", "import cloudpickle, numpy, importlib.util; print(importlib.util.find_spec('ray') is None)") == "True" {
+		users = append(users, user{record.Golaunch, []string{r.peers.python, script, "--arrays"}, []string{"PYTHONPATH=" + modules, "GOLAUNCH_BINARY=" + r.golaunch}})
+	} else {
+		r.skip(record.Golaunch, "names", "its Python has no cloudpickle and NumPy, or has Ray")
+	}
+	if r.peers.ray != "" {
+		users = append(users, user{record.Ray, []string{filepath.Join(r.peers.ray, "python"), script, "--arrays"}, nil})
+	}
+	return rounds(func(n int) error {
+		for i := range users { // another is the first in each round
+			r.user(ctx, users[(i+n)%len(users)])
+		}
+		return ctx.Err()
+	})
+}
+
+// user is a program that uses Ray's names.
+type user struct {
+	peer      string
+	argv, env []string
+}
+
+func (r *run) user(ctx context.Context, u user) {
+	mark, err := r.piece()
+	if err == nil {
+		_, err = r.execAs(ctx, 5*time.Minute, append(append([]string{"env"}, u.env...), u.argv...), mark)
+	}
+	values := map[string]float64{}
+	if err == nil {
+		err = lastObject(filepath.Join(r.dir, "out"), &values)
+	}
+	err = errors.Join(err, kill(mark))
+	for _, g := range record.Groups {
+		for _, w := range g.Works {
+			name, ours := figures[w.ID]
+			value, measured := values[name]
+			switch {
+			case !ours:
+			case err != nil:
+				r.failed(ctx, w.ID, u.peer, u.argv, err)
+			case !measured:
+				r.failed(ctx, w.ID, u.peer, u.argv, fmt.Errorf("it does not print %s", name))
+			case g.Unit == record.Milliseconds:
+				r.sample(w.ID, u.peer, u.argv, 1000*value)
+			default:
+				r.sample(w.ID, u.peer, u.argv, value)
+			}
+		}
+	}
+}
+
+// lastObject reads the JSON object that is the last line with one in a file.
+func lastObject(file string, into any) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, line := range slices.Backward(strings.Split(string(text), "\n")) {
+		if strings.HasPrefix(line, "{") {
+			return json.Unmarshal([]byte(line), into)
+		}
+	}
+	return errors.New("it has printed no JSON")
 }

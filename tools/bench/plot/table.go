@@ -34,9 +34,23 @@ func parts(rec *record.Record) map[string]string {
 	return all
 }
 
-// table has a row for each peer of a group and a column for each work.
+// wide is how many works are columns of a table. More of them are its rows.
+const wide = 4
+
+// table has a row for each peer of a group and a column for each work, or the other way round.
 func table(rec *record.Record, g record.Group) string {
 	heads := []string{""}
+	if len(g.Works) > wide {
+		var rows [][]string
+		for _, w := range g.Works {
+			row := []string{w.Label}
+			for _, peer := range g.Peers {
+				row = append(row, cell(rec, w.ID, peer, g.Unit, true))
+			}
+			rows = append(rows, row)
+		}
+		return markdown(append(heads, g.Peers...), rows)
+	}
 	for _, w := range g.Works {
 		heads = append(heads, w.Label)
 	}
@@ -182,7 +196,11 @@ func facts(rec *record.Record) string {
 		add(name, cut(s.Reason))
 	}
 	for _, s := range rec.Sections {
-		add("rounds of "+s.Name, fmt.Sprint(s.Rounds))
+		text := fmt.Sprint(s.Rounds)
+		if !s.Renewed.IsZero() {
+			text += s.Renewed.Format(", later: 2006-01-02 15:04 MST")
+		}
+		add("rounds of "+s.Name, text)
 	}
 	return markdown([]string{"", ""}, rows) + "\n" + circumstances(rec)
 }

@@ -62,6 +62,8 @@ type Section struct {
 	TookSeconds float64 `json:"took_seconds"`
 	// Load is the load average of one minute at its end; the run itself is part of it.
 	Load float64 `json:"load"`
+	// Renewed is when a later run has measured it again, alone.
+	Renewed time.Time `json:"renewed,omitzero"`
 }
 
 // Series is one work of one peer, in the order of measurement.
@@ -94,6 +96,18 @@ func (r *Record) Add(work, peer, command string) *Series {
 		r.Series = append(r.Series, s)
 	}
 	return s
+}
+
+// Renew replaces the sections of a record, and their works, that a later run has measured again.
+func (r *Record) Renew(by *Record) {
+	for _, section := range by.Sections {
+		section.Renewed = by.Began
+		r.Sections = append(slices.DeleteFunc(r.Sections, func(old Section) bool { return old.Name == section.Name }), section)
+	}
+	r.Series = slices.DeleteFunc(r.Series, func(old *Series) bool {
+		return slices.ContainsFunc(by.Series, func(s *Series) bool { return s.Work == old.Work })
+	})
+	r.Series = append(r.Series, by.Series...)
 }
 
 // Spread returns the lowest, the middle and the highest of one or more samples.

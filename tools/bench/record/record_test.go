@@ -11,7 +11,7 @@ import (
 func TestWriteAndRead(t *testing.T) {
 	r := &Record{
 		FormatVersion: Version, Began: time.Date(2026, 11, 24, 6, 0, 0, 0, time.UTC), TookSeconds: 3, Machine: Machine{CPU: `a "CPU"`, Cores: 2, Load: 0.5},
-		Peers: []Peer{{Golaunch, "1"}, {Mpirun, "2"}}, Skipped: []Skipped{}, Sections: []Section{{"launch", 1, 2, 0.25}},
+		Peers: []Peer{{Golaunch, "1"}, {Mpirun, "2"}}, Skipped: []Skipped{}, Sections: []Section{{Name: "launch", Rounds: 1, TookSeconds: 2, Load: 0.25}},
 	}
 	s := r.Add("launch-1", Golaunch, "golaunch")
 	s.Samples = append(s.Samples, 3.25, 1)
@@ -40,6 +40,30 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	if _, err := Read(file); err == nil {
 		t.Error("another format is read")
+	}
+}
+
+func TestRenew(t *testing.T) {
+	made := func(began time.Time, section string, works ...string) *Record {
+		r := &Record{Began: began, Sections: []Section{{Name: section, Rounds: 1}}}
+		for _, w := range works {
+			r.Add(w, Golaunch, "golaunch").Samples = []float64{float64(began.Unix())}
+		}
+		return r
+	}
+	r := made(time.Unix(1, 0), "launch", "launch-1", "launch-8")
+	r.Renew(made(time.Unix(2, 0), "store", "store-1000"))
+	r.Renew(made(time.Unix(3, 0), "store", "store-1000"))
+	if got := r.Sections; len(got) != 2 || !got[0].Renewed.IsZero() || got[1].Renewed != time.Unix(3, 0) {
+		t.Errorf("%+v", got)
+	}
+	for work, want := range map[string]float64{"launch-1": 1, "launch-8": 1, "store-1000": 3} {
+		if s := r.Of(work, Golaunch); s == nil || s.Samples[0] != want {
+			t.Errorf("%s is %+v", work, s)
+		}
+	}
+	if len(r.Series) != 3 {
+		t.Errorf("%d series", len(r.Series))
 	}
 }
 

@@ -67,6 +67,20 @@ var Groups = []Group{
 	{"store-memory", "Memory of the store for each connection", Bytes, []Work{
 		{"store-memory-1000", "1,000 clients"}, {"store-memory-10000", "10,000 clients"}, {"store-memory-18000", "18,000 clients"},
 	}, []string{Golaunch, Torch}},
+	{"names", "A program with Ray's names", Milliseconds, []Work{
+		{"names-first", "`ray.init()` to the first task's result"},
+		{"names-tasks", "1,000 empty tasks"},
+		{"names-calls", "1,000 calls of one actor"},
+		{"names-call", "one call and back"},
+		{"names-actors", "200 actors, until each has answered"},
+		{"names-put", "put of 1 GiB of NumPy"},
+		{"names-get", "its sum in another process"},
+		{"names-far", "and on another node"},
+	}, []string{Golaunch, Ray}},
+	{"names-memory", "Memory of that program", Bytes, []Work{
+		{"names-memory-actors", "with 200 actors, proportional (PSS), all its processes together"},
+		{"names-memory-object", "its own for each of 10,000 small live objects"},
+	}, []string{Golaunch, Ray}},
 	{"orphans", "Processes of a job of 8 ranks that are left 10 s after a signal to the launcher, of 32", Processes, []Work{
 		{"orphans-kill", "SIGKILL"}, {"orphans-term", "SIGTERM"},
 	}, []string{Golaunch, Mpirun, Srun, Torchrun, Ray}},
