@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,6 +258,8 @@ func TestStarvation(t *testing.T) { // alone: it starves other tests, too
 	if suite.All() {
 		shortestLease = 10 * time.Second // of a build in which everything takes ten times its time
 	}
+	runtime.LockOSThread() // the parent of Pdeathsig is a thread
+	defer runtime.UnlockOSThread()
 	for range 8 {
 		burner := exec.Command("taskset", "-c", "0", "sh", "-c", "while :; do :; done")
 		burner.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -209,6 +209,8 @@ func run(worlds string, planted int, world string) ([]byte, error) {
 		c.Args = append(c.Args, "-test.timeout=9m")
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the parent of Pdeathsig is a thread
+	defer runtime.UnlockOSThread()
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, planted))
 	return c.CombinedOutput()
 }

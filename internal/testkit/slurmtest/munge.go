@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,10 +39,20 @@ func Munge(t testing.TB) (conf string) {
 	cmd := exec.CommandContext(t.Context(), "munged", "--foreground", "--socket="+at("socket"), "--key-file="+at("key"), "--log-file="+at("log"),
 		"--pid-file="+at("pid"), "--seed-file="+at("seed"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	started, ended := make(chan error), make(chan struct{})
+	t.Cleanup(func() { <-ended }) // it is killed with the test's context
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the parent of Pdeathsig is a thread
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Wait() }) // it is killed with the test's context
 	for limit := time.Now().Add(startLimit); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("unix", at("socket"))
 		if err == nil {
