@@ -2,13 +2,16 @@
 ports argv[2] and argv[3], each of which may be a list of ports at which ranks find it in turn.
 
 A rank of the first attempt dies between two collectives; the others are killed, and the second
-attempt runs to its end.
+attempt runs to its end. Ranks are forked from what has imported torch.
 """
 import functools
 import os
 import signal
-import subprocess
 import sys
+import traceback
+
+import torch
+import torch.distributed as dist
 
 size = int(sys.argv[1])
 dead, died = 1, 9
@@ -31,7 +34,10 @@ def gang(attempt):
 
 def start(attempt, rank):
     ports = sys.argv[2 + attempt].split(",")
-    env = os.environ | dict(
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    os.environ.update(
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=ports[rank % len(ports)],
         RANK=str(rank),
@@ -40,7 +46,12 @@ def start(attempt, rank):
         TORCHELASTIC_RESTART_COUNT=str(attempt),
         GLOO_SOCKET_IFNAME="lo",
     )
-    return subprocess.Popen(sys.orig_argv, env=env).pid
+    try:
+        [first, second][attempt]()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def join():
@@ -87,12 +98,6 @@ def second():
     dist.destroy_process_group()
 
 
-if "RANK" in os.environ:
-    import torch
-    import torch.distributed as dist
-
-    [first, second][int(os.environ["TORCHELASTIC_RESTART_COUNT"])]()
-else:
-    gang(0)
-    gang(1)
-    print("ok")
+gang(0)
+gang(1)
+print("ok")
