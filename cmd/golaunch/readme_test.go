@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // documented has each command in README.md and docs/*.md, with how it runs here and what it prints.
@@ -48,16 +49,14 @@ var documented = map[string]struct {
 	},
 	"golaunch --gpus-per-node 8 --rank-monitor setup:600,step:180,checkpointing:none -- python3 train.py": {simulated, "rank 7 of 8"},
 	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
-	"go run -C tools/scale . -logical -agents 1000":                                    {inTree, "messages to agents"},
-	"go run -C tools/scale . -agents 100 -from takeover":                               {inTree, "connections of each agent for that"},
+	"go run -C tools/scale . -logical -agents 1000":                                    {ofScale, "messages to agents"},
+	"go run -C tools/scale . -agents 100 -from takeover":                               {ofScale, "connections of each agent for that"},
 	"golaunch plan --nodes 2 --gpus-per-node 8":                                        {asItIs, "15    7      1          node1"},
 	"golaunch plan --explain --rank 3 --nodes 2 --gpus-per-node 8 -- python3 train.py": {asItIs, "RANK=3"},
 	"golaunch env --nodes 2 --procs-per-node 1":                                        {asItIs, "WORLD_SIZE=2"},
 	"golaunch doctor": {asItIs, "fine "},
 	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --gpus-per-node 8":                              {onNodes, "over TCP: nodes 2, tests 3, rounds 2, "},
-	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch doctor --fabric":                           {onSlurm, "nodes 2, tests 3, rounds 2, "},
 	"golaunch doctor --fabric --coordinator n0:29400 --nodes 2 --gpus-per-node 8":                             {onCluster(hung), "nodes 2, tests 3, rounds 2, "},
-	"golaunch doctor --fabric --hosts n1,n2 --gpus-per-node 8":                                                {overSSH, "nodes 2, tests 3, rounds 2, "},
 	"golaunch doctor --fabric --simulate --nodes 4":                                                           {asItIs, "over TCP: nodes 4, tests 6, rounds 2, "},
 	"golaunch --nodes 2 --rendezvous n1:29400 --port-range 30000:30100 --gpus-per-node 8 -- python3 train.py": {onNodes, "rank 3 of 4"},
 	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --port-range 30000:30100 --gpus-per-node 8": {
@@ -96,39 +95,73 @@ var documented = map[string]struct {
 	"golaunch report JOB -o report.html":                    {onCluster(hung), "the report is in report.html"},
 	"golaunch stacks JOB":                                   {onCluster(sleeping), "<module>"},
 	"golaunch logs JOB --fold on":                           {onCluster(hung), "[r0-3] up"},
-	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
-	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},
-	"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            {onSlurm, "rank 15 of 16"},
-	"golaunch --slurm-submit --nodes 2 --gpus-per-node 8 --sbatch=--time=1:00:00 -- python3 train.py": {onSlurm, "rank 15 of 16"},
-	"golaunch --slurm-submit --dry-run --nodes 2 --gpus-per-node 8 -- python3 train.py":               {onSlurm, "#SBATCH --nodes=2\n"},
-	"sbatch examples/slurm/plain.sh":                                              {onSlurm, "rank 15 of 16"},
-	"sbatch examples/slurm/requeue.sh":                                            {onSlurm, "rank 15 of 16"},
-	"sbatch examples/slurm/agents.sh":                                             {agentsOnSlurm, "node n2 is here"},
-	"golaunch --hosts n1,n2 --gpus-per-node 8 --workspace . -- python3 train.py":  {overSSH, "rank 15 of 16"},
+	"sbatch examples/slurm/agents.sh":                       {agentsOnSlurm, "node n2 is here"},
 	"golaunch plan --explain --workspace . --gpus-per-node 8 -- python3 train.py": {asItIs, "workspace "},
-	"golaunch --hosts n1,n2 --gpus-per-node 8 -- python3 train.py":                {overSSH, "rank 15 of 16"},
-	"golaunch --hostfile hosts --gpus-per-node auto -- python3 train.py":          {overSSH, "rank 5 of 6"},
-	"golaunch --hosts n[1-4] --spares 1 --procs-per-node 2 -- python3 train.py":   {overSSH, "rank 5 of 6"},
+}
+
+// documentedOn has those that run one after the other on something that takes long to start, and what
+// they print.
+var documentedOn = map[string]struct {
+	start    func(t *testing.T) func(t *testing.T, line string) string
+	commands map[string]string
+}{
+	"Slurm": {onSlurm, map[string]string{
+		"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch doctor --fabric":                   "nodes 2, tests 3, rounds 2, ",
+		"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               "rank 15 of 16",
+		"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 "rank 15 of 16",
+		"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            "rank 15 of 16",
+		"golaunch --slurm-submit --nodes 2 --gpus-per-node 8 --sbatch=--time=1:00:00 -- python3 train.py": "rank 15 of 16",
+		"golaunch --slurm-submit --dry-run --nodes 2 --gpus-per-node 8 -- python3 train.py":               "#SBATCH --nodes=2\n",
+		"sbatch examples/slurm/plain.sh":   "rank 15 of 16",
+		"sbatch examples/slurm/requeue.sh": "rank 15 of 16",
+	}},
+	"hosts": {overSSH, map[string]string{
+		"golaunch doctor --fabric --hosts n1,n2 --gpus-per-node 8":                   "nodes 2, tests 3, rounds 2, ",
+		"golaunch --hosts n1,n2 --gpus-per-node 8 --workspace . -- python3 train.py": "rank 15 of 16",
+		"golaunch --hosts n1,n2 --gpus-per-node 8 -- python3 train.py":               "rank 15 of 16",
+		"golaunch --hostfile hosts --gpus-per-node auto -- python3 train.py":         "rank 5 of 6",
+		"golaunch --hosts n[1-4] --spares 1 --procs-per-node 2 -- python3 train.py":  "rank 5 of 6",
+	}},
 }
 
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
-	found := map[string]bool{}
+	missing := map[string]bool{}
 	for _, line := range commands(t) {
-		if found[line] = true; documented[line].run == nil {
-			t.Errorf("nothing runs the documented command %q", line)
+		missing[line] = true
+	}
+	check := func(t *testing.T, line, want string, run func(t *testing.T, line string) string) {
+		if out := run(t, line); !strings.Contains(out, want) {
+			t.Errorf("it does not print %q:\n%s", want, out)
 		}
 	}
-	for line, c := range documented {
-		if !found[line] {
+	known := func(line string) {
+		if !missing[line] {
 			t.Errorf("no document has the command %q any more", line)
 		}
+		delete(missing, line)
+	}
+	for line, c := range documented {
+		known(line)
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			if out := c.run(t, line); !strings.Contains(out, c.want) {
-				t.Errorf("it does not print %q:\n%s", c.want, out)
+			check(t, line, c.want, c.run)
+		})
+	}
+	for on, c := range documentedOn {
+		for line := range c.commands {
+			known(line)
+		}
+		t.Run(on, func(t *testing.T) {
+			t.Parallel()
+			run := c.start(t)
+			for line, want := range c.commands {
+				t.Run(line, func(t *testing.T) { check(t, line, want, run) })
 			}
 		})
+	}
+	for line := range missing {
+		t.Errorf("nothing runs the documented command %q", line)
 	}
 }
 
@@ -209,8 +242,15 @@ func inTree(t *testing.T, line string) string {
 	return shell(t, dir, line, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"))
 }
 
+// ofScale measures a large cluster.
+func ofScale(t *testing.T, line string) string {
+	suite.LeftToAll(t, "it builds and runs a benchmark")
+	return inTree(t, line)
+}
+
 // theJobAlone prints nothing else: no word of Go, and none of a C compiler.
 func theJobAlone(t *testing.T, line string) string {
+	suite.LeftToAll(t, "it compiles everything without cgo")
 	out := inTree(t, line)
 	for said := range strings.Lines(out) {
 		if !strings.HasPrefix(said, "golaunch: ") && !strings.Contains(said, "hello from rank ") {
@@ -329,17 +369,20 @@ func serves(t *testing.T, line string) string {
 	return ended(t, p)
 }
 
-// overSSH runs a command on the head of four hosts, with slots instead of GPUs.
-func overSSH(t *testing.T, line string) string {
+// overSSH starts four hosts, and returns a function that runs a command on their head, with slots
+// instead of GPUs.
+func overSSH(t *testing.T) func(t *testing.T, line string) string {
 	h := sshtest.Start(t, 4)
 	dir := workplace(t)
 	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte("n1 slots=3\nn2 slots=3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	line = strings.NewReplacer(" --gpus-per-node auto", "", "--gpus-per-node 8", "--procs-per-node 8", " -- ", " --env PATH -- ").Replace(line)
-	cmd := h.Command("sh", "-c", `PATH="$0:$PATH"; `+line, dir)
-	cmd.Dir = dir
-	return ended(t, start(t, cmd))
+	return func(t *testing.T, line string) string {
+		line = strings.NewReplacer(" --gpus-per-node auto", "", "--gpus-per-node 8", "--procs-per-node 8", " -- ", " --env PATH -- ").Replace(line)
+		cmd := h.Command("sh", "-c", `PATH="$0:$PATH"; `+line, dir)
+		cmd.Dir = dir
+		return ended(t, start(t, cmd))
+	}
 }
 
 // shell runs a command line as a user does.

@@ -53,7 +53,7 @@ func (s slurm) batch(script string, options ...string) string {
 // over waits until a job is gone from the queue.
 func (s slurm) over(id string) {
 	s.t.Helper()
-	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eq 'COMPLETED|FAILED|CANCELLED|TIMEOUT'; do sleep 0.05; done").ends(0)
+	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eq 'COMPLETED|FAILED|CANCELLED|TIMEOUT'; do sleep 0.2; done").ends(0)
 }
 
 // output waits for the end of a batch job, whose output must have all of the texts.

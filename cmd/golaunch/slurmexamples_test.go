@@ -63,7 +63,7 @@ func (s slurm) submit(example string, env, options []string, args ...string) str
 // ended waits for the end of a job, even if it is requeued, and checks facts that scontrol shows.
 func (s slurm) ended(id string, facts ...string) {
 	s.t.Helper()
-	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eqx 'COMPLETED|FAILED|TIMEOUT|CANCELLED'; do sleep 0.05; done").ends(0)
+	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eqx 'COMPLETED|FAILED|TIMEOUT|CANCELLED'; do sleep 0.2; done").ends(0)
 	shown := s.said("scontrol", "show", "job", id)
 	for _, fact := range facts {
 		if !slices.Contains(strings.Fields(shown), fact) {
@@ -103,25 +103,29 @@ func TestSlurmExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := slurmExamples(t, slurmtest.Options{Nodes: 2, GPUs: 2}, map[string]string{
-		"train.py": string(ddp), "report.py": reporter, "pretrain_gpt.py": reporter, "bin/srun-pyxis": image,
+		"train.py": reporter, "ddp.py": string(ddp), "report.py": reporter, "pretrain_gpt.py": reporter, "bin/srun-pyxis": image,
 	})
-	plain := s.submit("plain.sh", nil, nil, "--steps", "60", "--checkpoint", "plain.pt")
-	step := s.submit("step.sh", nil, nil, "--steps", "60", "--checkpoint", "step.pt", "--die-at", "25", "--die-rank", "3")
+	plain := s.submit("plain.sh", nil, nil, "--steps", "60")
 	megatron := s.submit("megatron-efa.sh", []string{"MEGATRON=.", "TP=2"}, nil, "--train-iters", "5")
-	for _, id := range []string{plain, step, megatron} {
+	for _, id := range []string{plain, megatron} {
 		s.ended(id, "JobState=COMPLETED")
 	}
-	if undisturbed, disturbed := loss(t, s.output(plain)), loss(t, s.output(step, "attempt 1: resumed at step 20")); undisturbed != disturbed {
-		t.Errorf("loss %s after a restart, %s without", disturbed, undisturbed)
-	}
+	s.output(plain, "rank 3 of 4 on GPUs 0,1 hugepage None --steps 60\n")
 	s.output(megatron, "rank 3 of 4 on GPUs 0,1 hugepage 0 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 ",
 		" --mock-data ", " --exit-signal-handler ", " --train-iters 5\n")
 
-	for to, from := range map[string]string{"bin/srun": "bin/srun-pyxis", "train.py": "report.py"} {
-		if err := os.Rename(filepath.Join(s.dir, from), filepath.Join(s.dir, to)); err != nil {
+	replace := func(name, by string) {
+		if err := os.Rename(filepath.Join(s.dir, by), filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	replace("train.py", "ddp.py")
+	step := s.submit("step.sh", nil, nil, "--steps", "60", "--checkpoint", "step.pt", "--die-at", "25", "--die-rank", "3")
+	s.ended(step, "JobState=COMPLETED")
+	loss(t, s.output(step, "attempt 1: resumed at step 20"))
+
+	replace("bin/srun", "bin/srun-pyxis")
+	replace("train.py", "report.py")
 	pyxis := s.submit("pyxis.sh", nil, nil)
 	s.ended(pyxis, "JobState=COMPLETED")
 	s.output(pyxis, "rank 3 of 4 on GPUs 0,1", "--container-mounts="+filepath.Join(s.dir, "bin", "golaunch")+":/usr/local/bin/golaunch:ro,")
@@ -166,21 +170,25 @@ func TestSlurmExampleRequeue(t *testing.T) {
 	s.ended(failed, "JobState=FAILED", "Restarts=0", "ExitCode=7:0")
 }
 
-// onSlurm runs a documented command on a cluster of three nodes with eight GPUs each, and returns
-// what it and its batch job print.
-func onSlurm(t *testing.T, line string) string {
+// onSlurm starts a cluster of three nodes with eight GPUs each, and returns a function that runs a
+// documented command there, and returns what it and its batch job print.
+func onSlurm(t *testing.T) func(t *testing.T, line string) string {
 	s := slurmExamples(t, slurmtest.Options{Nodes: 3, GPUs: 8}, map[string]string{"train.py": trainer})
-	out := ended(t, s.here(nil, "sh", "-c", line))
-	id := regexp.MustCompile(`(?m)^(?:Submitted batch job )?([0-9]+)$`).FindStringSubmatch(out)
-	if id == nil {
-		return out
+	return func(t *testing.T, line string) string {
+		s := s
+		s.t = t
+		out := ended(t, s.here(nil, "sh", "-c", line))
+		id := regexp.MustCompile(`(?m)^(?:Submitted batch job )?([0-9]+)$`).FindStringSubmatch(out)
+		if id == nil {
+			return out
+		}
+		s.over(id[1])
+		text, err := os.ReadFile(filepath.Join(s.dir, "slurm-"+id[1]+".out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	s.over(id[1])
-	text, err := os.ReadFile(filepath.Join(s.dir, "slurm-"+id[1]+".out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // agentsOnSlurm submits a job of agents, runs the documented job there, and cancels it.
