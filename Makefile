@@ -21,9 +21,12 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
 
 # What one goroutine does on values alone comes first, without the race detector: it is over within a minute. Then come other packages that
-# are quick, and then the two that take longest, so that neither is left over when all others are done.
-PURE := ./placement ./internal/core/jobstate ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./cmd/golaunch/internal/straggler \
-	./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind ./internal/process/fold ./internal/deptest ./internal/host/hostlist
+# are quick.
+PURE := ./placement ./internal/core/jobstate ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./internal/core/capacity \
+	./internal/core/lighthouse ./internal/core/verdict ./cmd/golaunch/internal/straggler ./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind \
+	./internal/process/fold ./internal/deptest ./internal/host/hostlist
+# What takes longest begins first, so that nothing is left over when all others are done.
+LONG := ./cmd/golaunch ./cmd/golaunch/internal/controller ./rendezvous ./rendezvous/tcpstore ./agent/internal/forkserver ./launcher/group ./launcher
 QUICK := ./rankenv ./internal/wire/jsonout ./internal/core/snapshot ./nccl ./internal/wire/rpcframe ./launcher/internal/schedenv ./internal/process/postmortem ./launcher/internal/trainjob ./internal/host/topology ./internal/wire \
 	./internal/testkit/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/alert ./cmd/golaunch/internal/view
 OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
@@ -32,17 +35,21 @@ LIMIT ?= 40m
 # Tests that start processes wait most of the time, so more of them run at once than there are cores.
 CORES := $(shell nproc)
 WIDE = -p $(shell expr $(CORES) + 1) -parallel $(shell expr 3 '*' $(CORES))
+# Tests of values of many megabytes, through which the race detector takes half a minute.
+LARGEST := ^TestLargest(|Submission|Cluster)$$
+# What pyenv has in the PATH are scripts, which start slowly: tests find python3 itself first.
+PYENV = $(patsubst %/,%:,$(dir $(shell pyenv which python3 2>/dev/null)))
 # Test binaries need no DWARF, and make lint vets them.
 TESTFLAGS = -count=1 -timeout $(LIMIT) -vet=off -ldflags=-w
 
 test:            ## every test, with the race detector where goroutines meet, against what make test-all has left in testdata
 	go build -o $(BIN)/test ./tools/test
-	GORACE=atexit_sleep_ms=20 $(BIN)/test $(if $(GOLAUNCH_TEST_ALL),-race) $(TESTFLAGS) $(PURE) -- \
-		-race $(TESTFLAGS) $(WIDE) $(QUICK) ./cmd/golaunch ./rendezvous $(OTHERS)
+	PATH="$(PYENV)$$PATH" GORACE=atexit_sleep_ms=20 $(BIN)/test $(if $(GOLAUNCH_TEST_ALL),-race) $(TESTFLAGS) $(PURE) -- \
+		$(if $(GOLAUNCH_TEST_ALL),-race) $(TESTFLAGS) -run '$(LARGEST)' ./rendezvous -- \
+		-race $(TESTFLAGS) $(WIDE) -skip '$(LARGEST)' $(QUICK) $(LONG) $(OTHERS)
 	cd tools/manifests && go test -count=1 ./...
 	cd tools/dist && go vet . && go test -count=1 ./release
-	cd tools/bench && go vet ./... && go test -race $(TESTFLAGS) ./...
-	cd tools/scale && go vet ./...
+	cd tools/bench && go test -race $(TESTFLAGS) ./...
 
 test-all:        ## make test with everything tried anew (every planted bug, torchrun, golaunch with the race detector), the packages under systemd, and a soak
 	GOLAUNCH_TEST_ALL=1 $(MAKE) test LIMIT=2h

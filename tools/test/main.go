@@ -150,7 +150,8 @@ func (r *report) take(e event) {
 		r.builds = append(r.builds, e.Output)
 	case "output":
 		if took, ok := strings.CutPrefix(e.Output, measure); ok {
-			r.cpu[e.Package], _ = time.ParseDuration(strings.TrimSpace(took))
+			d, _ := time.ParseDuration(strings.TrimSpace(took)) // measured has written it
+			r.cpu[e.Package] += d
 			return
 		}
 		t := r.test(e.Package, e.Test)

@@ -5,10 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestStatic: with the tag static golaunch needs no loader, and without it that of libc.
 func TestStatic(t *testing.T) {
+	suite.LeftToAll(t, "it compiles everything without cgo")
 	for tags, loader := range map[string]bool{"grpcnotrace,static": false, "grpcnotrace": true} {
 		name := filepath.Join(t.TempDir(), "golaunch")
 		cmd := exec.Command("go", "build", "-tags", tags, "-o", name, "../../../cmd/golaunch")

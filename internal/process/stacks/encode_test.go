@@ -39,8 +39,8 @@ func TestAnyEncode(t *testing.T) {
 	})
 }
 
-// TestLargest has the most of everything, and no two equal texts.
-func TestLargest(t *testing.T) {
+// TestLargestSample has the most of everything, and no two equal texts.
+func TestLargestSample(t *testing.T) {
 	n := 0
 	text := func() string {
 		n++
