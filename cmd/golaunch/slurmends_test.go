@@ -34,7 +34,7 @@ func script(name string) string {
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
-	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@59", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@45", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
 	p.ends(143, want...)
 	id := s.batch(`$golaunch -- `+script("b")+`; echo ended with $?`, "--nodes=2", "--time=2")
 	s.up("b")

@@ -162,7 +162,7 @@ while run == "0":
 func TestSlurmExampleRequeue(t *testing.T) {
 	t.Parallel()
 	s := slurmExamples(t, slurmtest.Options{Nodes: 2, GPUs: 2}, map[string]string{"train.py": stopper})
-	warned := s.submit("requeue.sh", nil, []string{"--time=1", "--signal=TERM@55"})
+	warned := s.submit("requeue.sh", nil, []string{"--time=1", "--signal=TERM@45"})
 	s.ended(warned, "JobState=COMPLETED", "Restarts=1")
 	s.output(warned, "rank 3 in run 0", "checkpoint of rank 0\n", "checkpoint of rank 3\n", "exit code 143: requeue\n", "rank 3 in run 1")
 
