@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,14 @@ type Provider interface {
 	List(ctx context.Context) (states map[string]string, err error)
 	// Delete gives nodes back, or gives up those that are not there yet.
 	Delete(ctx context.Context, tags []string) error
+}
+
+// Deliverer is a Provider whose nodes do not start an agent by themselves.
+type Deliverer interface {
+	Provider
+	// Deliver starts agents on nodes that the last List had and that have not joined, unless it has
+	// before. It returns what is to be said of some nodes, and why others are of no use.
+	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
 // Capacity are nodes of a kind that a cluster may ask for.
@@ -57,6 +66,72 @@ type capacityPlanner struct {
 	blocked string
 	// states are what providers say of nodes, by tag, and troubles what they cannot do, by kind.
 	states, troubles map[string]string
+}
+
+// GiveBack deletes all nodes that coordinators with a log have asked for, until their providers have
+// none of them, and returns how many there were. No coordinator may run. Say gets what happens. If
+// it fails, the error has the tags of the nodes that may be left.
+func GiveBack(ctx context.Context, file *File, all []Capacity, say func(string)) (int, error) {
+	past, err := file.Past()
+	if err != nil {
+		return 0, err
+	}
+	state, err := replay(past, nil)
+	if err != nil || state == nil {
+		return 0, err
+	}
+	want := map[string][]provision.Wanted{}
+	var left []string
+	for _, claim := range state.Capacity.Sorted() {
+		want[claim.Kind] = append(want[claim.Kind], provision.Wanted{Tag: claim.Tag, Delete: true, Requested: claim.Requested})
+		left = append(left, claim.Tag)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	type report struct {
+		kind string
+		provision.Report
+	}
+	reports := make(chan report)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	workers := map[string]*provision.Worker{}
+	for _, k := range all {
+		w := provision.New(k.Provider, cmp.Or(k.Limit, time.Minute), func(r provision.Report) {
+			select {
+			case reports <- report{k.Name, r}:
+			case <-ctx.Done():
+			}
+		})
+		workers[k.Name] = w
+		w.Want(want[k.Name])
+		running.Go(func() { w.Run(ctx) })
+	}
+	for kind, nodes := range want {
+		if workers[kind] == nil {
+			return 0, fmt.Errorf("the file has no kind %s any more, of which there may be %d nodes, such as %s: put it back", kind, len(nodes), nodes[0].Tag)
+		}
+	}
+	asked := len(left)
+	trouble := ""
+	for len(left) > 0 {
+		select {
+		case r := <-reports:
+			if r.Err != nil && r.Err.Error() != trouble {
+				trouble = r.Err.Error()
+				say(fmt.Sprintf("%s: %s", r.kind, cut(trouble)))
+			}
+			for tag := range r.Gone {
+				left = slices.DeleteFunc(left, func(other string) bool { return other == tag })
+				want[r.kind] = slices.DeleteFunc(slices.Clone(want[r.kind]), func(x provision.Wanted) bool { return x.Tag == tag })
+				say(tag + " is gone")
+			}
+			workers[r.kind].Want(want[r.kind])
+		case <-ctx.Done():
+			return asked, fmt.Errorf("%d nodes may be left: %s: %w", len(left), cut(strings.Join(left, ", ")), cmp.Or(context.Cause(ctx), ctx.Err()))
+		}
+	}
+	return asked, nil
 }
 
 // startCapacity begins to ask for nodes, if the coordinator may.

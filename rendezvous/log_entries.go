@@ -29,15 +29,10 @@ func (c *Coordinator) restore() error {
 	if err != nil {
 		return err
 	}
-	var entries []replica.Entry
-	for _, b := range past.Entries {
-		e, err := entry.Read(b)
-		if err != nil {
-			return fmt.Errorf("cannot read the coordinator's log: %w", err)
-		}
-		entries = append(entries, e)
+	if c.state, err = replay(past, c.replayJournal); err != nil {
+		return err
 	}
-	empty := past.Snapshot == nil && len(entries) == 0
+	empty := c.state == nil
 	if empty && c.succession.term != nil && c.cfg.Job != nil {
 		return errors.New("cannot take the job over: the voters' log is empty")
 	}
@@ -53,11 +48,28 @@ func (c *Coordinator) restore() error {
 		defer time.AfterFunc(c.patience(), func() { c.post(c.activateAll) })
 		return nil
 	}
-	if c.state, err = replica.Replay(past.Snapshot, entries, c.replayJournal); err != nil {
-		return fmt.Errorf("cannot read the coordinator's log: %w", err)
-	}
 	c.resume()
 	return nil
+}
+
+// replay makes the state of a log; nil of one that is empty.
+func replay(past log.Past, heard func(replica.Entry, replica.Outcome)) (*replica.State, error) {
+	var entries []replica.Entry
+	for _, b := range past.Entries {
+		e, err := entry.Read(b)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the coordinator's log: %w", err)
+		}
+		entries = append(entries, e)
+	}
+	if past.Snapshot == nil && len(entries) == 0 {
+		return nil, nil
+	}
+	state, err := replica.Replay(past.Snapshot, entries, heard)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the coordinator's log: %w", err)
+	}
+	return state, nil
 }
 
 // openLog returns what the log has kept and opens it for more.

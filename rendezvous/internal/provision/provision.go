@@ -19,6 +19,11 @@ type Provider interface {
 	Delete(ctx context.Context, tags []string) error
 }
 
+// Deliverer is a rendezvous.Deliverer.
+type Deliverer interface {
+	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
+}
+
 // Wanted is what a provider should have or, with Delete, not have. It should have no other of the
 // tags that were ever wanted.
 type Wanted struct {
@@ -58,6 +63,8 @@ type Worker struct {
 	mu   sync.Mutex
 	want []Wanted
 
+	// began is when it was made.
+	began time.Time
 	// created and deleted are when tags were. Only the goroutine of Run has them.
 	created, deleted map[string]time.Time
 }
@@ -66,7 +73,7 @@ type Worker struct {
 // Run.
 func New(p Provider, limit time.Duration, report func(Report)) *Worker {
 	return &Worker{
-		provider: p, limit: limit, report: report, wake: make(chan struct{}, 1),
+		provider: p, began: time.Now(), limit: limit, report: report, wake: make(chan struct{}, 1),
 		created: map[string]time.Time{}, deleted: map[string]time.Time{},
 	}
 }
@@ -125,7 +132,7 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 		r.Err = err
 		return r
 	}
-	var create, remove []string
+	var create, remove, here []string
 	for _, x := range want {
 		state, there := has[x.Tag]
 		_, created := w.created[x.Tag]
@@ -135,7 +142,10 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 			r.States[x.Tag] = state
 			if x.Delete {
 				remove = append(remove, x.Tag)
-			} else if !created {
+				continue
+			}
+			here = append(here, x.Tag)
+			if !created {
 				w.created[x.Tag] = time.Now()
 			}
 		case x.Delete && deleted && w.settled(x):
@@ -149,12 +159,16 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 		}
 	}
 	r.Err = errors.Join(w.create(ctx, create, &r), w.remove(ctx, remove))
+	w.deliver(ctx, here, &r)
 	return r
 }
 
 // settled reports whether a list has a node that was created.
 func (w *Worker) settled(x Wanted) bool {
 	at := x.Requested
+	if at.After(time.Now()) { // the clock was set back
+		at = w.began
+	}
 	if created, ours := w.created[x.Tag]; ours && created.After(at) {
 		at = created
 	}
@@ -207,6 +221,21 @@ func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 		}
 	}
 	return nil
+}
+
+// deliver has agents started on nodes that are there. Those on which that has failed are of no use.
+func (w *Worker) deliver(ctx context.Context, tags []string, r *Report) {
+	d, delivers := w.provider.(Deliverer)
+	if !delivers {
+		return
+	}
+	for batch := range slices.Chunk(tags, maxBatch) {
+		limited, cancel := w.limited(ctx)
+		states, failed := d.Deliver(limited, batch)
+		cancel()
+		maps.Copy(r.States, states)
+		maps.Copy(r.Gone, failed)
+	}
 }
 
 func (w *Worker) remove(ctx context.Context, tags []string) error {

@@ -359,3 +359,47 @@ func TestTheEndOfRun(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestTheClockIsSetBack: a request of the future is not waited for.
+func TestTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := ask(t, newSite())
+		a.Want([]Wanted{{Tag: "a", Delete: true, Requested: time.Now().Add(24 * time.Hour)}})
+		gone, _ := a.after(settleTime + 2*pollEvery)
+		expect(t, "map[a:it was deleted]", gone)
+	})
+}
+
+// deliverer is a site whose nodes get their agents from it.
+type deliverer struct {
+	*site
+	states, failed map[string]string
+	asked          string
+}
+
+func (d *deliverer) Deliver(_ context.Context, tags []string) (states, failed map[string]string) {
+	d.asked = strings.Join(tags, " ")
+	return d.states, d.failed
+}
+
+// TestDeliver is called for nodes that are there and wanted. One on which that has failed is gone.
+func TestDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &deliverer{site: newSite(), states: map[string]string{"a": "setup"}, failed: map[string]string{"b": "setup has failed"}}
+		a := &asker{gone: map[string]string{}}
+		a.Worker = New(d, limit, func(r Report) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			maps.Copy(a.gone, r.Gone)
+			a.states = r.States
+		})
+		go a.Run(t.Context())
+		all := want("a", "b", "c")
+		all[2].Delete = true
+		a.Want(all)
+		a.after(time.Second)
+		expect(t, "", d.asked)
+		gone, _ := a.after(pollEvery)
+		expect(t, "a b map[a:setup b:running] map[b:setup has failed]", d.asked, a.states, gone)
+	})
+}
