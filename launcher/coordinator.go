@@ -82,10 +82,13 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if c.ports, err = portRange(c.PortRange); err != nil {
 		return err
 	}
-	var kinds []capacityfile.Kind
+	var kinds capacityfile.File
 	if c.Capacity != "" {
 		if kinds, err = capacityfile.Read(c.Capacity); err != nil {
 			return err
+		}
+		for _, note := range kinds.Notes {
+			c.Warn(fmt.Errorf("%s: %s", c.Capacity, note))
 		}
 	}
 	token, err := mtls.LoadToken(c.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
@@ -127,7 +130,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn}
-	if cfg.Capacity, err = provider.Capacity(c.Capacity, kinds, provider.Cluster{
+	if cfg.Capacity, err = provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{
 		Coordinator: cmp.Or(strings.Join(all, ","), at.String()), TokenFile: c.TokenFile, Token: token.Text(),
 	}); err != nil {
 		return errors.Join(err, l.Close(), file.Close())
@@ -245,4 +248,39 @@ func (c Coordinator) candidate(own string, peers []string, token mtls.Token, fil
 		Node: own, Addr: own, Peers: peers, File: file, Workspaces: cfg.Workspaces, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
 		Facts: map[string]string{"--peers": strings.Join(peers, ",")}, Note: c.Say, Warn: c.Warn,
 	})
+}
+
+// giveBackLimit bounds how long providers may take to end all nodes.
+const giveBackLimit = 15 * time.Minute
+
+// GiveBack deletes all nodes that coordinators with this Store have asked for, and returns once their
+// providers have none of them. The coordinator must have ended.
+func (c Coordinator) GiveBack(ctx context.Context) (err error) {
+	c.defaults()
+	switch {
+	case c.Capacity == "" || c.Store == "":
+		return usage.Errorf("to give nodes back, name the file with their kinds and the directory with the coordinator's log")
+	case len(c.Peers) > 0:
+		return usage.Errorf("coordinators with peers give nodes back themselves: set max: 0 for each kind, and drain the nodes")
+	}
+	kinds, err := capacityfile.Read(c.Capacity)
+	if err != nil {
+		return err
+	}
+	all, err := provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{})
+	if err != nil {
+		return err
+	}
+	file, err := rendezvous.OpenFile(c.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, giveBackLimit, fmt.Errorf("their providers still have them after %v", giveBackLimit))
+	defer cancel()
+	n, err := rendezvous.GiveBack(ctx, file, all, c.Say)
+	if err == nil {
+		c.Say(fmt.Sprintf("%d nodes were given back; none is left", n))
+	}
+	return err
 }

@@ -95,20 +95,23 @@ func TestHostsEndOnlyTheirOwn(t *testing.T) {
 	}
 }
 
-// TestACallEndsWithTheCoordinator: no process of a provider that hangs is left.
+// TestACallEndsWithTheCoordinator: no process of a provider that hangs is left, also after a kill -9.
 func TestACallEndsWithTheCoordinator(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
-	coordinator := h.coordinate("--capacity", h.capacity("kinds:\n  toy: {min: 1, max: 1, exec: [sh, -c, sleep 1000 & wait]}\n"))
-	pid := child(t, child(t, coordinator.cmd.Process.Pid, "sh"), "sleep")
-	fd, err := pidfdOpen(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	coordinator.signal(syscall.SIGTERM)
-	coordinator.ends(0)
-	if !fd.ended(patience) {
-		kill(t, pid, syscall.SIGKILL)
-		t.Error("a child of the provider is left")
+	file := h.capacity("kinds:\n  toy: {min: 1, max: 1, exec: [timeout, --foreground, \"1000\", sleep, \"1000\"]}\n")
+	for _, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		coordinator := h.coordinate("--capacity", file)
+		pid := child(t, child(t, coordinator.cmd.Process.Pid, "timeout"), "sleep")
+		fd, err := pidfdOpen(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		coordinator.signal(end)
+		coordinator.wait()
+		if !fd.ended(patience) {
+			kill(t, pid, syscall.SIGKILL)
+			t.Errorf("a child of the provider is left after signal %v", end)
+		}
 	}
 }

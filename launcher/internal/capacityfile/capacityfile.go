@@ -1,4 +1,6 @@
-// Package capacityfile reads the file that says which nodes a cluster may ask for.
+// Package capacityfile reads the file of a cluster: which nodes it may ask for and, for golaunch up,
+// where its coordinator runs and what its nodes need. It also reads the file of Ray's cluster
+// launcher.
 package capacityfile
 
 import (
@@ -27,23 +29,41 @@ type Kind struct {
 	Words    []string
 	// Agent are further flags of its agents.
 	Agent []string
+	// Setup are commands that run on each of its nodes, before the agent.
+	Setup []string
+	// Tags are further tags of its machines in a cloud.
+	Tags map[string]string
 	// Limit bounds each call of the provider.
 	Limit time.Duration
 }
 
+// File is what a file says.
+type File struct {
+	Kinds []Kind
+	Cluster
+	// Notes are about what is in the file and has no effect, each with its line.
+	Notes []string
+}
+
 // Providers are what a kind may name.
-var Providers = []string{"exec", "kubernetes", "slurm", "ssh"}
+var Providers = []string{"aws", "azure", "exec", "gcp", "kubernetes", "slurm", "ssh"}
+
+// Clouds are the providers whose nodes are machines that have nothing of golaunch.
+var Clouds = []string{"aws", "azure", "gcp"}
 
 // firstWord is what a provider must have at least.
 var firstWord = map[string]string{
+	"aws": "options of aws ec2 run-instances", "azure": "options of az vm create", "gcp": "options of gcloud compute instances create",
 	"exec": "a command and its arguments", "kubernetes": "the file of a pod, and options of kubectl", "ssh": "hosts",
 }
 
-// Bounds of a file. Aliases, with which a short file could stand for a very long one, are refused.
+// Bounds of a file. maxValues counts each value as often as aliases repeat it, since a short file
+// could stand for a very long one.
 const (
-	maxFile  = 256 << 10
-	maxKinds = 64
-	maxNodes = 10_000
+	maxFile   = 256 << 10
+	maxValues = 20_000
+	maxKinds  = 64
+	maxNodes  = 10_000
 )
 
 // Defaults of a kind.
@@ -51,31 +71,63 @@ const (
 	defaultIdle         = 10 * time.Minute
 	defaultStartTimeout = 30 * time.Minute
 	defaultLimit        = time.Minute
+	cloudLimit          = 5 * time.Minute
 )
 
 // Read reads a file. An error names the file, the line and what to do.
-func Read(path string) ([]Kind, error) {
+func Read(path string) (File, error) {
+	text, err := Text(path)
+	if err != nil {
+		return File{}, err
+	}
+	file, err := Parse(text)
+	if err != nil {
+		return File{}, usage.Errorf("%s: %w", path, err)
+	}
+	return file, nil
+}
+
+// Text reads the text of a file, which must not be too long.
+func Text(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, usage.Errorf("cannot read the capacity file: %w", err)
+		return nil, usage.Errorf("cannot read the cluster's file: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, usage.Errorf("cannot read the capacity file: %w", err)
+		return nil, usage.Errorf("cannot read the cluster's file: %w", err)
 	}
 	if len(text) > maxFile {
 		return nil, usage.Errorf("%s has more than %d KiB", path, maxFile>>10)
 	}
-	kinds, err := Parse(text)
-	if err != nil {
-		return nil, usage.Errorf("%s: %w", path, err)
-	}
-	return kinds, nil
+	return text, nil
 }
 
 // Parse reads the text of a file.
-func Parse(text []byte) ([]Kind, error) {
+func Parse(text []byte) (File, error) {
+	root, err := Tree(text)
+	if err != nil {
+		return File{}, err
+	}
+	parse := parseFile
+	if isRay(root) {
+		parse = parseRay
+	}
+	file, err := parse(root)
+	switch {
+	case err != nil:
+		return File{}, err
+	case len(file.Kinds) == 0:
+		return File{}, errors.New("it names no kinds of nodes")
+	case len(file.Kinds) > maxKinds:
+		return File{}, fmt.Errorf("it names %d kinds of nodes, %d at most", len(file.Kinds), maxKinds)
+	}
+	return file, file.check()
+}
+
+// Tree is the one value of a file, without aliases.
+func Tree(text []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
@@ -83,26 +135,45 @@ func Parse(text []byte) ([]Kind, error) {
 	if len(doc.Content) == 0 {
 		return nil, errors.New("it is empty; want kinds:")
 	}
-	var kinds []Kind
-	err := each(doc.Content[0], func(key string, at, n *yaml.Node) error {
+	left := maxValues
+	return expand(doc.Content[0], &left)
+}
+
+// expand puts copies of what they stand for in the place of aliases.
+func expand(n *yaml.Node, left *int) (*yaml.Node, error) {
+	if *left--; *left < 0 {
+		return nil, fmt.Errorf("line %d: with what aliases stand for, it has more than %d values", n.Line, maxValues)
+	}
+	if n.Kind == yaml.AliasNode {
+		return expand(n.Alias, left)
+	}
+	out := *n
+	out.Anchor, out.Content = "", nil
+	for _, c := range n.Content {
+		c, err := expand(c, left)
+		if err != nil {
+			return nil, err
+		}
+		out.Content = append(out.Content, c)
+	}
+	return &out, nil
+}
+
+func parseFile(root *yaml.Node) (f File, err error) {
+	err = each(root, func(key string, at, n *yaml.Node) error {
 		if key != "kinds" {
-			return unknown(at, "kinds")
+			return f.set(key, at, n)
 		}
 		return each(n, func(name string, at, n *yaml.Node) error {
 			k, err := parseKind(name, at, n)
-			kinds = append(kinds, k)
+			f.Kinds = append(f.Kinds, k)
 			return err
 		})
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(kinds) == 0:
-		return nil, errors.New("it names no kinds of nodes")
-	case len(kinds) > maxKinds:
-		return nil, fmt.Errorf("it names %d kinds of nodes, %d at most", len(kinds), maxKinds)
+	for i := range f.Kinds {
+		f.Kinds[i].Setup = append(slices.Clone(f.Setup), f.Kinds[i].Setup...)
 	}
-	return kinds, nil
+	return f, err
 }
 
 // each calls f for each entry of a mapping.
@@ -130,8 +201,6 @@ func each(n *yaml.Node, f func(key string, at, value *yaml.Node) error) error {
 // wrong says that something else is wanted.
 func wrong(n *yaml.Node, want string) error {
 	switch n.Kind {
-	case yaml.AliasNode:
-		return fmt.Errorf("line %d: aliases (*%s) are not allowed", n.Line, n.Value)
 	case yaml.ScalarNode:
 		return fmt.Errorf("line %d: %q: want %s", n.Line, n.Value, want)
 	case yaml.MappingNode:
@@ -149,13 +218,14 @@ func unknown(at *yaml.Node, known ...string) error {
 var kindName = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 func parseKind(name string, at, n *yaml.Node) (Kind, error) {
-	k := Kind{Kind: capacity.Kind{Name: name, Max: -1, Idle: defaultIdle, StartTimeout: defaultStartTimeout}, Limit: defaultLimit}
+	k := Kind{Kind: capacity.Kind{Name: name, Max: -1, Idle: defaultIdle, StartTimeout: defaultStartTimeout}}
 	if !kindName.Get().MatchString(name) || len(name) > capacity.MaxKind {
 		return k, fmt.Errorf("line %d: %q is no name of a kind; use small letters, digits and hyphens, %d at most", at.Line, name, capacity.MaxKind)
 	}
 	if err := each(n, k.set); err != nil {
 		return k, err
 	}
+	k.defaults()
 	switch {
 	case k.Provider == "":
 		return k, fmt.Errorf("line %d: %s has no provider; give it one of %s", at.Line, name, strings.Join(Providers, ", "))
@@ -165,6 +235,16 @@ func parseKind(name string, at, n *yaml.Node) (Kind, error) {
 		return k, fmt.Errorf("line %d: %s has a min of %d, and a max of %d", at.Line, name, k.Min, k.Max)
 	}
 	return k, nil
+}
+
+// defaults sets what depends on the provider.
+func (k *Kind) defaults() {
+	if k.Limit == 0 {
+		k.Limit = defaultLimit
+		if slices.Contains(Clouds, k.Provider) {
+			k.Limit = cloudLimit
+		}
+	}
 }
 
 // set sets a field of a kind.
@@ -203,9 +283,13 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 		k.Agent, err = words(n)
 	case "call_timeout":
 		k.Limit, err = duration(n)
+	case "setup":
+		k.Setup, err = words(n)
+	case "tags":
+		k.Tags, err = texts(n)
 	default:
 		if !slices.Contains(Providers, key) {
-			return unknown(at, append([]string{"gpus", "cpus", "memory", "labels", "min", "max", "priority", "cost", "idle", "start_timeout", "call_timeout", "agent"}, Providers...)...)
+			return unknown(at, append([]string{"gpus", "cpus", "memory", "labels", "min", "max", "priority", "cost", "idle", "start_timeout", "call_timeout", "agent", "setup", "tags"}, Providers...)...)
 		}
 		if k.Provider != "" {
 			return fmt.Errorf("line %d: %s has a provider already: %s", at.Line, k.Name, k.Provider)
@@ -241,6 +325,16 @@ func labels(n *yaml.Node) (map[string]string, error) {
 			all[name] = text
 			return nil
 		}
+	})
+	return all, err
+}
+
+// texts are names with texts.
+func texts(n *yaml.Node) (map[string]string, error) {
+	all := map[string]string{}
+	err := each(n, func(name string, at, n *yaml.Node) (err error) {
+		all[name], err = scalar(n, "a text")
+		return err
 	})
 	return all, err
 }

@@ -45,7 +45,7 @@ kinds:
 		Kind:     capacity.Kind{Name: "spare", Max: 1, Idle: defaultIdle, StartTimeout: defaultStartTimeout},
 		Provider: "exec", Words: []string{"./provider"}, Limit: defaultLimit,
 	}}
-	if err != nil || !reflect.DeepEqual(got, want) {
+	if err != nil || !reflect.DeepEqual(got.Kinds, want) || got.Name != DefaultName {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
 }
@@ -56,7 +56,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	for i := range maxKinds + 1 {
 		many += fmt.Sprintf("  k%d: {max: 1, exec: x}\n", i)
 	}
-	bomb := "kinds:\n  a: &a {max: 1}\n"
+	bomb := "x:\n  a: &a {max: 1}\n"
 	for c := 'b'; c <= 'z'; c++ {
 		bomb += fmt.Sprintf("  %c: &%c [%s]\n", c, c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 20))
 	}
@@ -64,10 +64,10 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"":                                  "it is empty; want kinds:",
 		"kinds:":                            `line 1: "": want names with values`,
 		"kinds: {}":                         "it names no kinds of nodes",
-		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds`,
+		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, name, head,`,
 		"kinds: [a]":                        "line 1: a list is here: want names with values",
 		"kinds:\n  A_1: {}":                 `line 2: "A_1" is no name of a kind; use small letters, digits and hyphens, 40 at most`,
-		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of exec, kubernetes, slurm, ssh",
+		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of aws, azure, exec, gcp, kubernetes, slurm, ssh",
 		"kinds:\n  a: {exec: x}":            "line 2: a has no max, the number of nodes that there may be",
 		"kinds:\n  a:\n\tmax: 1":            "line 3: found character that cannot start any token",
 		kind("max: 2"):                      "line 5: max is there twice",
@@ -92,9 +92,18 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"kinds:\n  a: {max: 1, exec: [[]]":  "did not find expected",
 		"kinds:\n  a: {max: 1, exec: ['']}": "line 2: a list is here: want a command and its arguments",
 		many:                                "it names 65 kinds of nodes, 64 at most",
-		bomb:                                "line 2: a has no provider",
-		"kinds:\n  a: &a {max: 1, exec: x}\n  b: *a\n": "line 3: aliases (*a) are not allowed",
-		"x: &x [*x]": `line 1: "x" is not known`,
+		bomb:                                "with what aliases stand for, it has more than 20000 values",
+		"x: &x [*x]":                        "line 1: with what aliases stand for, it has more than 20000 values",
+		"kinds: {a: {max: 1, aws: []}}":     "line 1: a list is here: want options of aws ec2 run-instances",
+		kind("tags: [a]"):                   "line 5: a list is here: want names with values",
+		"name: A b\n":                       `line 1: "A b": want the name of a cluster`,
+		"head: -oProxyCommand=x\n":          `line 1: "-oProxyCommand=x": want [USER@]HOST`,
+		"head: {kinds: a}\n":                `line 1: "kinds" is not known; want kind`,
+		"ssh: {password: a}\n":              `line 1: "password" is not known; want user, key`,
+		"files: {x/y: z}\n":                 `line 1: "x/y": want an absolute path on the nodes, or one that begins with ~/`,
+		"files: {~/../../etc: z}\n":         `line 1: "~/../../etc": want an absolute path`,
+		"head: {kind: b}\nkinds:\n  a: {max: 1, exec: x}\n": "the head is of kind b, which is not among the kinds",
+		"head: {kind: a}\nkinds:\n  a: {max: 1, exec: x}\n": "the head is of kind a: only a machine of aws, azure, gcp can be made for it",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.200s\ngives %v\nwant  %s", text, err, want)
@@ -119,10 +128,17 @@ func TestReadNamesTheFile(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("kinds:\n  a: {max: 1, exec: [x], memory: 1GiB}\n"))
+	for _, name := range rayFiles(f) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		kinds, err := Parse(text)
-		if err == nil && (len(kinds) == 0 || len(kinds) > maxKinds) {
-			t.Errorf("%d kinds", len(kinds))
+		file, err := Parse(text)
+		if err == nil && (len(file.Kinds) == 0 || len(file.Kinds) > maxKinds) {
+			t.Errorf("%d kinds", len(file.Kinds))
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -9,21 +10,23 @@ import (
 
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Cluster is where new nodes come to, and what lets them in.
 type Cluster struct {
-	// Coordinator is where the coordinators are: HOST:PORT of each, with commas.
+	// Coordinator is where the coordinators are: HOST:PORT of each, with commas. It is empty if there
+	// will be none.
 	Coordinator string
 	// TokenFile has the token that the coordinator was given; empty for the default. Token is its
 	// text.
 	TokenFile, Token string
 }
 
-// Capacity are the nodes that a cluster's coordinator may ask for. file is the one that says so.
-func Capacity(file string, kinds []capacityfile.Kind, c Cluster) ([]rendezvous.Capacity, error) {
-	if len(kinds) == 0 {
+// Capacity are the nodes that a cluster's coordinator may ask for. path is the file that says so.
+func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluster) ([]rendezvous.Capacity, error) {
+	if len(file.Kinds) == 0 {
 		return nil, nil
 	}
 	self, err := os.Executable()
@@ -37,28 +40,39 @@ func Capacity(file string, kinds []capacityfile.Kind, c Cluster) ([]rendezvous.C
 		}
 	}
 	var all []rendezvous.Capacity
-	for _, k := range kinds {
+	for _, k := range file.Kinds {
 		agent := Agent{Golaunch: self, Coordinator: c.Coordinator, TokenFile: token, Flags: k.Agent}
 		for _, name := range slices.Sorted(maps.Keys(k.Node.Labels)) {
 			agent.Labels = append(agent.Labels, name+"="+k.Node.Labels[name])
 		}
 		capacity := rendezvous.Capacity{Kind: k.Kind, Limit: k.Limit}
-		switch k.Provider {
-		case "exec":
-			capacity.Provider = Exec{Kind: k.Name, Command: k.Words, Agent: agent}
-		case "kubernetes":
-			agent.TokenFile = "" // pods have a Secret
-			capacity.Provider, err = NewKubernetes(k.Name, k.Words, agent)
-		case "slurm":
-			capacity.Provider = Slurm{Options: k.Words, Agent: agent}
-		case "ssh":
-			agent.TokenFile = ""
-			capacity.Provider, err = NewSSH(k.Words, agent, c.Token)
+		p, err := New(ctx, file, k, agent, c.Token)
+		if cloud, is := p.(*Cloud); is && err == nil && c.Coordinator != "" {
+			err = fillShape(ctx, cloud, &capacity)
 		}
 		if err != nil {
-			return nil, usage.Errorf("%s: %s: %w", file, k.Name, err)
+			return nil, usage.Errorf("%s: %s: %w", path, k.Name, err)
 		}
+		capacity.Provider = p
 		all = append(all, capacity)
 	}
 	return all, nil
+}
+
+// fillShape asks the cloud what nodes bring if the file does not say so.
+func fillShape(ctx context.Context, cloud *Cloud, c *rendezvous.Capacity) error {
+	if len(c.Node.GPUs) > 0 || c.Node.CPUs > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Limit)
+	defer cancel()
+	gpus, cpus, err := cloud.Shape(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot tell what its nodes bring: %w", err)
+	}
+	c.Node.CPUs = cpus
+	for i := range gpus {
+		c.Node.GPUs = append(c.Node.GPUs, placement.GPU{Index: i})
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func TestNewNodesFindWhatTheCoordinatorFinds(t *testing.T) {
 		Kind:     capacity.Kind{Name: "toy", Node: placement.Node{Labels: map[string]string{"rack": "r7", "zone": "a"}}},
 		Provider: "exec", Words: []string{"./provider"},
 	}
-	all, err := Capacity("capacity.yaml", []capacityfile.Kind{kind}, Cluster{Coordinator: "n0:29400", TokenFile: "token"})
+	all, err := Capacity(t.Context(), "capacity.yaml", capacityfile.File{Kinds: []capacityfile.Kind{kind}}, Cluster{Coordinator: "n0:29400", TokenFile: "token"})
 	want := Exec{Kind: "toy", Command: []string{"./provider"}, Agent: Agent{
 		Golaunch: self, Coordinator: "n0:29400", TokenFile: filepath.Join(dir, "token"), Labels: []string{"rack=r7", "zone=a"},
 	}}

@@ -87,3 +87,6 @@ func (p Exec) call(ctx context.Context, r request) ([]byte, error) {
 	}
 	return run(ctx, b, p.Command[0], p.Command[1:]...)
 }
+
+// Line implements Provider.
+func (p Exec) Line(string) []string { return p.Command }

@@ -130,8 +130,14 @@ func (p Kubernetes) Create(ctx context.Context, tags []string) error {
 		}
 		all = append(append(all, pod...), '\n')
 	}
-	_, err := p.kubectl(ctx, all, "create", "--filename=-", "--output=name")
+	line := p.Line("")
+	_, err := run(ctx, all, line[0], line[1:]...)
 	return err
+}
+
+// Line implements Provider.
+func (p Kubernetes) Line(string) []string {
+	return append([]string{"kubectl", "create", "--filename=-", "--output=name"}, p.options...)
 }
 
 // podFields are what List reads of each pod: its name, its phase, why it is in that, and why it has

@@ -1,5 +1,6 @@
-// Package provider asks for nodes by calling the commands that a site has: Slurm's, kubectl, ssh, or
-// any command that speaks JSON. All keep one contract, that of rendezvous.Provider.
+// Package provider asks for nodes by calling the commands that a site has: Slurm's, kubectl, ssh,
+// those of clouds, or any command that speaks JSON. All keep one contract, that of
+// rendezvous.Provider.
 package provider
 
 import (
@@ -7,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -47,32 +49,80 @@ const (
 	endTime = 2 * time.Second
 )
 
-// run runs a command of the site, and returns what it prints. The error of a command that fails has
-// the first line that it prints on stderr. The coordinator's token is not in the environment, for
-// schedulers keep that of the jobs they start.
+// run runs a command of the site, and returns what it prints.
 func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") })
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return call{stdin: bytes.NewReader(stdin), name: name, args: args}.run(ctx)
+}
+
+// call is a call of a command of the site. env are defaults: what the user has set comes first.
+type call struct {
+	env   []string
+	stdin io.Reader
+	name  string
+	args  []string
+}
+
+// run returns what the command prints. The error of a command that fails has the first line that it
+// prints on stderr. The coordinator's token is not in the environment, for schedulers keep that of
+// the jobs they start.
+func (c call) run(ctx context.Context) ([]byte, error) {
+	group, err := newGroup()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	defer group.close()
+	cmd := exec.CommandContext(ctx, c.name, c.args...)
+	cmd.Env = append(slices.Clone(c.env), slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") })...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group.id(), Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-group.id(), syscall.SIGKILL) }
 	cmd.WaitDelay = endTime
-	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Stdin = c.stdin
 	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxLine}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	runtime.LockOSThread() // Pdeathsig is sent at the end of the thread that forks
 	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
+		return nil, fmt.Errorf("%s: %w", c.name, ctx.Err())
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil, fmt.Errorf("%s has ended, but what it started has its stdout or stderr open; redirect these", name)
+		return nil, fmt.Errorf("%s has ended, but what it started has its stdout or stderr open; redirect these", c.name)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w%s", name, err, said(stderr.text))
+		return nil, fmt.Errorf("%s: %w%s", c.name, err, said(stderr.text))
 	case stdout.cut:
-		return nil, fmt.Errorf("%s printed more than %d MiB", name, maxOutput>>20)
+		return nil, fmt.Errorf("%s printed more than %d MiB", c.name, maxOutput>>20)
 	}
 	return stdout.text, nil
+}
+
+// group is a process group that does not outlive this process, even if that is killed: its first
+// process then kills all of it. What a command starts in a session of its own is not in the group.
+type group struct {
+	leader *exec.Cmd
+	// alive closes with this process.
+	alive io.Closer
+}
+
+func newGroup() (*group, error) {
+	g := &group{leader: exec.Command("sh", "-c", "read -r _; kill -KILL 0")}
+	g.leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	g.leader.Env = []string{"PATH=" + os.Getenv("PATH")}
+	in, err := g.leader.StdinPipe()
+	if err == nil {
+		g.alive, err = in, g.leader.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch it: %w", err)
+	}
+	return g, nil
+}
+
+func (g *group) id() int { return g.leader.Process.Pid }
+
+// close lets what is left of the group go on.
+func (g *group) close() {
+	_ = g.leader.Process.Kill() // it cannot have ended
+	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
 // maxLine bounds what is shown of a command's words.

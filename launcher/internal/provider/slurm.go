@@ -19,12 +19,17 @@ type Slurm struct {
 // Create implements rendezvous.Provider. If one job is refused, the others are not submitted.
 func (p Slurm) Create(ctx context.Context, tags []string) error {
 	for _, tag := range tags {
-		args := append([]string{"--parsable", "--job-name=" + tag, "--nodes=1", "--no-requeue", "--open-mode=append"}, p.Options...)
-		if _, err := run(ctx, []byte(p.script(tag)), "sbatch", args...); err != nil {
+		line := p.Line(tag)
+		if _, err := run(ctx, []byte(p.script(tag)), line[0], line[1:]...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Line implements Provider.
+func (p Slurm) Line(tag string) []string {
+	return append([]string{"sbatch", "--parsable", "--job-name=" + tag, "--nodes=1", "--no-requeue", "--open-mode=append"}, p.Options...)
 }
 
 // script runs the agent, which ends with the job. Its words are in the job's output.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +26,50 @@ type SSH struct {
 	// input.
 	Agent Agent
 	Token string
+	// where has the host on which each tag was last seen, or was started. It is this coordinator's
+	// memory.
+	where *hostTable
+	// last says that there will be no coordinator, which would refuse an agent that comes back.
+	last bool
+}
+
+// hostTable has a host for each tag.
+type hostTable struct {
+	mu    sync.Mutex
+	hosts map[string]string
+}
+
+func (t *hostTable) set(tag, host string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hosts[tag] = host
+}
+
+// at are the tags on a host.
+func (t *hostTable) at(host string) (tags []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tag, on := range t.hosts {
+		if on == host {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// of is the host of a tag.
+func (t *hostTable) of(tag string) (host string, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	host, known = t.hosts[tag]
+	return host, known
+}
+
+// forget drops a tag that its host does not have any more.
+func (t *hostTable) forget(tag string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.hosts, tag)
 }
 
 // NewSSH returns a provider for the hosts of words such as n1 and gpu[01-08].
@@ -33,7 +78,7 @@ func NewSSH(words []string, a Agent, token string) (SSH, error) {
 	if err != nil {
 		return SSH{}, err
 	}
-	p := SSH{Agent: a, Token: token}
+	p := SSH{Agent: a, Token: token, where: &hostTable{hosts: map[string]string{}}, last: a.Coordinator == ""}
 	for _, h := range hosts {
 		if h.Slots > 0 {
 			return SSH{}, fmt.Errorf("host %s has slots: a node has what its kind has", h.Name)
@@ -77,6 +122,7 @@ func (p SSH) Create(ctx context.Context, tags []string) error {
 	scripts := map[string]string{}
 	for i, tag := range missing[:n] {
 		scripts[free[i]] = p.startScript(tag)
+		p.where.set(tag, free[i])
 	}
 	_, failed := p.each(ctx, scripts)
 	if n < len(missing) {
@@ -111,14 +157,19 @@ exit 1
 // logOf is where the agent of a tag says what it does, until the node is deleted.
 func logOf(tag string) string { return "/tmp/golaunch-" + tag + ".log" }
 
-// List implements rendezvous.Provider. It does not have what hosts have that cannot be reached. When
-// an agent comes back whose tag was given up meanwhile, it is refused, and ends.
+// List implements rendezvous.Provider. It does not ask hosts that cannot be reached, which have what
+// they were last seen to have.
 func (p SSH) List(ctx context.Context) (map[string]string, error) {
-	taken, _, err := p.look(ctx)
+	taken, down, err := p.look(ctx)
 	if err != nil {
 		return nil, err
 	}
 	states := map[string]string{}
+	for host := range down {
+		for _, tag := range p.where.at(host) {
+			states[tag] = "on host " + host + ", which cannot be reached"
+		}
+	}
 	for host, tags := range taken {
 		for _, tag := range tags {
 			states[tag] = "on host " + host
@@ -147,26 +198,49 @@ func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[stri
 		for line := range strings.Lines(text) { // a login shell may have printed other lines
 			if tag, found := strings.CutPrefix(strings.TrimSpace(line), tagArgument); found {
 				taken[host] = append(taken[host], tag)
+				p.where.set(tag, host)
 			}
 		}
 	}
 	return taken, down, nil
 }
 
-// Delete implements rendezvous.Provider. Each host ends what it has of the tags.
+// Delete implements rendezvous.Provider. Each host ends what it has of the tags. That a host cannot
+// be reached is an error if it has one of them, or if no coordinator will refuse its agent later and it may.
 func (p SSH) Delete(ctx context.Context, tags []string) error {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
 		scripts[host] = stopScript(tags)
 	}
-	if _, down := p.each(ctx, scripts); len(down) == len(p.Hosts) {
+	out, down := p.each(ctx, scripts)
+	if len(down) == len(p.Hosts) {
 		return first(down)
+	}
+	found := map[string]bool{}
+	for _, text := range out {
+		for line := range strings.Lines(text) {
+			if tag, is := strings.CutPrefix(strings.TrimSpace(line), tagArgument); is {
+				found[tag] = true
+			}
+		}
+	}
+	for _, tag := range tags {
+		host, known := p.where.of(tag)
+		switch {
+		case found[tag]:
+		case known && down[host] != nil:
+			return fmt.Errorf("%s may be on it: %w", tag, down[host])
+		case !known && len(down) > 0 && p.last:
+			return fmt.Errorf("%s may be on a host that cannot be reached: %w", tag, first(down))
+		default:
+			p.where.forget(tag)
+		}
 	}
 	return nil
 }
 
-// stopScript has agents leave, and ends those that have not within ten seconds. Tags have letters,
-// digits and hyphens.
+// stopScript has agents leave, ends those that have not within ten seconds, and prints the tags that
+// it has found. Tags have letters, digits and hyphens.
 func stopScript(tags []string) string {
 	return fmt.Sprintf(`
 pids() { grep -lsxz "%s$1" /proc/[0-9]*/cmdline | cut -d / -f 3; }
@@ -175,6 +249,7 @@ for tag in %s; do
 	for i in 1 2 3 4 5 6 7 8 9 10; do
 		all=$(pids $tag)
 		[ -n "$all" ] || break
+		[ $signal = none ] || echo %s$tag
 		[ $signal = none ] || kill -$signal $all
 		signal=none
 		sleep 1
@@ -183,7 +258,7 @@ for tag in %s; do
 	[ -z "$all" ] || kill -KILL $all
 	rm -f %s
 done
-`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.Join(tags, " "), logOf("$tag"))
+`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.Join(tags, " "), tagArgument, logOf("$tag"))
 }
 
 // each runs a script on each host. It returns what they print, and why some failed.
@@ -198,8 +273,8 @@ func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[strin
 	all.SetLimit(fanOut)
 	for i, host := range hosts {
 		all.Go(func() error {
-			args := append(ssh.Options(aliveEvery), fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second), "--", host, "sh")
-			answers[i].text, answers[i].err = run(ctx, []byte(scripts[host]), "ssh", args...)
+			line := sshLine(host)
+			answers[i].text, answers[i].err = run(ctx, []byte(scripts[host]), line[0], line[1:]...)
 			return nil
 		})
 	}
@@ -220,4 +295,13 @@ func first(failed map[string]error) error {
 		return nil
 	}
 	return failed[slices.Min(slices.Collect(maps.Keys(failed)))]
+}
+
+// Line implements Provider: that of the first host.
+func (p SSH) Line(string) []string { return sshLine(p.Hosts[0]) }
+
+// sshLine runs the script on its standard input on a host.
+func sshLine(host string) []string {
+	args := append([]string{"ssh"}, ssh.Options(aliveEvery)...)
+	return append(args, fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second), "--", host, "sh")
 }

@@ -1,0 +1,143 @@
+package capacityfile
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/golaunch/golaunch/internal/core/capacity"
+)
+
+// Cluster is what golaunch up needs to know beside the kinds of nodes.
+type Cluster struct {
+	// Name is the cluster's: its machines in a cloud are found by it.
+	Name string
+	Head Head
+	// Listen is where the coordinator listens, as its --listen.
+	Listen string
+	// User is who logs in to machines of a cloud, and Key the file of a private key; the default of
+	// the machine's image, and a key that golaunch makes, when empty.
+	User, Key string
+	// Files go to the head and to machines of a cloud.
+	Files []Mount
+	// Setup are commands that each node runs first, and HeadSetup those of the head.
+	Setup, HeadSetup []string
+	// Public says that the head, if it is a machine of a cloud, is reached at its public address.
+	Public bool
+}
+
+// Head is where the coordinator runs: this machine, or one that ssh reaches, or a node of a kind.
+type Head struct{ Host, Kind string }
+
+// Mount is a file or directory From here, that nodes have as To.
+type Mount struct {
+	To, From string
+	// Line is where the file says so.
+	Line int
+}
+
+// DefaultName is the name of a cluster that has none.
+const DefaultName = "default"
+
+// set sets a field of a file.
+func (f *File) set(key string, at, n *yaml.Node) (err error) {
+	switch key {
+	case "name":
+		f.Name, err = clusterName(n)
+	case "head":
+		f.Head, err = head(n)
+	case "listen":
+		f.Listen, err = scalar(n, "HOST:PORT, HOST or :PORT")
+	case "ssh":
+		err = each(n, func(key string, at, n *yaml.Node) (err error) {
+			switch key {
+			case "user":
+				f.User, err = word(n, "the name of a user")
+			case "key":
+				f.Key, err = scalar(n, "the file of a private key")
+			default:
+				err = unknown(at, "user", "key")
+			}
+			return err
+		})
+	case "files":
+		f.Files, err = mounts(n)
+	case "setup":
+		f.Setup, err = words(n)
+	case "head_setup":
+		f.HeadSetup, err = words(n)
+	default:
+		return unknown(at, "kinds", "name", "head", "listen", "ssh", "files", "setup", "head_setup")
+	}
+	return err
+}
+
+func clusterName(n *yaml.Node) (string, error) {
+	text, err := scalar(n, "the name of a cluster")
+	if err == nil && (!kindName.Get().MatchString(text) || len(text) > capacity.MaxKind) {
+		return "", wrong(n, fmt.Sprintf("the name of a cluster: small letters, digits and hyphens, %d at most", capacity.MaxKind))
+	}
+	return text, err
+}
+
+func head(n *yaml.Node) (h Head, err error) {
+	if n.Kind != yaml.MappingNode {
+		h.Host, err = word(n, "[USER@]HOST, or kind: with a kind of nodes")
+		return h, err
+	}
+	err = each(n, func(key string, at, n *yaml.Node) (err error) {
+		if key != "kind" {
+			return unknown(at, "kind")
+		}
+		h.Kind, err = word(n, "a kind of nodes")
+		return err
+	})
+	return h, err
+}
+
+// word is a scalar that a command takes as a word, and not as an option.
+func word(n *yaml.Node, want string) (string, error) {
+	text, err := scalar(n, want)
+	if err == nil && (text == "" || strings.HasPrefix(text, "-") || strings.ContainsAny(text, " \t\n\x00")) {
+		return "", wrong(n, want)
+	}
+	return text, err
+}
+
+// mounts are files by where they go.
+func mounts(n *yaml.Node) (all []Mount, err error) {
+	err = each(n, func(to string, at, n *yaml.Node) error {
+		from, err := scalar(n, "a file or directory of this machine")
+		if err != nil {
+			return err
+		}
+		clean := path.Clean(strings.TrimPrefix(to, "~/"))
+		if !strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "~/") || clean == "/" || clean == "." || strings.HasPrefix(clean, "..") || strings.ContainsAny(to, "\n\x00") {
+			return wrong(at, "an absolute path on the nodes, or one that begins with ~/")
+		}
+		all = append(all, Mount{To: to, From: from, Line: at.Line})
+		return nil
+	})
+	return all, err
+}
+
+// check checks what several parts of a file say together.
+func (f *File) check() error {
+	if f.Name == "" {
+		f.Name = DefaultName
+	}
+	if f.Head.Kind == "" {
+		return nil
+	}
+	i := slices.IndexFunc(f.Kinds, func(k Kind) bool { return k.Name == f.Head.Kind })
+	if i < 0 {
+		return fmt.Errorf("the head is of kind %s, which is not among the kinds", f.Head.Kind)
+	}
+	if !slices.Contains(Clouds, f.Kinds[i].Provider) {
+		return fmt.Errorf("the head is of kind %s: only a machine of %s can be made for it; name a host", f.Head.Kind, strings.Join(Clouds, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Cloud asks a cloud for machines, and starts an agent on each over ssh. A machine is found by its
+// tags in the cloud, so there is no file to keep.
+type Cloud struct {
+	cfg CloudConfig
+	api cloud
+
+	mu sync.Mutex
+	// machines are those of the last list, by tag.
+	machines map[string]Machine
+}
+
+// CloudConfig is what machines of a kind have in common.
+type CloudConfig struct {
+	// Cluster and Kind are by which they are found.
+	Cluster, Kind string
+	// Tags are further tags.
+	Tags  map[string]string
+	Agent Agent
+	Login Login
+	// Token is what agents join with. It goes through ssh's standard input.
+	Token string
+	// Setup are commands that run before the agent, and Files what is there then.
+	Setup []string
+	Files []File
+}
+
+// The tags of a machine. Its name is the tag of its claim.
+const (
+	clusterTag = "golaunch-cluster"
+	kindTag    = "golaunch-kind"
+)
+
+// Machine is a machine as its cloud lists it.
+type Machine struct {
+	// Tag is its name, and ID how the cloud calls it.
+	Tag, ID string
+	// State is for people. Running says that it may be logged in to.
+	State   string
+	Running bool
+	// Private and Public are its addresses, if it has them.
+	Private, Public string
+}
+
+// cloud is how the command of a cloud is called. Machines are found by the cluster and the kind, or
+// by the cluster if the kind is empty.
+type cloud interface {
+	// create asks for machines. An error may leave some of them there.
+	create(ctx context.Context, tags []string) error
+	list(ctx context.Context, kind string) ([]Machine, error)
+	remove(ctx context.Context, all []Machine) error
+	// line is a command line that create calls.
+	line(tag string) []string
+}
+
+// usualUsers are those that golaunch has a cloud make on its machines. On AWS the image has one.
+var usualUsers = map[string]string{"azure": "azureuser", "gcp": "golaunch"}
+
+// NewCloud returns a provider for words: options of the command that creates machines in a cloud,
+// one of aws, azure and gcp.
+func NewCloud(name string, words []string, cfg CloudConfig) (*Cloud, error) {
+	o, err := parseOptions(words)
+	if err != nil {
+		return nil, err
+	}
+	if usual := usualUsers[name]; cfg.Login.User == "" {
+		cfg.Login.User = usual
+	}
+	p := &Cloud{cfg: cfg}
+	switch name {
+	case "aws":
+		p.api, err = newAWS(o, cfg)
+	case "azure":
+		p.api, err = newAzure(o, cfg)
+	case "gcp":
+		p.api, err = newGCP(o, cfg)
+	default:
+		err = fmt.Errorf("%q is no cloud", name)
+	}
+	return p, err
+}
+
+// Create implements rendezvous.Provider.
+func (p *Cloud) Create(ctx context.Context, tags []string) error { return p.api.create(ctx, tags) }
+
+// Login is how ssh logs in to its machines.
+func (p *Cloud) Login() Login { return p.cfg.Login }
+
+// Line implements Provider.
+func (p *Cloud) Line(tag string) []string { return p.api.line(tag) }
+
+// List implements rendezvous.Provider.
+func (p *Cloud) List(ctx context.Context) (map[string]string, error) {
+	all, err := p.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for tag, m := range all {
+		states[tag] = m.State
+	}
+	return states, nil
+}
+
+// look asks the cloud for the machines of the kind.
+func (p *Cloud) look(ctx context.Context) (map[string]Machine, error) {
+	all, err := p.api.list(ctx, p.cfg.Kind)
+	if err != nil {
+		return nil, err
+	}
+	machines := map[string]Machine{}
+	for _, m := range all {
+		machines[m.Tag] = m
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.machines = machines
+	return machines, nil
+}
+
+// Delete implements rendezvous.Provider.
+func (p *Cloud) Delete(ctx context.Context, tags []string) error {
+	all, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	var remove []Machine
+	for _, tag := range tags {
+		if m, there := all[tag]; there {
+			remove = append(remove, m)
+		}
+	}
+	if len(remove) == 0 {
+		return nil
+	}
+	return p.api.remove(ctx, remove)
+}
+
+// Cluster are all machines of the cluster, of whatever kind.
+func (p *Cloud) Cluster(ctx context.Context) ([]Machine, error) { return p.api.list(ctx, "") }
+
+// Remove deletes machines.
+func (p *Cloud) Remove(ctx context.Context, all []Machine) error { return p.api.remove(ctx, all) }
+
+// Deliver implements rendezvous.Deliverer.
+func (p *Cloud) Deliver(ctx context.Context, tags []string) (states, failed map[string]string) {
+	p.mu.Lock()
+	machines := maps.Clone(p.machines)
+	p.mu.Unlock()
+	states, failed = map[string]string{}, map[string]string{}
+	var mu sync.Mutex
+	var all errgroup.Group
+	all.SetLimit(fanOut)
+	for _, tag := range tags {
+		m := machines[tag]
+		if !m.Running || m.Private == "" {
+			continue
+		}
+		all.Go(func() error {
+			state, err := p.install(ctx, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed[tag] = err.Error()
+			} else {
+				states[tag] = m.State + ", " + state
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // each has its own error
+	return states, failed
+}
+
+// tags are what a machine is tagged with in its cloud.
+func (c CloudConfig) tags() map[string]string {
+	all := maps.Clone(c.Tags)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[clusterTag], all[kindTag] = c.Cluster, c.Kind
+	return all
+}
+
+// pairs are KEY=VALUE of a map, in order.
+func pairs(m map[string]string) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, key+"="+m[key])
+	}
+	return all
+}
+
+// decode reads a list in JSON that a command has printed.
+func decode[T any](name string, out []byte) (all []T, err error) {
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, errNonsense(name, out, err)
+	}
+	return all, nil
+}
+
+// atOnce is how many commands run at once that ask for one machine each.
+const atOnce = 8
+
+// each calls f for each tag, and begins no more calls after an error.
+func each(tags []string, f func(tag string) error) error {
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	var mu sync.Mutex
+	failed := false
+	for _, tag := range tags {
+		all.Go(func() error {
+			mu.Lock()
+			skip := failed
+			mu.Unlock()
+			if skip {
+				return nil
+			}
+			err := f(tag)
+			if err != nil {
+				mu.Lock()
+				failed = true
+				mu.Unlock()
+			}
+			return err
+		})
+	}
+	return all.Wait()
+}

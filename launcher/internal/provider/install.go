@@ -1,0 +1,287 @@
+package provider
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+	"github.com/golaunch/golaunch/launcher/internal/ssh"
+)
+
+// Login is how ssh logs in to machines of a cloud.
+type Login struct {
+	// User is the user's name there. If it is empty, golaunch chooses one, or on AWS ssh_config.
+	User string
+	// Key is the file of a private key, and PublicKey what belongs to it: a new machine is made with
+	// that, unless its options name a key.
+	Key, PublicKey string
+	// KnownHosts is the file of the machines' host keys. A new machine's is believed when it is first
+	// seen.
+	KnownHosts string
+}
+
+// NewLogin returns a login with a key. If the file has none, it is one in the directory of the
+// cluster, made at first use.
+func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
+	l := Login{User: user, Key: key, KnownHosts: filepath.Join(dir, "known_hosts")}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return l, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyLimit)
+	defer cancel()
+	if rest, home := strings.CutPrefix(key, "~/"); home {
+		l.Key = filepath.Join(os.Getenv("HOME"), rest)
+	}
+	if key == "" {
+		l.Key = filepath.Join(dir, "key")
+		if _, err := os.Stat(l.Key); errors.Is(err, fs.ErrNotExist) {
+			if _, err = run(ctx, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "golaunch", "-f", l.Key); err != nil {
+				return l, err
+			}
+		}
+	}
+	out, err := run(ctx, nil, "ssh-keygen", "-y", "-P", "", "-f", l.Key)
+	if err != nil {
+		return l, fmt.Errorf("cannot read the private key %s, which must have no passphrase: %w", l.Key, err)
+	}
+	l.PublicKey = strings.TrimSpace(string(out))
+	return l, nil
+}
+
+// keyLimit bounds how long ssh-keygen may take.
+const keyLimit = 30 * time.Second
+
+// Args are ssh's arguments for a machine, whose address may have been another one's before.
+func (l Login) Args(tag, addr string) []string {
+	args := []string{"-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=" + l.KnownHosts, "-oHostKeyAlias=" + tag}
+	if l.Key != "" {
+		args = append(args, "-oIdentitiesOnly=yes", "-i", l.Key)
+	}
+	if l.User != "" {
+		addr = l.User + "@" + addr
+	}
+	return append(args, "--", addr)
+}
+
+// ssh runs a script on a machine. A script is seen by all users there: it has no secret.
+func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script string) (string, error) {
+	args := append(ssh.Options(aliveEvery), fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second))
+	args = append(args, p.cfg.Login.Args(m.Tag, m.Private)...)
+	out, err := call{stdin: stdin, name: "ssh", args: append(args, "exec sh -c "+shellword.Quote(script))}.run(ctx)
+	return strings.TrimSpace(string(out)), err
+}
+
+// setupArgument begins the argument of a machine's setup that has its tag.
+const setupArgument = "capacity.setup="
+
+// lookScript says how far a machine is. What it does is known by its processes: first by that of the
+// setup, which becomes the agent. One that has just begun may not show yet.
+func lookScript(tag string) string {
+	return fmt.Sprintf(`
+runs() { grep -qsxz "$1" /proc/[0-9]*/cmdline; }
+cd "$HOME/.golaunch/node" 2>/dev/null || { echo none; exit; }
+if runs '%[2]s%[3]s'; then echo setup
+elif runs '%[1]s%[3]s'; then echo agent
+elif [ ! -e log ]; then echo none
+elif [ -e failed ] || [ -n "$(find log -mmin +1)" ]; then echo failed
+else echo setup
+fi
+tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag)
+}
+
+// install starts the setup of a machine unless that has begun, and says how far it is. An error says
+// that the machine is of no use. One that cannot be reached yet is none.
+func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
+	out, err := p.ssh(ctx, m, nil, lookScript(m.Tag))
+	if err != nil {
+		return err.Error(), nil
+	}
+	what, line, _ := strings.Cut(out, "\n")
+	switch what {
+	case "agent":
+		return "its agent has started", nil
+	case "setup":
+		return "setup: " + line, nil
+	case "failed":
+		return "", fmt.Errorf("its setup has failed: %s", line)
+	case "none":
+	default: // what a login shell has printed
+		return errNonsense("ssh", []byte(out), errors.New("want none, setup, agent or failed")).Error(), nil
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(p.pack(w, m.Tag)) }()
+	defer func() { _ = r.Close() }() // which has no error
+	if _, err = p.ssh(ctx, m, io.MultiReader(strings.NewReader(p.cfg.Token+"\n"), r), installScript(m.Tag)); err != nil {
+		return err.Error(), nil
+	}
+	return "setup has started", nil
+}
+
+// machines are the names of uname(1) for those of Go.
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// installScript takes the token and an archive from its standard input, and runs what is in that.
+// The log is made once: only one coordinator runs the setup.
+func installScript(tag string) string {
+	return fmt.Sprintf(`
+umask 077
+[ "$(uname -m)" = %[1]s ] || { echo "the machine is a $(uname -m), and this golaunch is for %[1]s" >&2; exit 1; }
+mkdir -p "$HOME/.golaunch/node" && cd "$HOME/.golaunch/node" || exit
+IFS= read -r token
+tar -xf - || exit
+set -C
+: >log || exit 0
+set +C
+printf '%%s\n' "$token" | setsid sh ./start %[2]s >>log 2>&1 &`, machines[runtime.GOARCH], setupArgument+tag)
+}
+
+// startScript prepares a machine and becomes the agent. The commands run in login shells, and do not
+// see the token.
+func (p *Cloud) startScript(tag string) string {
+	var b strings.Builder
+	b.WriteString("IFS= read -r token\nexec </dev/null\nshell=sh\n! command -v bash >/dev/null || shell=bash\n")
+	for i, f := range p.cfg.Files {
+		to := target(f.To)
+		fmt.Fprintf(&b, "mkdir -p \"$(dirname %[1]s)\" && if [ -d files/%[2]d ]; then mkdir -p %[1]s && cp -R files/%[2]d/. %[1]s; else cp files/%[2]d %[1]s; fi || "+
+			"{ echo cannot write %[1]s; : >failed; exit 1; }\n", to, i)
+	}
+	for _, c := range p.cfg.Setup {
+		short := shellword.Quote(fmt.Sprintf("%.60s", strings.ReplaceAll(c, "\n", " ")))
+		fmt.Fprintf(&b, "echo %[2]s\n(cd && exec $shell -l -c %[1]s) || { echo exit code $?: %[2]s; : >failed; exit 1; }\n", shellword.Quote(c), short)
+	}
+	words := p.cfg.Agent.command(tag)
+	for i, w := range words {
+		words[i] = shellword.Quote(w)
+	}
+	words[0] = `"$PWD/golaunch"`
+	fmt.Fprintf(&b, "GOLAUNCH_TOKEN=$token\nexport GOLAUNCH_TOKEN\nexec $shell -l -c 'cd && exec \"$0\" \"$@\"' %s\n", strings.Join(words, " "))
+	return b.String()
+}
+
+// target is where a file goes, as a word of the shell.
+func target(to string) string {
+	if rest, home := strings.CutPrefix(to, "~/"); home {
+		return `"$HOME"/` + shellword.Quote(rest)
+	}
+	return shellword.Quote(to)
+}
+
+// pack writes an archive of this golaunch, the files and the script that starts.
+func (p *Cloud) pack(w io.Writer, tag string) error {
+	a := NewArchive(w)
+	a.Text("start", p.startScript(tag))
+	a.Add("golaunch", p.cfg.Agent.Golaunch)
+	for i, f := range p.cfg.Files {
+		a.Add(fmt.Sprintf("files/%d", i), f.From)
+	}
+	return a.Close()
+}
+
+// File is a file or directory From here, that machines have as To.
+type File struct{ To, From string }
+
+// maxFiles bounds what an archive has.
+const maxFiles = 1 << 30
+
+// Archive writes a tar file. After an error it writes nothing more.
+type Archive struct {
+	// Timeless leaves out the times of files.
+	Timeless bool
+
+	tar  *tar.Writer
+	size int64
+	err  error
+}
+
+// NewArchive returns an archive without members.
+func NewArchive(w io.Writer) *Archive { return &Archive{tar: tar.NewWriter(w)} }
+
+// Close ends the archive, and returns the first error.
+func (a *Archive) Close() error {
+	if a.err == nil {
+		a.err = a.tar.Close()
+	}
+	return a.err
+}
+
+// Text adds a file with a text.
+func (a *Archive) Text(name, text string) {
+	if a.err == nil {
+		a.err = a.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: time.Now(), Format: tar.FormatPAX})
+	}
+	if a.err == nil {
+		_, a.err = io.WriteString(a.tar, text)
+	}
+}
+
+// Add adds a file or directory. In a directory, symbolic links stay what they are, and what is no
+// file is left out.
+func (a *Archive) Add(name, from string) {
+	if a.err != nil {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(from); err == nil {
+		from = real
+	}
+	a.err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rest, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return a.member(filepath.ToSlash(filepath.Join(name, rest)), path, d)
+	})
+}
+
+func (a *Archive) member(name, path string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	link := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if link, err = os.Readlink(path); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	}
+	h, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.Format = name, 0, 0, "", "", tar.FormatPAX
+	if info.IsDir() {
+		h.Name += "/"
+	}
+	if a.Timeless {
+		h.ModTime, h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}, time.Time{}
+	}
+	if a.size += h.Size; a.size > maxFiles {
+		return fmt.Errorf("the files are larger than %d MiB", maxFiles>>20)
+	}
+	if err := a.tar.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err = io.CopyN(a.tar, f, h.Size); errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%s has become shorter", path)
+	}
+	return err
+}

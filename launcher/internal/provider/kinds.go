@@ -1,0 +1,50 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/golaunch/golaunch/internal/host/account"
+	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
+)
+
+// Provider is a rendezvous.Provider that can say what it calls.
+type Provider interface {
+	Create(ctx context.Context, tags []string) error
+	List(ctx context.Context) (states map[string]string, err error)
+	Delete(ctx context.Context, tags []string) error
+	// Line is a command line by which Create makes a node.
+	Line(tag string) []string
+}
+
+// New returns the provider of a kind. The secret is what its agents join with, if it is not in a file
+// that they have.
+func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent, secret string) (Provider, error) {
+	switch k.Provider {
+	case "exec":
+		return Exec{Kind: k.Name, Command: k.Words, Agent: agent}, nil
+	case "slurm":
+		return Slurm{Options: k.Words, Agent: agent}, nil
+	}
+	agent.TokenFile = "" // pods have a Secret, and the others get the token from here
+	switch k.Provider {
+	case "kubernetes":
+		return NewKubernetes(k.Name, k.Words, agent)
+	case "ssh":
+		return NewSSH(k.Words, agent, secret)
+	}
+	home, err := account.Home()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find a directory for the keys of machines: %w", err)
+	}
+	login, err := NewLogin(ctx, file.User, file.Key, filepath.Join(home, ".golaunch", "clusters", file.Name))
+	if err != nil {
+		return nil, err
+	}
+	cfg := CloudConfig{Cluster: file.Name, Kind: k.Name, Tags: k.Tags, Agent: agent, Login: login, Token: secret, Setup: k.Setup}
+	for _, f := range file.Files {
+		cfg.Files = append(cfg.Files, File{To: f.To, From: f.From})
+	}
+	return NewCloud(k.Provider, k.Words, cfg)
+}
