@@ -20,7 +20,7 @@ import (
 
 type coordinatorOptions struct {
 	launcher.Coordinator
-	json, quiet bool
+	json, quiet, giveBack bool
 }
 
 func newCoordinator(s *cli.Console) *cobra.Command {
@@ -35,9 +35,16 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 	f.StringVar(&o.Capacity, "capacity", "", "`file` with the kinds of nodes to ask for when jobs wait, and to give back when they are idle")
 	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "how long a node may be silent; then its ranks are dead and it counts as lost")
 	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
+	f.BoolVar(&o.giveBack, "give-back", false, "start no coordinator: delete all nodes that the one with this --state-dir has asked for, and wait until they are gone")
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")
 	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")
-	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
+		if o.giveBack {
+			o.Say, o.Warn = s.Say, s.Warn
+			return 0, o.GiveBack(context.Background())
+		}
+		return 0, o.run(s)
+	})
 	return c
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/clusterverbs"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/manpages"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/memlimit"
@@ -84,6 +85,10 @@ var verbs = []struct {
 	{torchrun.Name, func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, torchrun.Name, os.Args[0], launch) }},
 	{torchrun.FTName, func(s *cli.Console) *cobra.Command { return torchrun.NewVerb(s, torchrun.FTName, os.Args[0], launch) }},
 	{"submit-token", newSubmitToken},
+	{"up", clusterverbs.NewUp},
+	{"down", clusterverbs.NewDown},
+	{"attach", clusterverbs.NewAttach},
+	{"exec", clusterverbs.NewExec},
 	{"install", newInstall},
 	{"version", newVersion},
 	{internalverbs.Node, newNode},

@@ -72,6 +72,7 @@ var documented = map[string]struct {
 	"golaunch agent --coordinator n0:29400": {joins, " is in the cluster of "},
 	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onCluster(hung), "rank 15 of 16"},
 	"golaunch coordinator --capacity capacity.yaml":                                   {asksForNodes, "1 x toy requested: toy has 0 of at least 1 nodes"},
+	"golaunch up cluster.yaml":                                                        {comesUp, "cluster toys is up; its coordinator is at 10.77.0.2:29400 on this machine"},
 	"golaunch coordinator --peers n0,n1,n2":                                           {onPeers, "10.77.0.2:29400 leads the cluster from now on"},
 	"golaunch agent --coordinator n0,n1,n2":                                           {onPeers, " is in the cluster of 10.77.0.2,10.77.0.3,10.77.0.4"},
 	"golaunch --coordinator n0,n1,n2 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onPeers, "rank 15 of 16"},
@@ -308,6 +309,18 @@ func asksForNodes(t *testing.T, line string) string {
 	p.line("1 x toy requested")
 	p.signal(syscall.SIGTERM)
 	return ended(t, p)
+}
+
+// comesUp starts a cluster from a file, and ends it.
+func comesUp(t *testing.T, line string) string {
+	h := newCluster(t)
+	text := "name: toys\nlisten: 10.77.0.2\nkinds: {toy: {max: 1, exec: [sh, -c, 'echo {}']}}\n"
+	if err := os.WriteFile(filepath.Join(h.dir, "cluster.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := h.do(strings.Fields(line)[1:]...)
+	h.do("down", "cluster.yaml", "--yes")
+	return out
 }
 
 // joinsInRange is joins, of a coordinator on the first port of a range.

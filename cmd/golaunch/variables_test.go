@@ -34,7 +34,7 @@ func TestVariables(t *testing.T) {
 				if told[name] {
 					t.Errorf("%s is set for ranks, and read for --%s of %s", name, flag.Name, v.Name())
 				}
-				if slices.Contains([]string{"all", "kill", "drain", "within"}, flag.Name) && (v.Name() == "stop" || v.Name() == "agent" || v.Name() == "swap") {
+				if slices.Contains([]string{"all", "kill", "drain", "within", "yes", "give-back"}, flag.Name) && slices.Contains([]string{"stop", "agent", "swap", "up", "down", "coordinator"}, v.Name()) {
 					t.Errorf("%s %s --%s has a variable, %s", v.Name(), flag.Name, flag.Name, name)
 				}
 				if kind := types[name]; kind != "" && kind != flag.Value.Type() {

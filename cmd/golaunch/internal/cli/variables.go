@@ -100,6 +100,12 @@ func Variables(verb, flag string) []string {
 		if flag != "coordinator" && flag != "token-file" {
 			return nil
 		}
+	case "up", "down":
+		return nil
+	case "coordinator":
+		if flag == "give-back" {
+			return nil
+		}
 	case "plan":
 		if flag == "node" || flag == "rank" {
 			return nil

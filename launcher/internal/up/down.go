@@ -1,0 +1,151 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher/internal/provider"
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+)
+
+// downLimit bounds how long all nodes may take to end.
+const downLimit = 20 * time.Minute
+
+// Down ends the cluster with all its nodes. It returns once their providers have none of them.
+func (c *Cluster) Down(ctx context.Context) error {
+	h, err := c.findHead(ctx)
+	if err != nil {
+		return err
+	}
+	var clouds []*provider.Cloud
+	if c.file.Head.Host == "" { // otherwise the head has the credentials
+		if clouds, err = c.clouds(ctx); err != nil {
+			return err
+		}
+	}
+	left, err := machines(ctx, clouds)
+	if err != nil {
+		return err
+	}
+	var was state
+	if h != nil {
+		if was, err = h.look(ctx, c.dir()); err != nil && c.file.Head.Kind == "" {
+			return err
+		}
+	}
+	if was.values == "" && len(left) == 0 {
+		removeKeys(clouds)
+		c.Say(fmt.Sprintf("cluster %s is not up: nothing is left of it", c.file.Name))
+		return nil
+	}
+	question := fmt.Sprintf("End cluster %s with its jobs and all its nodes?", c.file.Name)
+	if len(left) > 0 {
+		question = fmt.Sprintf("End cluster %s with its jobs and all its nodes, such as %s?", c.file.Name, left[0].machine.Tag)
+	}
+	if ok, err := c.Confirm(question); err != nil || !ok {
+		return errors.Join(err, unless(ok || err != nil, errNotConfirmed))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, downLimit, fmt.Errorf("not all nodes have ended within %v", downLimit))
+	defer cancel()
+	if was.values != "" {
+		if err := c.giveBack(ctx, h, was); err != nil {
+			if len(clouds) == 0 {
+				return err
+			}
+			c.Warn(err)
+		}
+	}
+	return c.sweep(ctx, clouds)
+}
+
+// giveBack ends the coordinator, and then all nodes that it has asked for.
+func (c *Cluster) giveBack(ctx context.Context, h *head, was state) error {
+	self := c.Golaunch
+	if h.ssh != nil {
+		self = was.home + "/" + c.dir() + "/golaunch"
+	}
+	out, err := h.run(ctx, nil, c.stopScript()+fmt.Sprintf(`
+stop %[1]s
+cd %[3]s || exit
+%[2]s coordinator --give-back --capacity="$d/cluster.yaml" --state-dir="$d/state" 2>"$d/down" || { tail -n 1 "$d/down" >&2; exit 1; }
+cat "$d/down"
+rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Quote(self), c.workDir(h)))
+	for line := range strings.Lines(out) {
+		c.Say(strings.TrimPrefix(strings.TrimSpace(line), "golaunch: "))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot end the nodes from %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// removeKeys removes the keys for machines that are gone. What is left of them does no harm.
+func removeKeys(clouds []*provider.Cloud) {
+	for _, p := range clouds {
+		_ = os.RemoveAll(filepath.Dir(p.Login().KnownHosts))
+	}
+}
+
+// leftover is a machine that is still there, and its provider.
+type leftover struct {
+	cloud   *provider.Cloud
+	machine provider.Machine
+}
+
+// machines are those of the cluster in all clouds.
+func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, err error) {
+	for _, p := range clouds {
+		found, err := p.Cluster(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the machines: %w", err)
+		}
+		for _, m := range found {
+			if !slices.ContainsFunc(all, func(l leftover) bool { return l.machine.ID == m.ID }) {
+				all = append(all, leftover{p, m})
+			}
+		}
+	}
+	return all, nil
+}
+
+// sweep deletes what clouds still have of the cluster, its head too, until lists by its tag are
+// empty.
+func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
+	for {
+		left, err := machines(ctx, clouds)
+		if err == nil && len(left) == 0 {
+			removeKeys(clouds)
+			c.Say(fmt.Sprintf("cluster %s is down; nothing is left of it", c.file.Name))
+			return nil
+		}
+		for _, p := range clouds {
+			var mine []provider.Machine
+			for _, l := range left {
+				if l.cloud == p {
+					mine = append(mine, l.machine)
+				}
+			}
+			if len(mine) > 0 && err == nil {
+				err = p.Remove(ctx, mine)
+			}
+		}
+		if err != nil {
+			c.Warn(err)
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			var tags []string
+			for _, l := range left {
+				tags = append(tags, l.machine.Tag)
+			}
+			return fmt.Errorf("%w: %d machines are left: %.400s", context.Cause(ctx), len(tags), strings.Join(tags, ", "))
+		}
+	}
+}

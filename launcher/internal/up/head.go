@@ -1,0 +1,247 @@
+package up
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher/internal/provider"
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+)
+
+// head is the machine of a cluster's coordinator.
+type head struct {
+	// name is for people, and ssh the arguments by which ssh reaches it; nil for this machine.
+	name string
+	ssh  []string
+}
+
+const (
+	// answerLimit bounds how long a head may take for a script, and fileLimit if files go there.
+	answerLimit, fileLimit = time.Minute, 30 * time.Minute
+	// lookEvery is how often a cloud is asked for a machine that has yet to come, or to go. There is no
+	// event for that.
+	lookEvery = 5 * time.Second
+	// maxAnswer bounds what a script prints.
+	maxAnswer = 1 << 20
+)
+
+// command runs a script on the head. It has no secret: users of the machine see it.
+func (h *head) command(ctx context.Context, terminal bool, script string) *exec.Cmd {
+	if h.ssh == nil {
+		return exec.CommandContext(ctx, "sh", "-c", script)
+	}
+	args := []string{"-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5"}
+	if terminal {
+		args = []string{"-t"}
+	}
+	return exec.CommandContext(ctx, "ssh", append(append(args, h.ssh...), "exec sh -c "+shellword.Quote(script))...)
+}
+
+// run runs a script and returns what it prints. An error has the last line of its stderr.
+func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string, error) {
+	limit := answerLimit
+	if stdin != nil {
+		limit = fileLimit
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s did not answer within %v", h.name, limit))
+		defer cancel()
+	}
+	cmd := h.command(ctx, false, script)
+	var out, words bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdin, &out, &words, time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		lines := strings.Split(strings.TrimSpace(words.String()), "\n")
+		if last := lines[len(lines)-1]; last != "" {
+			return "", fmt.Errorf("%w: %.400s", err, last)
+		}
+		return "", err
+	}
+	return out.String()[:min(out.Len(), maxAnswer)], nil
+}
+
+// state is what a head has of a cluster.
+type state struct {
+	// home is the home directory there. values are those of the file, empty if there is none, and
+	// address is the coordinator's, empty if it does not run.
+	home, values, address string
+}
+
+// look finds out what the head has.
+func (h *head) look(ctx context.Context, dir string) (s state, err error) {
+	out, err := h.run(ctx, nil, processes+fmt.Sprintf(`d=%s
+printf '%%s\n' "$HOME"
+if [ -n "$(pids "--state-dir=$d/state")" ]; then head -n 1 "$d/out" 2>/dev/null || echo; else echo; fi
+cat "$d/values" 2>/dev/null || :`, home(dir)))
+	if err != nil {
+		return s, fmt.Errorf("cannot ask the head %s: %w", h.name, err)
+	}
+	lines := strings.SplitN(out, "\n", 3)
+	if len(lines) < 3 || !strings.HasPrefix(lines[0], "/") {
+		return s, fmt.Errorf("the head %s printed %.80q: its login shell must print nothing", h.name, out)
+	}
+	return state{home: lines[0], address: addressIn(lines[1]), values: lines[2]}, nil
+}
+
+// addressIn is the address in the line that a coordinator prints.
+func addressIn(line string) string {
+	var shown struct{ Address string }
+	if json.Unmarshal([]byte(strings.TrimSpace(line)), &shown) != nil {
+		return ""
+	}
+	return shown.Address
+}
+
+// headTag is the name of a head that is a machine of a cloud.
+func (c *Cluster) headTag() string { return c.file.Name + "-head" }
+
+// findHead returns the head; nil if it is a machine of a cloud that is not there.
+func (c *Cluster) findHead(ctx context.Context) (*head, error) {
+	switch {
+	case c.file.Head.Host != "":
+		return &head{name: c.file.Head.Host, ssh: []string{"--", c.file.Head.Host}}, nil
+	case c.file.Head.Kind == "":
+		return &head{name: "this machine"}, nil
+	}
+	p, m, err := c.headMachine(ctx)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return c.reach(ctx, p, *m)
+}
+
+// headMachine is the machine of the head; nil if there is none.
+func (c *Cluster) headMachine(ctx context.Context) (*provider.Cloud, *provider.Machine, error) {
+	k := c.kind(c.file.Head.Kind)
+	p, err := c.provider(ctx, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	cloud := p.(*provider.Cloud)
+	ctx, cancel := limited(ctx, k)
+	defer cancel()
+	all, err := cloud.Cluster(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: cannot list the machines: %w", k.Name, err)
+	}
+	for _, m := range all {
+		if m.Tag == c.headTag() {
+			return cloud, &m, nil
+		}
+	}
+	return cloud, nil, nil
+}
+
+// makeHead asks for the machine of the head.
+func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
+	k := c.kind(c.file.Head.Kind)
+	p, err := c.provider(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	c.Say(fmt.Sprintf("%s is asked for the head, %s", k.Provider, c.headTag()))
+	if err := os.Remove(p.(*provider.Cloud).Login().KnownHosts); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err // a head before it had another host key
+	}
+	ctx, cancel := limited(ctx, k)
+	defer cancel()
+	if err := p.Create(ctx, []string{c.headTag()}); err != nil {
+		return nil, fmt.Errorf("cannot make the head: %w", err)
+	}
+	return c.reach(context.WithoutCancel(ctx), p.(*provider.Cloud), provider.Machine{})
+}
+
+// reach waits until ssh reaches the machine of the head.
+func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machine) (*head, error) {
+	k := c.kind(c.file.Head.Kind)
+	ctx, cancel := context.WithTimeout(ctx, k.StartTimeout)
+	defer cancel()
+	said, trouble := "", error(nil)
+	for {
+		if addr := c.address(m); m.Running && addr != "" {
+			h := &head{name: c.headTag(), ssh: p.Login().Args(m.Tag, addr)}
+			if _, trouble = h.run(ctx, nil, "true"); trouble == nil {
+				return h, nil
+			}
+		}
+		if m.State != said {
+			said = m.State
+			c.Say("head: " + said)
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the head %s cannot be reached within %v (%s): %w", c.headTag(), k.StartTimeout, m.State, errors.Join(trouble, ctx.Err()))
+		}
+		all, err := p.Cluster(ctx)
+		if err != nil {
+			trouble = err
+			continue
+		}
+		for _, found := range all {
+			if found.Tag == c.headTag() {
+				m = found
+			}
+		}
+	}
+}
+
+// address is where this machine reaches the head.
+func (c *Cluster) address(m provider.Machine) string {
+	if c.file.Public && m.Public != "" {
+		return m.Public
+	}
+	return m.Private
+}
+
+// Exec runs a command line on the head, or a shell if it is empty, and returns its exit code.
+func (c *Cluster) Exec(ctx context.Context, line string, stdin *os.File, stdout, stderr io.Writer, terminal bool) (int, error) {
+	h, err := c.findHead(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var s state
+	if h != nil {
+		if s, err = h.look(ctx, c.dir()); err != nil {
+			return 0, err
+		}
+	}
+	if s.address == "" {
+		return 0, fmt.Errorf("cluster %s is not up; golaunch up %s starts it", c.file.Name, c.Path)
+	}
+	bin := filepath.Dir(c.Golaunch)
+	if h.ssh != nil {
+		bin = s.home + "/" + c.dir()
+	}
+	script := fmt.Sprintf("GOLAUNCH_COORDINATOR=%s PATH=%s:\"$PATH\"; export GOLAUNCH_COORDINATOR PATH; ", s.address, shellword.Quote(bin))
+	shell := "shell=sh; ! command -v bash >/dev/null || shell=bash; "
+	switch {
+	case line != "":
+		script += shell + "exec $shell -c " + shellword.Quote(line)
+	case h.ssh == nil:
+		script += `exec "${SHELL:-sh}"`
+	default:
+		script += `exec "${SHELL:-sh}" -l`
+	}
+	cmd := h.command(ctx, terminal, script)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	err = cmd.Run()
+	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.Exited() {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}

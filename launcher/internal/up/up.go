@@ -1,0 +1,390 @@
+// Package up starts and ends the cluster of a file: its head, with a coordinator that asks for the
+// nodes. What the head does is a few scripts of its shell, on this machine or over ssh.
+package up
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
+	"github.com/golaunch/golaunch/launcher/internal/provider"
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
+)
+
+// Cluster is the cluster of a file.
+type Cluster struct {
+	// Path is the file, and Golaunch this program.
+	Path, Golaunch string
+	// Say gets what happens, and Warn what is wrong but ends nothing.
+	Say  func(string)
+	Warn func(error)
+	// Confirm asks a person.
+	Confirm func(question string) (bool, error)
+
+	file capacityfile.File
+	text []byte
+}
+
+// errNotConfirmed says that nothing was done.
+var errNotConfirmed = errors.New("not confirmed: nothing has changed")
+
+// Load reads the file. It must be called first.
+func (c *Cluster) Load() (err error) {
+	if c.text, err = capacityfile.Text(c.Path); err != nil {
+		return err
+	}
+	if c.file, err = capacityfile.Parse(c.text); err != nil {
+		return usage.Errorf("%s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// note tells what in the file has no effect.
+func (c *Cluster) note() {
+	for _, note := range c.file.Notes {
+		c.Warn(fmt.Errorf("%s: %s", c.Path, note))
+	}
+}
+
+// kind is a kind of the file.
+func (c *Cluster) kind(name string) capacityfile.Kind {
+	return c.file.Kinds[slices.IndexFunc(c.file.Kinds, func(k capacityfile.Kind) bool { return k.Name == name })]
+}
+
+// provider is that of a kind, as this machine would call it.
+func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.Provider, error) {
+	p, err := provider.New(ctx, c.file, k, provider.Agent{Golaunch: c.Golaunch, Coordinator: "HEAD", Flags: k.Agent}, "")
+	if err != nil {
+		return nil, usage.Errorf("%s: %s: %w", c.Path, k.Name, err)
+	}
+	return p, nil
+}
+
+// clouds are the providers that make machines in a cloud.
+func (c *Cluster) clouds(ctx context.Context) (all []*provider.Cloud, err error) {
+	for _, k := range c.file.Kinds {
+		if !slices.Contains(capacityfile.Clouds, k.Provider) {
+			continue
+		}
+		p, err := c.provider(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.(*provider.Cloud))
+	}
+	return all, nil
+}
+
+// limited bounds a call of a kind's provider.
+func limited(ctx context.Context, k capacityfile.Kind) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, k.Limit, fmt.Errorf("the provider did not answer within %v", k.Limit))
+}
+
+// DryRun writes the calls that would create the head and a node of each kind.
+func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
+	c.note()
+	var b bytes.Buffer
+	for _, k := range c.file.Kinds {
+		p, err := c.provider(ctx, k)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "# %s: %d to %d nodes, each by\n", k.Name, k.Min, k.Max)
+		if k.Name == c.file.Head.Kind {
+			fmt.Fprintf(&b, "# %s: the head, and %d to %d nodes, each by\n", k.Name, k.Min, k.Max)
+		}
+		words := p.Line(k.Name + "-TAG")
+		for i, word := range words {
+			words[i] = shellword.Quote(word)
+		}
+		fmt.Fprintln(&b, strings.Join(words, " "))
+	}
+	where := "this machine"
+	if c.file.Head.Host != "" {
+		where = c.file.Head.Host
+	} else if c.file.Head.Kind != "" {
+		where = "the machine " + c.headTag()
+	}
+	fmt.Fprintf(&b, "# on %s\n%s\n", where, shellword.Quote(c.Golaunch)+" "+strings.Join(c.coordinatorWords("~/"+c.dir()), " "))
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// dir is where the head keeps the cluster, below the home directory.
+func (c *Cluster) dir() string { return ".golaunch/clusters/" + c.file.Name }
+
+// coordinatorWords are the arguments of the coordinator, for a directory.
+func (c *Cluster) coordinatorWords(dir string) []string {
+	words := []string{"coordinator", "--json", "--capacity=" + dir + "/cluster.yaml", "--state-dir=" + dir + "/state"}
+	if c.file.Listen != "" {
+		words = append(words, "--listen="+c.file.Listen)
+	}
+	return words
+}
+
+// Up starts the cluster, or changes it to what the file says.
+func (c *Cluster) Up(ctx context.Context) error {
+	c.note()
+	h, err := c.findHead(ctx)
+	if err != nil {
+		return err
+	}
+	var was state
+	if h != nil {
+		if was, err = h.look(ctx, c.dir()); err != nil {
+			return err
+		}
+	}
+	now, err := c.values()
+	if err != nil {
+		return err
+	}
+	switch changes := difference(was.values, now); {
+	case was.values == "":
+		if err := c.check(ctx, h); err != nil {
+			return err
+		}
+	case len(changes) > 0:
+		if ok, err := c.Confirm(fmt.Sprintf("cluster %s changes:\n%s\nThe coordinator restarts; jobs go on. Change it?", c.file.Name, strings.Join(changes, "\n"))); err != nil || !ok {
+			return errors.Join(err, unless(ok || err != nil, errNotConfirmed))
+		}
+	case was.address != "":
+		c.Say(fmt.Sprintf("cluster %s is up as the file says; nothing has changed", c.file.Name))
+		c.hint(h, was.address)
+		return nil
+	}
+	if h == nil {
+		if h, err = c.makeHead(ctx); err != nil {
+			return err
+		}
+		if was, err = h.look(ctx, c.dir()); err != nil {
+			return err
+		}
+	}
+	text, err := c.rewritten(ctx, h, was.home)
+	if err != nil {
+		return err
+	}
+	if err := c.deliver(ctx, h, text, now); err != nil {
+		return err
+	}
+	address, err := c.start(ctx, h, was)
+	if err != nil {
+		return err
+	}
+	c.Say(fmt.Sprintf("cluster %s is up; its coordinator is at %s on %s", c.file.Name, address, h.name))
+	c.hint(h, address)
+	return nil
+}
+
+func unless(ok bool, err error) error {
+	if ok {
+		return nil
+	}
+	return err
+}
+
+// hint says how the cluster is used.
+func (c *Cluster) hint(h *head, address string) {
+	if h.ssh == nil {
+		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.Path))
+		return
+	}
+	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.Path))
+}
+
+// check finds what is wrong before anything is started: providers are asked for their nodes, where
+// this machine can.
+func (c *Cluster) check(ctx context.Context, h *head) error {
+	for _, k := range c.file.Kinds {
+		cloud := slices.Contains(capacityfile.Clouds, k.Provider)
+		if !cloud && (h == nil || h.ssh != nil) || cloud && h != nil && h.ssh != nil && c.file.Head.Kind == "" {
+			continue // the head asks, with what is there
+		}
+		p, err := c.provider(ctx, k)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := limited(ctx, k)
+		if _, err = p.List(ctx); ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if m, is := p.(*provider.Cloud); is && err == nil {
+			err = c.checkOthers(ctx, m)
+		}
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: cannot list the nodes: %w", k.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkOthers fails if there are machines of the cluster before it is started: golaunch down could
+// not tell whose they are.
+func (c *Cluster) checkOthers(ctx context.Context, p *provider.Cloud) error {
+	all, err := p.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Tag != c.headTag() {
+			return fmt.Errorf("%s is there already (%s): another head has a cluster named %s; give this one another name, or end that with golaunch down", m.Tag, m.State, c.file.Name)
+		}
+	}
+	return nil
+}
+
+// deliver writes what the coordinator reads.
+func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values string) error {
+	r, w := io.Pipe()
+	go func() {
+		a := provider.NewArchive(w)
+		a.Text("cluster.yaml", string(text))
+		a.Text("values", values)
+		if h.ssh != nil {
+			a.Add("golaunch", c.Golaunch)
+			if c.file.Key != "" {
+				a.Add("given_key", expand(c.file.Key))
+			}
+		}
+		for i, f := range c.file.Files {
+			a.Add(fmt.Sprintf("files/%d", i), expand(f.From))
+		}
+		w.CloseWithError(a.Close())
+	}()
+	defer func() { _ = r.Close() }() // which has no error
+	_, err := h.run(ctx, r, fmt.Sprintf("umask 077; mkdir -p %[1]s && cd %[1]s && rm -rf files new && mkdir new && tar -xf - -C new && cp -Rf new/. . && rm -rf new", home(c.dir())))
+	if err != nil {
+		return fmt.Errorf("cannot write to %s on %s: %w", "~/"+c.dir(), h.name, err)
+	}
+	return nil
+}
+
+// home is a path below the home directory, as a word of the shell.
+func home(path string) string { return `"$HOME"/` + shellword.Quote(path) }
+
+// expand puts the home directory in the place of ~/.
+func expand(path string) string {
+	if rest, found := strings.CutPrefix(path, "~/"); found {
+		return filepath.Join(os.Getenv("HOME"), rest)
+	}
+	return path
+}
+
+// processes defines the shell's pids: those of processes that have an argument. It must have a dot, so
+// that the pattern, which has \. in its place, does not find the grep.
+const processes = `pids() {
+	grep -lsxz -e "$(printf %s "$1" | sed 's/[][\.*^$]/\\&/g')" /proc/[0-9]*/cmdline | cut -d / -f 3
+}
+`
+
+const (
+	// stopTime is how long a coordinator may take to end, and startTime to listen, in tenths of
+	// seconds.
+	stopTime, startTime = 200, 300
+	// setupLimit bounds the commands of a head.
+	setupLimit = time.Hour
+)
+
+// stopScript ends the processes of a head.
+func (c *Cluster) stopScript() string {
+	return processes + fmt.Sprintf(`stop() {
+	i=0
+	while all=$(pids "$1"); [ -n "$all" ]; do
+		[ $i -gt 0 ] || kill -TERM $all 2>/dev/null
+		[ $i -lt %d ] || { kill -KILL $all 2>/dev/null; break; }
+		i=$((i + 1))
+		sleep 0.1
+	done
+}
+d=%s
+stop "--state-dir=$d/state"
+`, stopTime, home(c.dir()))
+}
+
+// start runs the commands of the head and starts its coordinator, in place of one that runs.
+func (c *Cluster) start(ctx context.Context, h *head, was state) (address string, err error) {
+	commands := c.file.HeadSetup
+	if c.file.Head.Kind != "" {
+		commands = slices.Concat(c.kind(c.file.Head.Kind).Setup, commands)
+	}
+	for _, line := range commands {
+		c.Say("head: " + line)
+		limited, cancel := context.WithTimeoutCause(ctx, setupLimit, fmt.Errorf("the command has not ended within %v", setupLimit))
+		_, err := h.run(limited, nil, "shell=sh; ! command -v bash >/dev/null || shell=bash; exec $shell -l -c "+shellword.Quote(line))
+		cancel()
+		if err != nil {
+			return "", fmt.Errorf("the head's command failed: %s: %w", line, err)
+		}
+	}
+	self := c.Golaunch
+	if h.ssh != nil {
+		self = was.home + "/" + c.dir() + "/golaunch"
+	}
+	words := c.coordinatorWords(was.home + "/" + c.dir())
+	for i, w := range words {
+		words[i] = shellword.Quote(w)
+	}
+	script := c.stopScript() + fmt.Sprintf(`
+cd %[4]s || exit
+[ ! -e "$d/log" ] || [ "$(wc -c <"$d/log")" -lt 1048576 ] || mv -f "$d/log" "$d/log.1"
+: >"$d/out"
+setsid %[1]s %[2]s </dev/null >"$d/out" 2>>"$d/log" &
+i=0
+until [ -s "$d/out" ]; do
+	kill -0 $! 2>/dev/null || { tail -n 1 "$d/log" >&2; exit 1; }
+	i=$((i + 1))
+	[ $i -lt %[3]d ] || { echo "it does not listen within %[3]d tenths of a second" >&2; exit 1; }
+	sleep 0.1
+done
+cat "$d/out"
+`, shellword.Quote(self), strings.Join(words, " "), startTime, c.workDir(h))
+	out, err := h.run(ctx, nil, script)
+	if err != nil {
+		return "", fmt.Errorf("the coordinator on %s does not start: %w", h.name, err)
+	}
+	if address = addressIn(out); address == "" {
+		return "", fmt.Errorf("the coordinator on %s printed %q in place of its address", h.name, out)
+	}
+	return address, c.startNode(ctx, h, self, address)
+}
+
+// workDir is the coordinator's, from which the file's commands start.
+func (c *Cluster) workDir(h *head) string {
+	if h.ssh != nil {
+		return `"$d"`
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return `"$d"`
+	}
+	return shellword.Quote(dir)
+}
+
+// startNode starts an agent on a head that is a machine of a kind, as Ray's head runs jobs too.
+func (c *Cluster) startNode(ctx context.Context, h *head, self, address string) error {
+	if c.file.Head.Kind == "" {
+		return nil
+	}
+	words := []string{self, "agent", "--coordinator=" + address, "--label=golaunch.head=" + c.file.Name}
+	words = append(words, c.kind(c.file.Head.Kind).Agent...)
+	for i, w := range words {
+		words[i] = shellword.Quote(w)
+	}
+	_, err := h.run(ctx, nil, processes+fmt.Sprintf("d=%s\n[ -n \"$(pids %s)\" ] || setsid %s </dev/null >\"$d/agent.log\" 2>&1 &", home(c.dir()),
+		shellword.Quote("--label=golaunch.head="+c.file.Name), strings.Join(words, " ")))
+	if err != nil {
+		return fmt.Errorf("cannot start an agent on %s: %w", h.name, err)
+	}
+	return nil
+}
