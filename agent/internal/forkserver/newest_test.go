@@ -18,7 +18,7 @@ const otherRoot = "GOLAUNCH_TEST_TORCH"
 // enter runs this package's tests in a root, whose mounts go away with them.
 const enter = `mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs none "$0/tmp" && mount -t tmpfs none "$0/mnt" &&
 	mkdir "$0/mnt/package" && mount --bind . "$0/mnt/package" && cp "$1" "$0/mnt/tests" && shift &&
-	exec chroot "$0" env -i --chdir=/mnt/package HOME=/root PATH=/usr/bin:/bin /mnt/tests "$@"`
+	exec chroot "$0" env -i --chdir=/mnt/package HOME=/root PATH=/usr/bin:/bin GOLAUNCH_TEST_ALL="$GOLAUNCH_TEST_ALL" /mnt/tests "$@"`
 
 // TestTheNewest runs the tests that need only Python with the newest one in Debian.
 func TestTheNewest(t *testing.T) {
