@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/agent/internal/bundle"
+	"github.com/golaunch/golaunch/agent/internal/failurebundle"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
 )
@@ -16,8 +16,8 @@ import (
 type evidence struct {
 	once sync.Once
 	// bundle and ranks may be read when the once is done; bundle is nil if nothing was gathered.
-	bundle *bundle.Bundle
-	ranks  []bundle.Rank
+	bundle *failurebundle.Bundle
+	ranks  []failurebundle.Rank
 	ctx    context.Context
 	// hurry ends the gathering at once.
 	hurry context.CancelFunc
@@ -77,7 +77,7 @@ func (a *attempt) gather(why job.Evidence) {
 		return
 	}
 	a.evidence.once.Do(func() {
-		a.evidence.bundle = bundle.New(bundle.Title{
+		a.evidence.bundle = failurebundle.New(failurebundle.Title{
 			Job: a.job.id, Node: a.node(), Unit: a.order.Unit, Attempt: a.order.Attempt, Time: time.Now(), Why: string(why),
 		})
 		a.evidence.ranks = a.bundleRanks()
@@ -86,7 +86,7 @@ func (a *attempt) gather(why job.Evidence) {
 }
 
 // bundleRanks describes the ranks that were started, with those that have exited.
-func (a *attempt) bundleRanks() []bundle.Rank {
+func (a *attempt) bundleRanks() []failurebundle.Rank {
 	a.mu.Lock()
 	all, scope := slices.Clone(a.ranks), a.scope
 	a.mu.Unlock()
@@ -94,14 +94,14 @@ func (a *attempt) bundleRanks() []bundle.Rank {
 	if err != nil {
 		a.job.node.Warn(err)
 	}
-	found := make([]bundle.Rank, len(all))
+	found := make([]failurebundle.Rank, len(all))
 	for i, r := range all {
-		found[i] = bundle.Rank{Number: r.Bundle.Rank, Env: r.Env, RAS: r.RAS, Logs: r.Output.Files(), Rights: a.job.rights()}
+		found[i] = failurebundle.Rank{Number: r.Bundle.Rank, Env: r.Env, RAS: r.RAS, Logs: r.Output.Files(), Rights: a.job.rights()}
 		for _, m := range ranks.Busiest(members, r.Process.Pid()) {
 			found[i].PIDs = append(found[i].PIDs, m.PID)
 		}
 	}
-	slices.SortFunc(found, func(a, b bundle.Rank) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortFunc(found, func(a, b failurebundle.Rank) int { return cmp.Compare(a.Number, b.Number) })
 	return found
 }
 

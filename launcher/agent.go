@@ -330,7 +330,7 @@ func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.
 	if err := preflight.Check(policy); err != nil {
 		return err
 	}
-	system := health.Here(a.LogDir)
+	system := health.ThisMachine(a.LogDir)
 	system.Holds = proc.Holds
 	findings := preflight.Examine(ctx, policy, node, a.GPUs == nil, devices, system)
 	for _, f := range findings {

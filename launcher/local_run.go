@@ -106,7 +106,7 @@ func (l *localRun) role() *role.Process {
 func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := l.job.thisNode(ctx)
 	if err == nil {
-		system := health.Here(l.job.Output.LogDir)
+		system := health.ThisMachine(l.job.Output.LogDir)
 		if alone {
 			system.Holds = proc.Holds
 		}

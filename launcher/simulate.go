@@ -44,7 +44,7 @@ func (l *localRun) simulate(ctx context.Context) (report.Result, error) {
 	}
 	count := l.job.pool()
 	var machine placement.Node
-	preflight.Examine(ctx, l.job.Health.Preflight, &machine, false, nil, health.Here(l.job.Output.LogDir))
+	preflight.Examine(ctx, l.job.Health.Preflight, &machine, false, nil, health.ThisMachine(l.job.Output.LogDir))
 	nodes := simnode.New(count)
 	nodes.Stdin, nodes.Relay, nodes.Warn = l.job.Ranks.Stdin, l.relay, l.Warn
 	return l.role().BeginRemote(ctx, nodes, nil, func(ctx context.Context) error {

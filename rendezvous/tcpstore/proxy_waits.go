@@ -34,8 +34,8 @@ type storeWaits struct {
 
 func (s *storeWaits) add(h *storeWait) { s.byNumber[h.number] = h }
 
-// share lets others that wait for the same keys join a wait.
-func (s *storeWaits) share(h *storeWait, keys protocol.Args) {
+// offer lets others that wait for the same keys join a wait.
+func (s *storeWaits) offer(h *storeWait, keys protocol.Args) {
 	h.group = string(keys)
 	s.byKeys[h.group] = h
 }
@@ -104,7 +104,7 @@ func (u *uplink) join(w *waiter, a protocol.Args) {
 
 // waitTogether begins a wait that others may join.
 func (u *uplink) waitTogether(w *waiter, a protocol.Args) {
-	u.waits.share(u.hold(w, protocol.OpHold, a), a)
+	u.waits.offer(u.hold(w, protocol.OpHold, a), a)
 }
 
 // hold begins a wait at the store. The client waits until the store confirms it.

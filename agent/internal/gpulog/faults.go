@@ -24,7 +24,7 @@ func Faults(lived time.Duration) string {
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return ""
 	}
-	log, err := health.Here().KernelLog()
+	log, err := health.ThisMachine().KernelLog()
 	if err != nil {
 		return ""
 	}

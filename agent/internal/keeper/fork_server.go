@@ -67,8 +67,8 @@ func (s *Server) heard(m message) {
 	}
 }
 
-// share adds a server of the agent.
-func (k *keeper) share(m message, fds []int) error {
+// addServer adds a server of the agent.
+func (k *keeper) addServer(m message, fds []int) error {
 	file, err := only(fds, "the connection of a fork server")
 	if err != nil {
 		return err

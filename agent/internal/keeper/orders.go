@@ -52,7 +52,7 @@ func (k *keeper) obey(m message, fds []int) {
 		k.sup.Renew(max(1, m.At-proc.BootTime()))
 		k.tell(m)
 	case doServer:
-		if err := k.share(m, fds); err != nil {
+		if err := k.addServer(m, fds); err != nil {
 			k.warn(err)
 		}
 	case doUnserve:

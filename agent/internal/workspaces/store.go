@@ -107,7 +107,7 @@ func (s *Store) release(it *item) {
 // run gets a workspace, and serves it until ctx ends.
 func (s *Store) run(ctx context.Context, it *item) {
 	defer close(it.ended)
-	p := part{store: s, item: it}
+	p := partial{store: s, item: it}
 	defer p.close()
 	archive, err := s.Cache.Get(it.want)
 	switch {
@@ -129,8 +129,8 @@ func (s *Store) run(ctx context.Context, it *item) {
 	<-ctx.Done() // jobs still unpack it, even if no other node gets it from this one
 }
 
-// part is a workspace that has arrived in part. It belongs to the goroutine that fetches it.
-type part struct {
+// partial is a workspace that has arrived in part. It belongs to the goroutine that fetches it.
+type partial struct {
 	store *Store
 	item  *item
 	in    *workspace.Incoming
@@ -138,7 +138,7 @@ type part struct {
 	failed error
 }
 
-func (p *part) begin() (err error) {
+func (p *partial) begin() (err error) {
 	p.item.came.Store(0)
 	if p.failed != nil {
 		return p.failed
@@ -150,19 +150,19 @@ func (p *part) begin() (err error) {
 	return err
 }
 
-func (p *part) write(b []byte) error {
+func (p *partial) write(b []byte) error {
 	n, err := p.in.Write(b)
 	p.item.came.Add(int64(n))
 	p.failed = err
 	return err
 }
 
-func (p *part) fetch(ctx context.Context, addr string) error {
+func (p *partial) fetch(ctx context.Context, addr string) error {
 	return fetch(ctx, addr, p.store.Client, p.item.want, p.write)
 }
 
 // end keeps what has come, and returns where other nodes get it.
-func (p *part) end() (string, error) {
+func (p *partial) end() (string, error) {
 	if p.item.archive == nil {
 		a, err := p.in.Commit()
 		if err != nil {
@@ -173,13 +173,13 @@ func (p *part) end() (string, error) {
 	return p.store.address(), nil
 }
 
-func (p *part) done(a *workspace.Archive) {
+func (p *partial) done(a *workspace.Archive) {
 	p.item.archive = a
 	close(p.item.ready)
 }
 
 // fail lets those who use it know, and others try again.
-func (p *part) fail(err error) {
+func (p *partial) fail(err error) {
 	s := p.store
 	s.mu.Lock()
 	if s.items[p.item.want.ID] == p.item {
@@ -190,7 +190,7 @@ func (p *part) fail(err error) {
 	close(p.item.ready)
 }
 
-func (p *part) close() {
+func (p *partial) close() {
 	if p.in != nil {
 		p.in.Abort()
 	}

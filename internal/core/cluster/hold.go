@@ -96,8 +96,8 @@ func remaining[T int | int64](whole, left T) T {
 	return left
 }
 
-// share is the part of a node that a group of a job takes.
-func (s *State) share(e *entry, g placement.Group) placement.Node {
+// usedBy is the part of a node that a group of a job takes.
+func (s *State) usedBy(e *entry, g placement.Group) placement.Node {
 	n, r := s.nodes[g.Node.Name].facts, e.Job.Request
 	n.GPUs = nil
 	for _, b := range g.Bundles {

@@ -153,7 +153,7 @@ func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	slices.SortStableFunc(groups, func(a, b placement.Group) int { return len(a.Bundles) - len(b.Bundles) })
 	for _, g := range groups {
 		if _, holds := e.held[g.Node.Name]; !holds && !e.ended {
-			s.give(e, s.share(e, g))
+			s.give(e, s.usedBy(e, g))
 		}
 	}
 	switch {

@@ -35,7 +35,7 @@ func (s *State) prepare(u *unit) string {
 	if sl := s.plan.slots[m.home]; m.question == nil && !sl.vacant {
 		m.ask(job.Prepare{
 			Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang() || s.grouped(), Peers: s.peers(),
-			Ranks: len(s.share(u, m.home).Bundles),
+			Ranks: len(s.groupAt(u, m.home).Bundles),
 		})
 		s.step.do(*m.question)
 	}
@@ -82,7 +82,7 @@ func (s *State) start(u *unit) {
 }
 
 func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
-	g := s.share(u, nodeRank)
+	g := s.groupAt(u, nodeRank)
 	s.step.do(job.Start{
 		Unit: u.id, Attempt: u.attempt, Group: g, World: s.worldAt(u, nodeRank),
 		OwnRules: s.spec.Rules != "",

@@ -242,7 +242,7 @@ func (s *State) letGo(n *jobNode) (text string, gone bool) {
 		}
 	}
 	s.roster.noteLoss(fmt.Sprintf("%s has left: %s", n.Name, n.leaves.why))
-	return s.gone(n), true
+	return s.removeNode(n), true
 }
 
 // letGoAll gives up the nodes of a unit that has ended, if they leave.

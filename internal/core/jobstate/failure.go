@@ -182,7 +182,7 @@ func (s *State) Weighs(ev job.Exited) bool {
 	if !ok || ev.Exit.OK() {
 		return false
 	}
-	if _, ok := bundle(s.share(u, sl.NodeRank), ev.Rank); !ok || s.progress.done[ev.Rank] {
+	if _, ok := bundle(s.groupAt(u, sl.NodeRank), ev.Rank); !ok || s.progress.done[ev.Rank] {
 		return false
 	}
 	if u.phase == job.Running && !s.decided() {

@@ -39,7 +39,7 @@ func failAll(s *State) (events []job.Exited) {
 	for i, sl := range s.plan.slots {
 		for _, b := range sl.Bundles {
 			for _, u := range s.unitsAt(i) {
-				if _, ok := bundle(s.share(&u, i), b.Rank); ok {
+				if _, ok := bundle(s.groupAt(&u, i), b.Rank); ok {
 					events = append(events, job.Exited{
 						Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Rank: b.Rank, Exit: report.Exit{Code: 1}, Tail: echo, Traceback: echo, Kernel: "NVRM: Xid",
 					})

@@ -80,7 +80,7 @@ func (s *State) stalled(ev job.Stalled) string {
 func (s *State) divided(u *unit) string {
 	moving, longest := map[int]bool{}, time.Duration(0)
 	for i, m := range u.members {
-		for _, b := range s.share(u, u.first+i).Bundles {
+		for _, b := range s.groupAt(u, u.first+i).Bundles {
 			moving[b.Rank] = !s.progress.done[b.Rank]
 		}
 		if m.stalled != nil {

@@ -204,7 +204,7 @@ func (s *State) prepared(ev job.Prepared) string {
 // unable ends the job for a node that cannot start its ranks, so that no other node starts ranks in
 // vain. first is how its first rank would end.
 func (s *State) unable(u *unit, nodeRank int, first job.Exited) string {
-	g := s.share(u, nodeRank)
+	g := s.groupAt(u, nodeRank)
 	first.Node, first.Rank = g.Node.Name, g.Bundles[0].Rank
 	f := s.fault(first.Failure(g.Bundles[0].GPU)).Failure
 	if s.expendable(u) {
@@ -233,7 +233,7 @@ func (s *State) orderReach(m *master, nodeRank int) {
 	}
 	if s.grouped() {
 		u := slices.IndexFunc(s.progress.units, func(u unit) bool { return s.masterOf(&u) == m })
-		reach.Unit, reach.Ranks = u, len(s.share(&s.progress.units[u], nodeRank).Bundles)
+		reach.Unit, reach.Ranks = u, len(s.groupAt(&s.progress.units[u], nodeRank).Bundles)
 	}
 	s.step.do(reach)
 }

@@ -101,7 +101,7 @@ func (s *State) worldAt(u *unit, nodeRank int) job.World {
 		w.Groups, w.Group = s.spec.Groups, u.id
 		w.WorldSize, w.Nodes, w.Uniform = s.perUnit(), len(u.members), s.uniform(u)
 		w.FirstRank, w.FirstNode = u.id*w.WorldSize, u.first
-		w.RoleSize, w.RoleFirst = w.WorldSize, s.share(u, nodeRank).Bundles[0].Rank-w.FirstRank
+		w.RoleSize, w.RoleFirst = w.WorldSize, s.groupAt(u, nodeRank).Bundles[0].Rank-w.FirstRank
 	}
 	if s.spec.Request.GPU {
 		w.GPUs = make([]placement.GPU, len(sl.Bundles))
@@ -115,9 +115,9 @@ func (s *State) worldAt(u *unit, nodeRank int) job.World {
 // uniform is the number of ranks of a unit on each of its nodes, or 0 if these have different
 // numbers.
 func (s *State) uniform(u *unit) int {
-	n := len(s.share(u, u.first).Bundles)
+	n := len(s.groupAt(u, u.first).Bundles)
 	for i := range u.members {
-		if len(s.share(u, u.first+i).Bundles) != n {
+		if len(s.groupAt(u, u.first+i).Bundles) != n {
 			return 0
 		}
 	}
@@ -319,7 +319,7 @@ func (s *State) release() {
 	}
 	for _, sl := range s.plan.slots {
 		if s.Has(sl.Node.Name) {
-			s.roster.seat(sl.Node.Name, spare)
+			s.roster.assign(sl.Node.Name, spare)
 		}
 	}
 }
@@ -328,7 +328,7 @@ func (s *State) release() {
 func (s *State) adopt(chosen placement.Plan) {
 	s.plan.adopt(chosen, s.spec.MaxRestarts)
 	for i, g := range chosen.Groups {
-		s.roster.seat(g.Node.Name, i)
+		s.roster.assign(g.Node.Name, i)
 	}
 	s.timers.clear(job.AlarmLastCall)
 	s.shortage.need(0)

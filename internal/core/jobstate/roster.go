@@ -59,7 +59,7 @@ func (r *roster) add(n placement.Node) {
 	}
 	r.joined++
 	r.nodes[n.Name] = &jobNode{Node: n}
-	r.seat(n.Name, spare)
+	r.assign(n.Name, spare)
 	r.addrs[n.Addr.Unmap()] = n.Name
 	r.gpus += len(n.GPUs)
 }
@@ -89,8 +89,8 @@ func (r *roster) freeAddr(n *jobNode) {
 	}
 }
 
-// seat gives a node a node rank, or makes it a spare.
-func (r *roster) seat(name string, nodeRank int) {
+// assign gives a node a node rank, or makes it a spare.
+func (r *roster) assign(name string, nodeRank int) {
 	r.nodes[name].nodeRank = nodeRank
 	if nodeRank == spare {
 		r.spares[name] = true
@@ -205,11 +205,11 @@ func (s *State) lost(ev job.Lost) string {
 	}
 	s.roster.noteLoss(fmt.Sprintf("%s was lost: %s", n.Name, ev.Why))
 	s.step.lose(s.fault(report.Failure{Node: n.Name, Rank: -1, Attempt: s.budget.attempts, Why: s.roster.loss}))
-	return s.gone(n)
+	return s.removeNode(n)
 }
 
-// gone takes away a node that was lost or has left.
-func (s *State) gone(n *jobNode) string {
+// removeNode takes away a node that was lost or has left.
+func (s *State) removeNode(n *jobNode) string {
 	s.forget(n)
 	s.roster.remove(n)
 	if n.nodeRank == spare {
@@ -276,7 +276,7 @@ func (s *State) nodeGone(n *jobNode) string {
 		case u.phase == job.Running && s.departures.end != nil:
 			reason = words.Also(reason, s.vacate(u, *u.notice.departure))
 		case s.expendableNode(u, n.nodeRank):
-			return s.loseRanks(u, u.member(n.nodeRank), s.roster.loss, s.share(u, n.nodeRank).Bundles...)
+			return s.loseRanks(u, u.member(n.nodeRank), s.roster.loss, s.groupAt(u, n.nodeRank).Bundles...)
 		case (u.phase == job.Running || u.phase == job.Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}

@@ -148,8 +148,8 @@ func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool)
 	return u, m, &s.plan.slots[n.nodeRank], true
 }
 
-// share is the placement group of a unit on one node rank.
-func (s *State) share(u *unit, nodeRank int) placement.Group {
+// groupAt is the placement group of a unit on one node rank.
+func (s *State) groupAt(u *unit, nodeRank int) placement.Group {
 	g := s.plan.slots[nodeRank].Group
 	if s.spec.Restart == job.RestartRank || s.grouped() {
 		per, n := s.perUnit(), len(g.Bundles)

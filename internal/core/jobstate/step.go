@@ -104,7 +104,7 @@ func (s *State) started(ev job.Started) string {
 	if !ok || m.started {
 		return s.step.ignore()
 	}
-	s.progress.started(u, m, s.share(u, sl.NodeRank), ev)
+	s.progress.started(u, m, s.groupAt(u, sl.NodeRank), ev)
 	s.roster.noteRan(ev.Node)
 	if u.starting > 0 || u.phase != job.Running {
 		return ""
@@ -130,7 +130,7 @@ func (s *State) exited(ev job.Exited) string {
 	if !ok {
 		return s.step.ignore()
 	}
-	b, ok := bundle(s.share(u, sl.NodeRank), ev.Rank)
+	b, ok := bundle(s.groupAt(u, sl.NodeRank), ev.Rank)
 	if !ok || s.progress.done[ev.Rank] {
 		return s.step.ignore()
 	}

@@ -36,11 +36,11 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 		s.masters.of[i].drop(nodeRank)
 	}
 	if old := s.roster.nodes[s.plan.slots[nodeRank].Node.Name]; old != nil && old.nodeRank == nodeRank {
-		s.roster.seat(old.Name, spare)
+		s.roster.assign(old.Name, spare)
 	}
 	s.plan.fill(nodeRank, g)
 	s.step.replace()
-	s.roster.seat(g.Node.Name, nodeRank)
+	s.roster.assign(g.Node.Name, nodeRank)
 	s.admit()
 	s.askAgain(nodeRank)
 	return nil

@@ -62,11 +62,11 @@ type counts struct {
 
 // begin is for an attempt whose members are all ordered to start.
 func (c *counts) begin(members int) { *c = counts{live: members, starting: members} }
-func (c *counts) order(ranks int)   { c.left += ranks }
-func (c *counts) start()            { c.starting-- }
-func (c *counts) end()              { c.left-- }
+func (c *counts) launch(ranks int)  { c.left += ranks }
+func (c *counts) memberStarted()    { c.starting-- }
+func (c *counts) rankDone()         { c.left-- }
 func (c *counts) lose()             { c.lost++ }
-func (c *counts) gone()             { c.live-- }
+func (c *counts) memberGone()       { c.live-- }
 
 // notice is what a unit's ranks were told of their end: the departure with the least time, nil for
 // none, and how many live members are ready for it. See saving.go for the rest.
@@ -157,7 +157,7 @@ func (p *progress) begin(u *unit) {
 // launch notes that a member was ordered to start its ranks.
 func (p *progress) launch(u *unit, index int, g placement.Group) {
 	u.members[index] = member{live: true, left: len(g.Bundles)}
-	u.order(len(g.Bundles))
+	u.launch(len(g.Bundles))
 	for _, b := range g.Bundles {
 		p.done[b.Rank] = false
 	}
@@ -173,14 +173,14 @@ func (p *progress) started(u *unit, m *member, g placement.Group, ev job.Started
 		}
 	}
 	u.imports.Add(ev.Imports)
-	u.start()
+	u.memberStarted()
 }
 
 // exit notes that a rank is done.
 func (p *progress) exit(u *unit, m *member, rank int) {
 	p.done[rank] = true
 	m.left--
-	u.end()
+	u.rankDone()
 }
 
 // settle notes that no process of a member lives.
@@ -188,7 +188,7 @@ func (p *progress) settle(u *unit, m *member) {
 	u.moves(m)
 	p.unready(u, m)
 	m.live = false
-	u.gone()
+	u.memberGone()
 	p.live--
 }
 

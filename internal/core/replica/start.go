@@ -38,7 +38,7 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 			c.Start.Attempt = a.Attempt
 		case job.Start:
 			c.Start.Attempt = a.Attempt
-			c.turn(at, report.PhaseProcesses, node, rank)
+			c.enter(at, report.PhaseProcesses, node, rank)
 		default: // it starts nothing
 		}
 	}
@@ -55,11 +55,11 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 				c.begin(at, report.PhaseChecks)
 			}
 			if c.Phase != report.PhaseProcesses {
-				c.turn(at, report.PhaseChecks, node, rank)
+				c.enter(at, report.PhaseChecks, node, rank)
 			}
 		case goodput.Training:
 			c.split(at, change.Imported)
-			c.turn(at, report.PhaseStore, node, rank)
+			c.enter(at, report.PhaseStore, node, rank)
 			return true
 		default: // the ranks end, or have reached a step
 		}
@@ -67,13 +67,13 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	switch ev := st.Event.(type) {
 	case job.Met:
 		if ev.Complete != nil && c.Phase == report.PhaseStore && !st.Stale {
-			c.turn(at.Add(-ev.Complete.Ago), report.PhaseStep, "", rank)
+			c.enter(at.Add(-ev.Complete.Ago), report.PhaseStep, "", rank)
 			return true
 		}
 	case job.Stepped:
 		if (c.Phase == report.PhaseStore || c.Phase == report.PhaseStep) && ev.Step > 0 && !st.Stale {
 			c.Phase = report.PhaseStep
-			c.turn(at.Add(-ev.Ago), "", ev.Node, new(0))
+			c.enter(at.Add(-ev.Ago), "", ev.Node, new(0))
 			return true
 		}
 	default: // it says nothing of a start
@@ -81,9 +81,9 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	return false
 }
 
-// turn ends a phase, unless the next is the same, and begins the next. Nothing ends before it
+// enter ends a phase, unless the next is the same, and begins the next. Nothing ends before it
 // began: agents tell of moments in any order.
-func (c *startClock) turn(at time.Time, next report.Phase, node string, rank *int) {
+func (c *startClock) enter(at time.Time, next report.Phase, node string, rank *int) {
 	if c.Phase == next {
 		return
 	}

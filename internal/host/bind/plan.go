@@ -146,14 +146,14 @@ func (pl *plan) shares() []Binding {
 	}
 	out := make([]Binding, len(pl.ranks))
 	for i := range pl.domains {
-		pl.share(&pl.domains[i], pl.lodgers[i], level, out)
+		pl.deal(&pl.domains[i], pl.lodgers[i], level, out)
 	}
 	return out
 }
 
-// share deals the groups of a domain out to its ranks, neighbours together, so that their numbers
+// deal divides the groups of a domain among its ranks, neighbours together, so that their numbers
 // differ by at most one. Ranks share groups if there are more ranks.
-func (pl *plan) share(d *domain, ranks []int, level topology.Level, out []Binding) {
+func (pl *plan) deal(d *domain, ranks []int, level topology.Level, out []Binding) {
 	if len(ranks) == 0 {
 		return
 	}

@@ -74,17 +74,17 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	}
 	if err == nil {
 		if err = r.removeHeartbeat(); err != nil {
-			err = fmt.Errorf("remove an old heartbeat of %s: %w", r.where(), err)
+			err = fmt.Errorf("remove an old heartbeat of %s: %w", r.label(), err)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if r.out, r.Stdout, err = newPump(d.access.Job); err != nil {
-		return nil, fmt.Errorf("carry the stdout of %s: %w", r.where(), err)
+		return nil, fmt.Errorf("carry the stdout of %s: %w", r.label(), err)
 	}
 	if r.err, r.Stderr, err = newPump(d.access.Job); err != nil {
-		return nil, errors.Join(fmt.Errorf("carry the stderr of %s: %w", r.where(), err), r.out.in.Close(), r.Stdout.Close())
+		return nil, errors.Join(fmt.Errorf("carry the stderr of %s: %w", r.label(), err), r.out.in.Close(), r.Stdout.Close())
 	}
 	r.run()
 	return r, nil
@@ -97,19 +97,19 @@ func (r *Rank) prepare() error {
 		return nil
 	}
 	if err := r.pruneAttempts(); err != nil && r.opts.Warn != nil {
-		r.opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.where(), err))
+		r.opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.label(), err))
 	}
 	switch err := root.Mkdir(r.attempt(), 0o700); {
 	case err == nil:
 		r.dir.began.Store(r.opts.Attempt, true)
 	case !errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("make the log directory of %s: %w", r.where(), err)
+		return fmt.Errorf("make the log directory of %s: %w", r.label(), err)
 	}
 	if err := r.removeOld(); err != nil {
-		return fmt.Errorf("remove an old file of %s: %w", r.where(), err)
+		return fmt.Errorf("remove an old file of %s: %w", r.label(), err)
 	}
 	if err := r.alias(); err != nil {
-		return fmt.Errorf("link the log files of %s: %w", r.where(), err)
+		return fmt.Errorf("link the log files of %s: %w", r.label(), err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts, out: pumpFrom(stdout), err: pumpFrom(stderr)}
 	err := errors.Join(unix.SetNonblock(stdout, true), unix.SetNonblock(stderr, true))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("resume the output of %s: %w", r.where(), err), r.out.in.Close(), r.err.in.Close())
+		return nil, errors.Join(fmt.Errorf("resume the output of %s: %w", r.label(), err), r.out.in.Close(), r.err.in.Close())
 	}
 	r.run()
 	return r, nil
@@ -166,7 +166,7 @@ func (r *Rank) connect(p *pump, s console.Stream) {
 	name := r.file(s.String() + ".log")
 	file := File{r.opts.Attempt, r.opts.Rank, s}
 	p.file = &logFile{
-		name:  fmt.Sprintf("%s log of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
+		name:  fmt.Sprintf("%s log of %s (%s)", s, r.label(), filepath.Join(r.dir.path, name)),
 		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
 		warn:  r.opts.Warn,
 		limit: r.opts.Limit,
@@ -194,7 +194,7 @@ func (r *Rank) connect(p *pump, s console.Stream) {
 func (r *Rank) filteredLog(s console.Stream) *logFile {
 	name := path.Join(path.Dir(r.opts.Alias), fmt.Sprintf("filtered_%s.log", s))
 	return &logFile{
-		name:  fmt.Sprintf("filtered %s of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
+		name:  fmt.Sprintf("filtered %s of %s (%s)", s, r.label(), filepath.Join(r.dir.path, name)),
 		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
 		warn:  r.opts.Warn,
 		limit: r.opts.Limit,
@@ -239,7 +239,7 @@ func openLog(root *safefile.Root, name string) (*os.File, error) {
 	return root.OpenOwn(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-func (r *Rank) where() string   { return fmt.Sprintf("rank %d on %s", r.opts.Rank, r.opts.Node) }
+func (r *Rank) label() string   { return fmt.Sprintf("rank %d on %s", r.opts.Rank, r.opts.Node) }
 func (r *Rank) attempt() string { return fmt.Sprintf("attempt-%d", r.opts.Attempt) }
 
 func (r *Rank) file(suffix string) string {
@@ -324,7 +324,7 @@ func (r *Rank) Started() {
 // of ctx if the console or the disk is slow.
 func (r *Rank) Flush(ctx context.Context) error {
 	if err := errors.Join(r.out.flush(ctx), r.err.flush(ctx)); err != nil {
-		return fmt.Errorf("read the last output of %s: %w", r.where(), err)
+		return fmt.Errorf("read the last output of %s: %w", r.label(), err)
 	}
 	return nil
 }

@@ -29,11 +29,11 @@ func (r *Rank) Traceback() (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the error file of %s: %w", r.where(), err)
+		return "", fmt.Errorf("read the error file of %s: %w", r.label(), err)
 	}
 	text, err := parseErrorFile(b)
 	if err != nil {
-		return "", fmt.Errorf("parse the error file of %s (%s): %w", r.where(), r.ErrorFile(), err)
+		return "", fmt.Errorf("parse the error file of %s (%s): %w", r.label(), r.ErrorFile(), err)
 	}
 	return text, nil
 }

@@ -94,7 +94,7 @@ func (c *Client) giveUp(made int) {
 	silent := c.addrs[0]
 	rest := slices.DeleteFunc(slices.Clone(c.addrs), func(addr string) bool { return addr == silent })
 	c.mu.Unlock()
-	c.turn(made, append(rest, silent))
+	c.redirect(made, append(rest, silent))
 }
 
 // ask calls f, and again with another coordinator as long as one says that it does not lead.
@@ -110,7 +110,7 @@ func (c *Client) ask(ctx context.Context, f func() error) error {
 			return err
 		}
 		said = err
-		c.turn(made, e.Addrs)
+		c.redirect(made, e.Addrs)
 		select {
 		case <-time.After(redirectWait):
 		case <-ctx.Done():
@@ -119,9 +119,9 @@ func (c *Client) ask(ctx context.Context, f func() error) error {
 	}
 }
 
-// turn has the next connection made to other coordinators, unless a newer connection than the given
+// redirect has the next connection made to other coordinators, unless a newer connection than the given
 // one exists.
-func (c *Client) turn(made int, addrs []string) {
+func (c *Client) redirect(made int, addrs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if made != c.made || c.last == nil {

@@ -53,7 +53,7 @@ func TakeAgent(base, name string, chosen, shared bool) (*Agent, error) {
 		a.owned, err = logs.TakeBase(a.Base, run)
 		switch taken, ok := errors.AsType[*logs.TakenError](err); {
 		case err == nil:
-			return a, a.share(base)
+			return a, a.checkShared(base)
 		case !ok:
 			return nil, err
 		case chosen || n == maxNamesakes:
@@ -62,7 +62,7 @@ func TakeAgent(base, name string, chosen, shared bool) (*Agent, error) {
 	}
 }
 
-func (a *Agent) share(base string) error {
+func (a *Agent) checkShared(base string) error {
 	if !a.Shared {
 		return nil
 	}

@@ -38,7 +38,7 @@ func Diagnose(ctx context.Context, logDir string) (Machine, error) {
 	if err != nil {
 		return Machine{}, fmt.Errorf("cannot name this machine: %w", err)
 	}
-	system := health.Here(logDir)
+	system := health.ThisMachine(logDir)
 	system.Holds = proc.Holds
 	facts := health.Collect(ctx, system)
 	findings := health.Check(facts)

@@ -15,7 +15,7 @@ const factLines = 7
 
 // facts is what is known of a rank.
 func (s *screen) facts(l *look, height int) (string, []string) {
-	at := s.here()
+	at := s.current()
 	r := s.picture.rank(at.job, at.rank)
 	if r == nil {
 		return "facts", []string{l.paint(dim, cut("  nothing is known of this rank any more; press esc", s.width, l.ellipsis))}

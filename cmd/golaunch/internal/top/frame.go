@@ -57,7 +57,7 @@ func (s *screen) body() int { return s.height - s.top() - s.foot() }
 // layout is how high the panes are, with their titles; 0 for those that are not shown.
 func (s *screen) layout() (heights [panes]int) {
 	body, wanted := s.body(), max(s.rows.n, 1)+2
-	if s.picture.rows(s.here()) == facts {
+	if s.picture.rows(s.current()) == facts {
 		wanted = factLines + 1
 	}
 	switch {
@@ -88,7 +88,7 @@ func (s *screen) share(heights *[panes]int) {
 
 // heatLines is how many lines the heat map has to show, with its title.
 func (s *screen) heatLines() int {
-	if s.here().rank >= 0 {
+	if s.current().rank >= 0 {
 		return len(measures) + 1
 	}
 	if _, some := s.measured(s.heatRanks()); some {
@@ -119,7 +119,7 @@ func (s *screen) tall(wanted int) (heights [panes]int) {
 // or the events while there is no heat.
 func (s *screen) below() pane {
 	if s.lower == tablePane {
-		if s.here().attempts {
+		if s.current().attempts {
 			return eventPane
 		}
 		if _, some := s.measured(s.heatRanks()); !some {
@@ -166,7 +166,7 @@ func (s *screen) rule(l *look, name string, focus bool) string {
 
 // table has the rows of a place, or the facts of a rank.
 func (s *screen) table(l *look, height int) (string, []string) {
-	if s.picture.rows(s.here()) == facts {
+	if s.picture.rows(s.current()) == facts {
 		return s.facts(l, height)
 	}
 	g, spot := l.grid(s.rows.columns, s.width), s.spot()
@@ -183,14 +183,14 @@ func (s *screen) table(l *look, height int) (string, []string) {
 
 // empty says why there are no rows.
 func (s *screen) empty() string {
-	switch j := s.picture.Job(s.here().job); {
+	switch j := s.picture.Job(s.current().job); {
 	case s.find != "":
 		return "none; press esc to see all"
 	case s.fresh.IsZero():
 		return "not known yet"
-	case s.here().job == "" && s.here().node == "":
+	case s.current().job == "" && s.current().node == "":
 		return "none here; golaunch run starts a job"
-	case s.here().job != "" && j == nil:
+	case s.current().job != "" && j == nil:
 		return "the job is not known here any more; press esc"
 	case j != nil && !j.Over():
 		return "nothing was measured yet: " + cmp.Or(j.Waits, j.Phase)

@@ -277,7 +277,7 @@ func TestLog(t *testing.T) {
 	if !some || of.job != "llama-70b" || len(of.ranks) != 1 || of.prefix {
 		t.Fatalf("%+v, %v", of, some)
 	}
-	of, _ = s.picture.subject(s.here())
+	of, _ = s.picture.subject(s.current())
 	f := newFollower(of, func() {})
 	f.follow(t.Context(), []view.Source{&silent{}, &once{viewtest.Cluster{Nodes: 1}}})
 	s.log = f.seen()

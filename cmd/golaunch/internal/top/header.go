@@ -58,7 +58,7 @@ func (s *screen) header(l *look) []string {
 
 // crumbs is the path from all jobs to what is shown, with the time on the right.
 func (s *screen) crumbs(l *look) string {
-	at := s.here()
+	at := s.current()
 	way := "golaunch top"
 	if at.job != "" {
 		way += " > " + clean(at.job)
@@ -88,7 +88,7 @@ func (s *screen) crumbs(l *look) string {
 
 // summary is the second line: a job's progress, or how many jobs and nodes there are.
 func (s *screen) summary() []piece {
-	if j := s.picture.Job(s.here().job); j != nil {
+	if j := s.picture.Job(s.current().job); j != nil {
 		return s.jobSummary(j)
 	}
 	return s.clusterSummary()
@@ -228,7 +228,7 @@ func (s *screen) complaint() (Level, string) {
 
 // worst is the worst alert of what is shown.
 func (s *screen) worst() (Level, string) {
-	p, at := s.picture, s.here()
+	p, at := s.picture, s.current()
 	switch r, j, n := p.rank(at.job, at.rank), p.Job(at.job), p.Node(at.node); {
 	case r != nil:
 		return r.Level, r.Why
@@ -259,7 +259,7 @@ func (s *screen) footer(l *look) string {
 	if other := s.others(); other != "" {
 		keys = append(keys, piece{"n " + other, dim, 4})
 	}
-	if s.job() != nil && !s.here().attempts {
+	if s.job() != nil && !s.current().attempts {
 		keys = append(keys, piece{"a attempts", dim, 2})
 	}
 	return l.pieces(append(keys, piece{"tab pane", dim, 5}, piece{"/ filter", dim, 4}, piece{"l log", dim, 6}, piece{"s stacks", dim, 3},
@@ -268,7 +268,7 @@ func (s *screen) footer(l *look) string {
 
 // others are the rows that the key n shows; empty if it shows none.
 func (s *screen) others() string {
-	at := s.here()
+	at := s.current()
 	now := s.picture.rows(at)
 	at.other = !at.other
 	then := s.picture.rows(at)

@@ -46,7 +46,7 @@ func (s *screen) measured(ranks []*Rank) (measure, bool) {
 
 // heatRanks are the ranks of the heat map: of what is shown, or of the selected job or node.
 func (s *screen) heatRanks() []*Rank {
-	at := s.here()
+	at := s.current()
 	switch {
 	case s.rows.ranks != nil:
 		return s.rows.ranks
@@ -60,7 +60,7 @@ func (s *screen) heatRanks() []*Rank {
 // the right. For a single rank it has a line for each measure.
 func (s *screen) heat(l *look, height int) (string, []string) {
 	ranks := s.heatRanks()
-	if s.here().rank >= 0 && len(ranks) == 1 {
+	if s.current().rank >= 0 && len(ranks) == 1 {
 		return s.heatOfRank(l, ranks[0])
 	}
 	m, some := s.measured(ranks)

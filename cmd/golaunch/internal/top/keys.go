@@ -98,7 +98,7 @@ func (s *screen) pressMain(key string) want {
 	case "/":
 		s.typing, s.focus = true, tablePane
 	case "n":
-		s.turn()
+		s.toggleRows()
 	case "a":
 		s.attempts()
 	case "m":

@@ -107,8 +107,8 @@ func (s *screen) show(p *Picture) {
 
 func (s *screen) spot() *spot { return &s.trail[len(s.trail)-1] }
 
-// here is the place that is shown.
-func (s *screen) here() place { return s.spot().at }
+// current is the place that is shown.
+func (s *screen) current() place { return s.spot().at }
 
 // settle rebuilds the list and finds the selected row in it.
 func (s *screen) settle() {
@@ -126,7 +126,7 @@ func (s *screen) chosen() place {
 	if i := s.spot().index; i < s.rows.n {
 		return s.rows.at(i)
 	}
-	return s.here()
+	return s.current()
 }
 
 // job is the one that is shown or selected; nil if there is none.
@@ -141,7 +141,7 @@ func (s *screen) enter() {
 		s.open(to)
 	case j != nil && j.Attempt == to.attempt-1: // the way to its nodes
 		s.trail = s.trail[:len(s.trail)-1]
-		if to = (place{job: j.ID, rank: noRank}); s.here() != to {
+		if to = (place{job: j.ID, rank: noRank}); s.current() != to {
 			s.open(to)
 		}
 		s.settle()
@@ -152,7 +152,7 @@ func (s *screen) enter() {
 
 // attempts shows the attempts of the job that is shown or selected.
 func (s *screen) attempts() {
-	if j := s.job(); j != nil && !s.here().attempts {
+	if j := s.job(); j != nil && !s.current().attempts {
 		s.open(place{job: j.ID, rank: noRank, attempts: true})
 	}
 }
@@ -178,9 +178,9 @@ func (s *screen) back() {
 	s.settle()
 }
 
-// turn shows the other kind of rows: nodes or jobs, nodes or ranks.
-func (s *screen) turn() {
-	at := s.here()
+// toggleRows shows the other kind of rows: nodes or jobs, nodes or ranks.
+func (s *screen) toggleRows() {
+	at := s.current()
 	if at.node != "" || at.rank >= 0 || at.attempts {
 		return
 	}

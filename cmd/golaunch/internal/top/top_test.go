@@ -147,8 +147,8 @@ func TestKeys(t *testing.T) {
 		"enter n / 9 9 enter esc j enter": {job: "llama-70b", node: "gpu0000", rank: 1},
 	} {
 		s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, strings.Fields(keys)...)
-		if s.here() != want {
-			t.Errorf("%q goes to %+v, not %+v", keys, s.here(), want)
+		if s.current() != want {
+			t.Errorf("%q goes to %+v, not %+v", keys, s.current(), want)
 		}
 	}
 	s := simulated(t, &viewtest.Cluster{Nodes: 1, Slow: -1})
@@ -269,8 +269,8 @@ func TestAttempts(t *testing.T) {
 	for _, key := range []string{"tab", "tab", "k", "enter"} {
 		s.press(key)
 	}
-	if want := (place{job: "llama-70b", rank: noRank}); s.here() != want || len(s.trail) != 2 {
-		t.Errorf("the newest attempt is at %+v, %d deep", s.here(), len(s.trail))
+	if want := (place{job: "llama-70b", rank: noRank}); s.current() != want || len(s.trail) != 2 {
+		t.Errorf("the newest attempt is at %+v, %d deep", s.current(), len(s.trail))
 	}
 }
 

@@ -21,7 +21,7 @@ type feed struct {
 	// good is when the state was last right; began is when the first watcher came.
 	good, began time.Time
 	pages       map[query]parts
-	heats       map[query]warm
+	heats       map[query]cachedHeat
 	watchers    int
 	// cancel ends the model's run, and ended is closed then. rest ends it a while after the last
 	// watcher has left.
@@ -32,7 +32,7 @@ type feed struct {
 }
 
 func newFeed(o Options) *feed {
-	return &feed{opts: o, pages: map[query]parts{}, heats: map[query]warm{}}
+	return &feed{opts: o, pages: map[query]parts{}, heats: map[query]cachedHeat{}}
 }
 
 // watch runs the model until leave was called as often, and a little longer.
@@ -104,8 +104,8 @@ func (f *feed) page(q query) parts {
 	return f.pages[q]
 }
 
-// warm is a heat map of a number of ranks, made when a slot ended.
-type warm struct {
+// cachedHeat is a heat map of a number of ranks, made when a slot ended.
+type cachedHeat struct {
 	last  int64
 	ranks int
 	body  json.RawMessage
@@ -123,7 +123,7 @@ func (f *feed) addHeat(p parts, q query) {
 			clear(f.heats)
 		}
 		p.add("heat", newHeat(j.Ranks, q.heat))
-		f.heats[q] = warm{last, len(j.Ranks), p["heat"]}
+		f.heats[q] = cachedHeat{last, len(j.Ranks), p["heat"]}
 	}
 	p["heat"] = f.heats[q].body
 }

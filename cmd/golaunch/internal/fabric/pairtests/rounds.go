@@ -111,7 +111,7 @@ func (v view) among(nodes []int, turn int) (tests []Test) {
 	}
 	for range len(ring) { // nodes that fell silent change the ring, so a turn may have no new pair
 		for i := range len(ring) / 2 {
-			a, b := seat(ring, i, turn), seat(ring, len(ring)-1-i, turn)
+			a, b := nodeAt(ring, i, turn), nodeAt(ring, len(ring)-1-i, turn)
 			if a >= 0 && b >= 0 && !v.met(a, b) {
 				tests = append(tests, pair(a, b))
 			}
@@ -124,7 +124,7 @@ func (v view) among(nodes []int, turn int) (tests []Test) {
 	return nil
 }
 
-func seat(ring []int, place, turn int) int {
+func nodeAt(ring []int, place, turn int) int {
 	if place == 0 {
 		return ring[0]
 	}

@@ -1,4 +1,4 @@
-package bundle
+package failurebundle
 
 import (
 	"bytes"
@@ -52,8 +52,8 @@ func ras(addr string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// turns has a value for each debugger that runs.
-var turns = make(chan struct{}, debuggers)
+// debuggerSlots has a value for each debugger that runs.
+var debuggerSlots = make(chan struct{}, debuggers)
 
 // width is the width of the trees, in columns.
 const width = 200
@@ -112,8 +112,8 @@ func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 // stack returns the C stacks of a process.
 func stack(ctx context.Context, as *safefile.Rights, pid int) ([]byte, error) {
 	select {
-	case turns <- struct{}{}:
-		defer func() { <-turns }()
+	case debuggerSlots <- struct{}{}:
+		defer func() { <-debuggerSlots }()
 	case <-ctx.Done():
 		return nil, errors.New("other ranks took all the time")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Here is this machine. Jobs write to dirs as well as to the directory of temporary files.
-func Here(dirs ...string) System {
+// ThisMachine is this machine. Jobs write to dirs as well as to the directory of temporary files.
+func ThisMachine(dirs ...string) System {
 	return System{
 		Root: os.DirFS("/"), Statfs: statfs, Limits: limits, Clock: clock, KernelLog: kernelLog, Getenv: os.LookupEnv,
 		GPUs: gpu.Survey, Temp: os.TempDir(), Dirs: dirs,

@@ -1,11 +1,11 @@
-// Package bundle gathers evidence of why the ranks of an attempt failed or hang.
+// Package failurebundle gathers evidence of why the ranks of an attempt failed or hang.
 //
 // Each failed attempt gets one archive with an index on each node. [Bundle.Ranks] reads what exists
 // only while the ranks live: for a moment after a crash, because the restart waits for it, and for
 // seconds and with debuggers after a hang. [Bundle.Words] and [Bundle.Node] read the rest while the
 // next attempt runs. Every source has a deadline and a bound. If it yields nothing, the index says
 // why.
-package bundle
+package failurebundle
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package bundle
+package failurebundle
 
 import (
 	"bytes"
@@ -48,7 +48,7 @@ func (b *Bundle) Node(ctx context.Context, of *safefile.Rights) {
 	defer cancel()
 	b.gather(ctx, []source{
 		{name: "node/nvidia-smi.txt", from: "nvidia-smi -q", read: nvidiaSMI},
-		{name: "node/kernel-log.txt", from: "the kernel's log", read: kernelLog(health.Here().KernelLog, of == nil)},
+		{name: "node/kernel-log.txt", from: "the kernel's log", read: kernelLog(health.ThisMachine().KernelLog, of == nil)},
 		{name: "node/network.txt", from: "/sys/class", read: network(os.DirFS("/sys/class"))},
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 // This machine has a kernel, limits, and a directory for temporary files.
 func TestHere(t *testing.T) {
-	s := Here(t.TempDir())
+	s := ThisMachine(t.TempDir())
 	s.GPUs = nil
 	f := Collect(t.Context(), s)
 	if f.Versions[Kernel] == "" || f.Limits.NoFile == 0 || f.Limits.Memlock == 0 {
@@ -23,7 +23,7 @@ func TestHere(t *testing.T) {
 
 // BenchmarkCollect is what a launch without GPUs pays.
 func BenchmarkCollect(b *testing.B) {
-	s := Here()
+	s := ThisMachine()
 	s.GPUs = nil
 	for b.Loop() {
 		Check(Collect(b.Context(), s))
