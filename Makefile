@@ -23,7 +23,7 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 # What one goroutine does on values alone comes first, without the race detector: it is over within a minute. Then come other packages that
 # are quick.
 PURE := ./placement ./internal/core/jobstate ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./internal/core/capacity \
-	./internal/core/lighthouse ./internal/core/verdict ./cmd/golaunch/internal/straggler ./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind \
+	./internal/core/lighthouse ./cmd/golaunch/internal/straggler ./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind \
 	./internal/process/fold ./internal/deptest ./internal/host/hostlist
 # What takes longest begins first, so that nothing is left over when all others are done.
 LONG := ./cmd/golaunch ./cmd/golaunch/internal/controller ./rendezvous ./rendezvous/tcpstore ./agent/internal/forkserver ./launcher/group ./launcher
