@@ -29,8 +29,8 @@ _DONE = "exited with code 0"
 # How long golaunch may take to end a group before it is killed, in seconds.
 _ANSWER, _KILLED = 10.0, 60.0
 # An exception of one of several workers may be an echo of the end of another worker. This is how
-# long it waits for that end, in seconds.
-_ECHO = 0.02
+# long it waits for that end, in seconds, and how long for one that has begun.
+_ECHO, _EXIT = 0.02, 10.0
 # After how many seconds a running call is cancelled again: the signal may have come just before a
 # method waited in the kernel, after Python had looked for signals. A second cancel does no harm.
 _CANCEL_AGAIN = 0.1, 1.0, 10.0
@@ -112,7 +112,7 @@ class Worker:
                 return
             future._settle(self.rank, futures._VALUE, value)
         elif kind == wire.ERROR:
-            self._raised(call, future, self._failure(loads(frame.body, frame.buffers), future.method), len(future._slots) > 1)
+            self._raised(call, future, self._failure(loads(frame.body, frame.buffers), future.method), len(future._slots) > 1, time.monotonic() + _EXIT)
         elif kind in (wire.ITEM, wire.END):
             del self._pending[call]
             items = RemoteGenerator(future, self.rank)
@@ -122,17 +122,32 @@ class Worker:
         else:
             raise wire.ProtocolError(f"a worker says {kind}")
 
-    def _raised(self, call, future, error, wait):
+    def _raised(self, call, future, error, wait, until):
         """A method has raised. If another worker has just ended, that is the cause, and this may be
         an echo of it.
         """
         if self._pending.get(call) is not future:
             return  # the cause is known
-        if wait or any(until > time.monotonic() for w in self.group.workers for _, _, until in w._unclear.values()):
-            self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False))
+        now = time.monotonic()
+        others = [w for w in self.group.workers if w is not self]
+        if wait or any(end > now for w in self.group.workers for _, _, end in w._unclear.values()) or until > now and any(w._exits() for w in others):
+            self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False, until))
             return
         del self._pending[call]
         future._settle(self.rank, futures._ERROR, error)
+
+    def _exits(self):
+        """Whether it is on this machine and its process ends: on a busy machine its connection to
+        other workers may end long before the one to here.
+        """
+        if self._link is None or self._replay is not None:
+            return False
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as f:
+                state, _, _, _, _, _, flags = f.read().rpartition(b")")[2].split()[:7]
+        except (OSError, ValueError):
+            return False  # it may have another /proc
+        return state in (b"Z", b"X") or bool(int(flags) & 4)  # PF_EXITING
 
     def _streamed(self, frame):
         """An item of a generator. It is dropped if the call was cancelled."""
