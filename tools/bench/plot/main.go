@@ -36,7 +36,7 @@ const (
 )
 
 // documents are the documents with tables.
-var documents = []string{"README.md", "docs/performance.md", "docs/preload.md", "docs/from-ray.md"}
+var documents = []string{"README.md", "docs/performance.md", "docs/preload.md"}
 
 func write(root string) error {
 	files, err := render(root)
