@@ -3,7 +3,6 @@
 package guard
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
@@ -16,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
-	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/cgroup"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
@@ -211,24 +210,32 @@ func (g *Guard) start() (sock, pid int, err error) {
 		return -1, 0, fmt.Errorf("make a socket for the guardian: %w", err)
 	}
 	defer theirs.Close()
-	pid, err = g.opts.Start(func() (int, error) {
-		cmd, err := spawn.Command(context.Background(), guardian.Name, theirs)
-		if err != nil {
-			return 0, err
-		}
-		cmd.Dir, cmd.Env, cmd.Stderr = "/", append(cmd.Env, "GOMAXPROCS=1"), os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-		pid := cmd.Process.Pid
-		return pid, cmd.Process.Release() // Wait and Reap do without it
-	})
+	pid, err = g.opts.Start(func() (int, error) { return execGuardian(theirs) })
 	if err != nil {
 		_ = unix.Close(sock)
 		return -1, 0, fmt.Errorf("start the guardian: %w", err)
 	}
 	return sock, pid, nil
+}
+
+// execGuardian starts a guardian with its end of the socket. Package os/exec would fork another
+// process before the first one, to learn whether the kernel has pidfds.
+func execGuardian(socket *os.File) (pid int, err error) {
+	proof, err := helper.File()
+	if err != nil {
+		return 0, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	return syscall.ForkExec("/proc/self/exe", []string{guardian.Name}, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   append([]string{"GOMAXPROCS=1"}, helper.Env()...), // the first of a name counts
+		Files: []uintptr{null.Fd(), null.Fd(), os.Stderr.Fd(), proof.Fd(), socket.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
 }
 
 // newSocket returns both ends of a guard's socket.
