@@ -155,7 +155,7 @@ func talk(t *testing.T, python, version string) {
 	b := newBed(t, "setup:none,step:1,checkpointing:3600,rank_out_of_section_timeout=3600", &learned)
 	c := startClients(t, python, version)
 	b.mine.Store(int64(c.pid))
-	c.run("done", "0 at %s", b.dir)
+	c.run("done", "0 at %s", b.sockets.Path(""))
 	c.run(`[null, null, {"checkpointing": 3600.0, "setup": null, "step": 1.0}, 3600.0]`, "0 init")
 	c.run("", "1 init")
 	c.run("done", "0 start_section setup")
@@ -192,7 +192,7 @@ func talk(t *testing.T, python, version string) {
 
 	next := newBed(t, "setup:none,step:1", &learned)
 	defer next.Close()
-	c.run("done", "0 at %s", next.dir)
+	c.run("done", "0 at %s", next.sockets.Path(""))
 	if got := c.run("", "0 init"); got != limits {
 		t.Errorf("the next attempt has the limits %s, the last one learned %s", got, limits)
 	}

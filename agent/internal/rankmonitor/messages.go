@@ -1,34 +1,14 @@
 package rankmonitor
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/pickle"
 )
-
-// maxFrame bounds a message of a rank, in bytes. Those with limits for 64 sections have 10 KiB.
-const maxFrame = 64 << 10
-
-// readFrame reads a message: four bytes with its length, and a pickle.
-func readFrame(r io.Reader) ([]byte, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxFrame {
-		return nil, fmt.Errorf("a message of %d bytes; at most %d are read", n, maxFrame)
-	}
-	text := make([]byte, n)
-	_, err := io.ReadFull(r, text)
-	return text, err
-}
 
 // The messages of a rank. Their classes are in nvidia_resiliency_ext/fault_tolerance/data.py.
 type (

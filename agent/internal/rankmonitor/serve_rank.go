@@ -3,11 +3,11 @@ package rankmonitor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
-	"syscall"
 	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 )
 
 // serveRank talks with a process of the rank at a place until its end.
@@ -20,18 +20,10 @@ func (s *Server) serveRank(conn net.Conn, place int) {
 			err = c.hear(m)
 		}
 		if err != nil {
-			s.complain(fmt.Sprintf("rank %d", s.o.Ranks[place]), err)
+			s.sockets.Complain(fmt.Sprintf("rank %d", s.o.Ranks[place]), err)
 			return
 		}
 	}
-}
-
-// complain warns of a client's error. The end of a client is none.
-func (s *Server) complain(who string, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
-		return
-	}
-	s.warn(fmt.Errorf("the rank monitor of %s: %w", who, err))
 }
 
 // client is a connection of a rank.
@@ -52,12 +44,12 @@ var errNoSession = errors.New("a message before its session began")
 func (c *client) hear(m any) error {
 	switch m := m.(type) {
 	case authMsg:
-		return say(c.conn, okAnswer())
+		return ranksocket.Say(c.conn, okAnswer())
 	case initMsg:
 		return c.begin(m)
 	case updateMsg:
 		c.update(m)
-		return say(c.conn, okAnswer())
+		return ranksocket.Say(c.conn, okAnswer())
 	case heartbeatMsg:
 		return c.tell(func(now time.Time) string {
 			c.session.heartbeat(now)
@@ -85,7 +77,7 @@ func (c *client) begin(m initMsg) error {
 	s.sessions[c.session] = s.o.Ranks[c.place]
 	s.mu.Unlock()
 	s.check()
-	return say(c.conn, configAnswer(s.o.Config, c.limits, !c.confirm))
+	return ranksocket.Say(c.conn, configAnswer(s.o.Config, c.limits, !c.confirm))
 }
 
 // update sets the limits that a rank has learned, for this attempt and the next ones.
@@ -124,9 +116,9 @@ func (c *client) tell(note func(now time.Time) (wrong string)) error {
 	case !c.confirm:
 		return nil
 	case wrong != "":
-		return say(c.conn, errorAnswer(wrong))
+		return ranksocket.Say(c.conn, errorAnswer(wrong))
 	}
-	return say(c.conn, okAnswer())
+	return ranksocket.Say(c.conn, okAnswer())
 }
 
 // leave ends the session. A rank may go on without one.
@@ -141,35 +133,21 @@ func (c *client) leave() {
 	}
 }
 
-// Wait is what a rank does by its newest word.
-type Wait struct {
-	Rank int
-	// Does is in words, to follow "it is": "in section step, which may take 3m0s".
-	Does string
-	For  time.Duration
-	// Limited says that there is a limit of that, and Overdue that it is over.
-	Limited, Overdue bool
-	// Step is the iteration of the rank; -1 if it has told none.
-	Step int64
-	// Heard is when it said something last.
-	Heard time.Time
-}
-
 // Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
 func (s *Server) Due() <-chan struct{} { return s.due }
 
 // Waits returns what the ranks that talk do, in the order of the ranks.
-func (s *Server) Waits() (waits []Wait) {
+func (s *Server) Waits() (waits []ranksocket.Wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for one, rank := range s.sessions {
 		w := one.next()
-		waits = append(waits, Wait{
+		waits = append(waits, ranksocket.Wait{
 			Rank: rank, Does: w.does, For: now.Sub(w.since), Limited: !w.by.IsZero(), Overdue: one.overdue(now), Step: one.iteration, Heard: one.heard,
 		})
 	}
-	slices.SortFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
+	slices.SortFunc(waits, func(a, b ranksocket.Wait) int { return a.Rank - b.Rank })
 	return waits
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
@@ -96,7 +97,7 @@ func TestRefused(t *testing.T) {
 		if _, err := good.Write(messages["auth"]); err != nil {
 			t.Fatal(err)
 		}
-		if text, err := readFrame(good); err != nil || !bytes.Equal(text, okAnswer()[4:]) {
+		if text, err := ranksocket.ReadFrame(good); err != nil || !bytes.Equal(text, okAnswer()[4:]) {
 			t.Fatalf("%q, %v", text, err)
 		}
 	}
@@ -136,13 +137,13 @@ func TestOthersLookForAListener(t *testing.T) {
 		if _, err := conn.Write(pickled(t)["auth"]); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readFrame(conn); err != nil {
+		if _, err := ranksocket.ReadFrame(conn); err != nil {
 			t.Fatal(err)
 		}
 		return conn
 	}
 	var all []net.Conn
-	for range maxConns { // no other is looked at meanwhile
+	for range ranksocket.MaxConns { // no other is looked at meanwhile
 		all = append(all, talk())
 	}
 	b.mine.Store(1)
@@ -161,14 +162,14 @@ func TestOthersLookForAListener(t *testing.T) {
 func TestWarningsAreBounded(t *testing.T) {
 	b := newBed(t, "on", &Learned{})
 	defer b.Close()
-	for range maxWarnings + 5 {
+	for range ranksocket.MaxWarnings + 5 {
 		conn := dial(t, b.Path(0))
 		if _, err := io.WriteString(conn, "\x00\x00\x00\x03abc"); err != nil {
 			t.Fatal(err)
 		}
 		awaitEnd(t, conn)
 	}
-	if len(b.warns) != maxWarnings {
+	if len(b.warns) != ranksocket.MaxWarnings {
 		t.Errorf("%d warnings", len(b.warns))
 	}
 }

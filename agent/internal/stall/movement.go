@@ -3,8 +3,8 @@ package stall
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
@@ -45,7 +45,7 @@ func (m *movement) moved() {
 
 // hear notes what the rank says of itself. What it says is movement, and so is what it does while
 // that has a limit of its own.
-func (m *movement) hear(w rankmonitor.Wait) {
+func (m *movement) hear(w ranksocket.Wait) {
 	if w.Heard != m.heard || w.Limited && !w.Overdue {
 		m.heard = w.Heard
 		m.moved()

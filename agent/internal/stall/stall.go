@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
-	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
@@ -35,11 +35,19 @@ type Options struct {
 	Limit time.Duration
 	Ticks <-chan time.Time
 	// Monitor hears what ranks say of themselves, and has limits of their own; nil if nothing does.
-	Monitor *rankmonitor.Server
+	Monitor Monitor
 	Scope   ranks.Scope
 	Ranks   []ranks.Rank
 	Report  func(job.Stalled)
 	Warn    func(error)
+}
+
+// Monitor hears what ranks say of themselves.
+type Monitor interface {
+	// Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
+	Due() <-chan struct{}
+	// Waits is what the ranks that talk do, in the order of the ranks.
+	Waits() []ranksocket.Wait
 }
 
 // Watch reports when ranks stop moving, and when they move again. The caller must call stop once
@@ -202,11 +210,11 @@ func (w *watch) lookAtRanks(ctx context.Context) (live []*movement) {
 }
 
 // said is what ranks do by their own words.
-func (w *watch) said() map[int]rankmonitor.Wait {
+func (w *watch) said() map[int]ranksocket.Wait {
 	if w.Monitor == nil {
 		return nil
 	}
-	said := map[int]rankmonitor.Wait{}
+	said := map[int]ranksocket.Wait{}
 	for _, wait := range w.Monitor.Waits() {
 		said[wait.Rank] = wait
 	}
