@@ -40,11 +40,20 @@ const cancelTimeout = 10 * time.Second
 // Dial connects to a store and greets it with this process's ID. It retries for as long as the
 // timeout, which then bounds each call too (torch's default is 5 minutes).
 func Dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
+	return dialAs(ctx, uint32(os.Getpid()), addr, timeout)
+}
+
+// DialUnlisted is Dial for a process that is no part of the job: [Store.Status] leaves it out.
+func DialUnlisted(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
+	return dialAs(ctx, protocol.Unlisted, addr, timeout)
+}
+
+func dialAs(ctx context.Context, pid uint32, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var first error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		c, err := dial(ctx, addr, timeout)
+		c, err := dial(ctx, pid, addr, timeout)
 		if err == nil {
 			return c, nil
 		}
@@ -59,14 +68,13 @@ func Dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Cli
 	}
 }
 
-func dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
+func dial(ctx context.Context, pid uint32, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr.String())
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{conn: conn, replies: bufio.NewReaderSize(conn, 1<<10), timeout: timeout, turn: make(chan struct{}, 1)}
-	pid := uint32(os.Getpid())
 	hello := binary.LittleEndian.AppendUint32([]byte{protocol.OpValidate}, protocol.Magic)
 	hello = binary.LittleEndian.AppendUint32(append(hello, protocol.OpPing), pid)
 	err = c.call(ctx, request{bytes: hello}, func(context.Context) error {

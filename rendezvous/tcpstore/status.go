@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
 // Status is a snapshot of a store.
@@ -62,6 +64,9 @@ func (l *loop) status() Status {
 	for _, c := range l.conns {
 		if c.proxyLink != nil {
 			st.Clients = append(st.Clients, c.proxyClients()...)
+			continue
+		}
+		if c.pid == protocol.Unlisted {
 			continue
 		}
 		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid), Came: c.times.came}

@@ -73,6 +73,9 @@ const Magic = 0x3C85F7CE
 // Greeting is the length of a greeting: OpValidate and Magic.
 const Greeting = 5
 
+// Unlisted is the PID of a client that is no process of the job. No process has it.
+const Unlisted = 1<<32 - 1
+
 // One-byte replies.
 const (
 	StopWaiting  = 0
