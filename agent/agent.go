@@ -61,6 +61,9 @@ type Task struct {
 	// RankMonitor serves NVRx's rank monitor to the ranks, as [CheckRankMonitor] describes; empty
 	// does not.
 	RankMonitor string
+	// InProcessRestart serves the socket of HyperPod's elastic agent to the ranks, which may take as
+	// long to come to the barrier after a fault; 0 does not.
+	InProcessRestart time.Duration
 	// CheckpointDir is where ranks write checkpoints, relative to Dir; empty if that is to be found
 	// out.
 	CheckpointDir string

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent/internal/ahead"
+	"github.com/golaunch/golaunch/agent/internal/hyperpod"
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/agent/internal/lighthouse"
 	"github.com/golaunch/golaunch/agent/internal/notice"
@@ -77,6 +78,8 @@ type rankSetup struct {
 	// monitor is the ranks' monitor, if they want one. monitorErr is why there is none.
 	monitor    *rankmonitor.Server
 	monitorErr error
+	// hyperPod is HyperPod's socket, if they want that instead; monitorErr is why there is none.
+	hyperPod *hyperpod.Server
 }
 
 func newAttempt(j *jobOnNode, o job.Start) *attempt {

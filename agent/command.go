@@ -18,7 +18,27 @@ import (
 
 // command is the process of one rank, with the rank's own facts in its environment and arguments.
 func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
-	j, o, task, on := a.job, a.order, a.job.work.Task, a.setup.bindings[b.LocalRank]
+	j, task, on := a.job, a.job.work.Task, a.setup.bindings[b.LocalRank]
+	facts := a.facts(b)
+	facts.CPUs, facts.Bound, facts.Cores = on.CPUs.String(), on.Why, on.Cores
+	facts.ErrorFile, facts.NoticeFile, facts.HeartbeatFile, facts.RASAddr = errorFile, noticeFile, heartbeatFile, a.rasAddress(b)
+	a.setSockets(&facts, b)
+	c := proc.Command{
+		Path: task.Command[0], Args: task.arguments(facts.LocalRank, a.order.World), Dir: task.Dir, Env: a.setup.env.Environ(facts),
+		CPUs: on.CPUs.List(), Rights: j.rights(),
+	}
+	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
+		c.Memory = &on.Memory
+	}
+	if task.Stdin && b.Rank == 0 {
+		c.Stdin = os.Stdin
+	}
+	return c
+}
+
+// facts are what a rank is told of its part in the job.
+func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
+	j, o, task := a.job, a.order, a.job.work.Task
 	localRank, localSize, gpus := b.LocalRank, o.World.LocalSize, o.World.GPUs
 	if o.World.Groups > 0 {
 		first := o.Group.Bundles[0].LocalRank
@@ -35,26 +55,13 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !task.Rank0Store, Proxied: task.ProxyStore,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: gpus, GPU: b.GPU, Visibility: task.Visibility,
-		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + localRank,
-		ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
-		RASAddr: a.rasAddress(b), Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
+		Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
 	}
-	facts.RankMonitor, facts.FTLauncher = a.monitorSockets(b.Rank)
 	if a.setup.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())
 	}
-	c := proc.Command{
-		Path: task.Command[0], Args: task.arguments(localRank, o.World), Dir: task.Dir, Env: a.setup.env.Environ(facts),
-		CPUs: on.CPUs.List(), Rights: j.rights(),
-	}
-	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
-		c.Memory = &on.Memory
-	}
-	if task.Stdin && b.Rank == 0 {
-		c.Stdin = os.Stdin
-	}
-	return c
+	return facts
 }
 
 // rasAddress returns an address for the RAS service of a rank's NCCL; "" if it has no GPU, or there

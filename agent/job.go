@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/golaunch/golaunch/agent/internal/hyperpod"
 	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/jobstore"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
@@ -42,7 +43,9 @@ type jobOnNode struct {
 	places *saves.Places
 	// learned are the limits that its ranks have told their monitor.
 	learned rankmonitor.Learned
-	ending  ending
+	// told are the checkpoints that its ranks have told HyperPod's agent.
+	told   hyperpod.Saves
+	ending ending
 }
 
 // opened is what Agent.Open has prepared for a job.

@@ -3,12 +3,20 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/hyperpod"
 	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/stall"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
 )
 
 // CheckRankMonitor returns why a text is no configuration of NVRx's rank monitor. It is "on", or
@@ -19,29 +27,76 @@ func CheckRankMonitor(text string) error {
 	return err
 }
 
-var errMonitorKept = errors.New("the ranks want NVRx's rank monitor (--rank-monitor), whose clients end with the agent's connection; start the agent without --adopt")
+var errMonitorKept = errors.New("the ranks want NVRx's rank monitor (--rank-monitor) or HyperPod's socket (--inprocess-restart), whose clients end with the agent's connection; start the agent without --adopt")
 
-// serveMonitor serves NVRx's rank monitor to the ranks of the attempt.
+// serveMonitor serves NVRx's rank monitor, or HyperPod's socket, to the ranks of the attempt.
 func (a *attempt) serveMonitor() {
 	task := a.job.work.Task
-	if task.RankMonitor == "" || a.job.err != nil {
-		return
-	}
-	if a.job.node.starter.Keeper != nil {
+	switch {
+	case a.job.err != nil, task.RankMonitor == "" && task.InProcessRestart == 0:
+	case a.job.node.starter.Keeper != nil:
 		a.setup.monitorErr = errMonitorKept
-		return
+	case task.RankMonitor != "":
+		a.serveRankMonitor(task)
+	default:
+		a.serveHyperPod(task)
 	}
-	o := rankmonitor.Options{
-		UID: os.Geteuid(), GID: os.Getegid(), Learned: &a.job.learned, Mine: a.owns, Asked: a.asked, Warn: a.job.node.Warn,
-	}
-	if u := a.job.work.User; u != nil {
-		o.UID, o.GID = int(u.UID), int(u.GID)
-	}
+}
+
+func (a *attempt) serveRankMonitor(task Task) {
+	o := rankmonitor.Options{Learned: &a.job.learned, Mine: a.owns, Asked: a.asked, Warn: a.job.node.Warn}
+	o.UID, o.GID = a.job.owner()
 	for _, b := range a.order.Group.Bundles {
 		o.Ranks = append(o.Ranks, b.Rank)
 	}
 	if o.Config, a.setup.monitorErr = rankmonitor.Parse(task.RankMonitor); a.setup.monitorErr == nil {
 		a.setup.monitor, a.setup.monitorErr = rankmonitor.Serve(o)
+	}
+}
+
+// owner is the user whose ranks they are.
+func (j *jobOnNode) owner() (uid, gid int) {
+	if u := j.work.User; u != nil {
+		return int(u.UID), int(u.GID)
+	}
+	return os.Geteuid(), os.Getegid()
+}
+
+// serveHyperPod serves HyperPod's socket. The nodes of a job agree in its store.
+func (a *attempt) serveHyperPod(task Task) {
+	w, env := a.order.World, rankenv.Facts.InProcess
+	o := hyperpod.Options{
+		World: w.WorldSize, Attempt: a.order.Attempt, Node: a.order.Group.NodeRank - w.FirstNode, Addr: a.job.node.session.Node.Addr,
+		Limit: task.InProcessRestart, Saves: &a.job.told, Mine: a.owns, Warn: a.job.node.Warn, Restart: a.restartAsked,
+	}
+	o.UID, o.GID = a.job.owner()
+	master, err := netip.ParseAddr(w.MasterAddr)
+	if err != nil {
+		a.setup.monitorErr = fmt.Errorf("serve HyperPod's socket: %w", err)
+		return
+	}
+	o.Store = netip.AddrPortFrom(master, uint16(w.MasterPort))
+	for _, b := range a.order.Group.Bundles {
+		f := a.facts(b)
+		o.Ranks = append(o.Ranks, hyperpod.Rank{Rank: b.Rank, Own: f.Rank, LocalRank: f.LocalRank, Env: env(f)})
+	}
+	a.setup.hyperPod, a.setup.monitorErr = hyperpod.Serve(o)
+}
+
+// restartAsked ends a rank that asks for a restart of its processes.
+func (a *attempt) restartAsked(rank int, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.ranks, func(r ranks.Rank) bool { return r.Bundle.Rank == rank })
+	if i < 0 || a.halt.ordered || !a.ranks[i].Running() {
+		return
+	}
+	if len(a.requests) < maxRequests {
+		a.requests = append(a.requests, rankmonitor.Request{Rank: rank, Action: restartAction, Why: why})
+	}
+	a.job.node.Warn(fmt.Errorf("rank %d asks for a restart of its process: %s", rank, why))
+	if err := unix.Kill(-a.ranks[i].Process.Pid(), unix.SIGKILL); err != nil { // its number is not used again before the scope has ended
+		a.job.node.Warn(fmt.Errorf("cannot end rank %d, which asks for that: %w", rank, err))
 	}
 }
 
@@ -51,6 +106,9 @@ const (
 	maxRequests = 8
 	maxRequest  = 256
 )
+
+// restartAction asks for a restart of the processes.
+const restartAction = rankmonitor.ActionEnd + 1
 
 func (a *attempt) asked(r rankmonitor.Request) {
 	a.mu.Lock()
@@ -67,8 +125,11 @@ func (a *attempt) withRequests(tail string) string {
 	defer a.mu.Unlock()
 	for _, r := range a.requests {
 		what := "the end of the job"
-		if r.Action == rankmonitor.ActionExclude {
+		switch r.Action {
+		case rankmonitor.ActionExclude:
 			what = "a restart without this node"
+		case restartAction:
+			what = "a restart of its process"
 		}
 		why := strings.Join(strings.Fields(strings.ToValidUTF8(r.Why, "")), " ")
 		if len(why) > maxRequest {
@@ -99,12 +160,29 @@ func (a *attempt) closeMonitor() {
 	if a.setup.monitor != nil {
 		a.setup.monitor.Close()
 	}
+	if a.setup.hyperPod != nil {
+		a.setup.hyperPod.Close()
+	}
 }
 
-// monitorSockets are where a rank finds its monitor and its launcher; empty if it has none.
-func (a *attempt) monitorSockets(rank int) (monitor, launcher string) {
-	if a.setup.monitor == nil {
-		return "", ""
+// monitor hears what the ranks say of themselves; nil if nothing does.
+func (a *attempt) monitor() stall.Monitor {
+	switch {
+	case a.setup.monitor != nil:
+		return a.setup.monitor
+	case a.setup.hyperPod != nil:
+		return a.setup.hyperPod
 	}
-	return a.setup.monitor.Path(rank - a.order.Group.Bundles[0].Rank), a.setup.monitor.Launcher()
+	return nil
+}
+
+// setSockets sets where a rank finds its monitor and its launcher, or HyperPod's agent.
+func (a *attempt) setSockets(f *rankenv.Facts, b placement.Bundle) {
+	place := b.Rank - a.order.Group.Bundles[0].Rank
+	if a.setup.monitor != nil {
+		f.RankMonitor, f.FTLauncher = a.setup.monitor.Path(place), a.setup.monitor.Launcher()
+	}
+	if a.setup.hyperPod != nil {
+		f.HyperPod = a.setup.hyperPod.Path(place)
+	}
 }

@@ -149,7 +149,7 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 		}),
 		stall.Watch(stall.Options{
 			Base:     job.Stalled{Node: name, Unit: unit, Attempt: number},
-			AsksNCCL: a.order.Group.NodeRank == a.order.World.FirstNode, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks, Monitor: a.setup.monitor,
+			AsksNCCL: a.order.Group.NodeRank == a.order.World.FirstNode, Limit: task.HangTimeout, Ticks: node.hooks.stallTicks, Monitor: a.monitor(),
 			Scope: scope, Ranks: all, Report: func(e job.Stalled) { a.job.report(e) }, Warn: node.Warn,
 		}),
 		ncclprobe.CompareLibraries(all, node.hooks.ncclLoaded, func(differing string) {
@@ -190,6 +190,9 @@ func (a *attempt) awaitExit(r ranks.Rank) {
 	close(r.Reported)
 	if !r.Process.Exit().OK() && !a.wasStopped() {
 		a.forks.ahead.Hurry()
+		if a.setup.hyperPod != nil {
+			a.setup.hyperPod.Ended(r.Bundle.Rank)
+		}
 		a.gather(job.CrashEvidence)
 	}
 }

@@ -27,7 +27,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 		Preload: r.preload(), PreloadStrict: r.PreloadStrict, Local: j.local(), Templates: j.Output.Torch != nil,
 		Ports: j.Network.PortRange, Endpoint: r.Endpoint, Stdin: r.Stdin, NoticeSignal: j.Stopping.NoticeSignal,
 		StopSignal: j.Stopping.StopSignal, Linger: j.Stopping.Linger, Grace: max(0, j.Stopping.Grace), Bundle: j.Health.Bundle == "on",
-		HangTimeout: j.Health.HangTimeout, RankMonitor: j.Health.RankMonitor, CheckpointDir: j.CheckpointDir,
+		HangTimeout: j.Health.HangTimeout, RankMonitor: j.Health.RankMonitor, InProcessRestart: j.Health.InProcessRestart, CheckpointDir: j.CheckpointDir,
 		SetAsidePartial: j.SetAsidePartial,
 	}, err
 }

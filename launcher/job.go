@@ -227,6 +227,7 @@ func (j Job) facts() map[string]string {
 		"--preflight":         j.Health.Preflight,
 		"--hang-timeout":      j.Health.HangTimeout.String(),
 		"--rank-monitor":      short(j.Health.RankMonitor),
+		"--inprocess-restart": j.Health.InProcessRestart.String(),
 		"--bundle":            j.Health.Bundle,
 		"--checkpoint-dir":    j.CheckpointDir,
 		"--set-aside-partial": fmt.Sprint(j.SetAsidePartial),

@@ -203,6 +203,10 @@ type Health struct {
 	// (docs/ft-launcher.md): "on", or limits such as "step:180,checkpointing:none", after which
 	// their attempt fails. Empty serves none.
 	RankMonitor string `json:"RankMonitor"`
+	// InProcessRestart serves the socket of Amazon's HyperPod elastic agent to the ranks, which then
+	// restart within their processes. A rank that is not back at the barrier as long after a fault
+	// fails its attempt (docs/hyperpod.md). 0 serves none.
+	InProcessRestart time.Duration `json:"InProcessRestart"`
 	// ExcludeAfter is after how many failures that a node may have caused other nodes are preferred
 	// for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails is
 	// avoided at once.

@@ -104,6 +104,9 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 	if j.Health.RankMonitor != "" {
 		facts.RankMonitor, facts.FTLauncher = "SOCKET", "SOCKET"
 	}
+	if j.Health.InProcessRestart > 0 {
+		facts.HyperPod = "SOCKET"
+	}
 	if facts.Proxied = j.Ranks.Store == storeProxy; facts.Proxied && g.NodeRank > 0 {
 		facts.ProxyAddr = g.Node.Addr.String()
 	}

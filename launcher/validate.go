@@ -126,6 +126,8 @@ func (j Job) check() error {
 	switch simulate, c := j.Resources.Simulate, j.Cluster; {
 	case j.SetAsidePartial && !slices.Contains([]job.Restart{job.RestartJob, job.RestartNever}, job.Restart(j.Restarts.Policy)), j.SetAsidePartial && j.Restarts.ReplicaGroups > 0:
 		return usage.Errorf("partial checkpoints are set aside when no rank of the job runs, and some go on at a restart of this job; leave out --set-aside-partial")
+	case j.Health.InProcessRestart > 0 && (j.Ranks.Store == storeRank0 || j.Restarts.TolerateLostRanks > 0):
+		return usage.Errorf("ranks that restart within their processes wait for all ranks, which agree in golaunch's store; leave out --store rank0 and --tolerate-lost-ranks")
 	case simulate && j.Network.Rendezvous != "":
 		return usage.Errorf("a simulated job has all its nodes on this machine; leave out the rendezvous")
 	case c.Coordinator != "" && (simulate || j.Network.Rendezvous != ""):
@@ -318,6 +320,10 @@ func (h Health) check() error {
 		return usage.Errorf("exclude after %d failures for %s: at least 0, and for some time", h.ExcludeAfter, h.ExcludeFor)
 	case h.Bundle != "on" && h.Bundle != "off":
 		return usage.Errorf("bundle %q: on or off", h.Bundle)
+	case h.InProcessRestart < 0 || h.InProcessRestart > 0 && h.InProcessRestart < time.Second:
+		return usage.Errorf("in-process restart within %s: at least 1s, or 0 for none", h.InProcessRestart)
+	case h.InProcessRestart > 0 && h.RankMonitor != "":
+		return usage.Errorf("both a rank monitor and in-process restarts: ranks speak one of the two protocols")
 	case h.RankMonitor != "":
 		if err := agent.CheckRankMonitor(h.RankMonitor); err != nil {
 			return usage.Errorf("rank monitor: %v", err)

@@ -39,6 +39,8 @@ type Facts struct {
 	// RankMonitor and FTLauncher are sockets, of the rank's monitor and of its node's launcher, for
 	// NVIDIA's resiliency extension; empty for none.
 	RankMonitor, FTLauncher string
+	// HyperPod is the socket of HyperPod's elastic agent; empty for none.
+	HyperPod string
 	// MasterAddr is where rank 0 runs: an address, IPv6 without brackets, or a host name.
 	MasterAddr string
 	MasterPort int
@@ -91,7 +93,7 @@ type Facts struct {
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
 // scripts expect, and GOLAUNCH_* for the rest.
 func Vars(f Facts) []Var {
-	return slices.Concat(f.torch(), f.torchft(), f.nvrx(), f.golaunch(), f.cuda(), f.defaults())
+	return slices.Concat(f.torch(), f.torchft(), f.recovery(), f.golaunch(), f.cuda(), f.defaults())
 }
 
 func (f Facts) torch() []Var {
@@ -148,9 +150,28 @@ func (f Facts) torchft() []Var {
 	}
 }
 
-// nvrx is empty for a rank without a monitor.
-func (f Facts) nvrx() []Var {
-	if f.RankMonitor == "" {
+// InProcess are the variables that a restart within the processes may change.
+func (f Facts) InProcess() map[string]string {
+	env := map[string]string{}
+	for _, v := range f.torch() {
+		switch v.Name {
+		case "RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT":
+			env[v.Name] = v.Value
+		}
+	}
+	return env
+}
+
+// recovery is empty for a rank without a monitor and without HyperPod's socket.
+func (f Facts) recovery() []Var {
+	switch {
+	case f.HyperPod != "":
+		return []Var{
+			{"HYPERPOD_ELASTICAGENT_SOCKET_SERVER_PATH", f.HyperPod, Torch, "where golaunch serves the socket of HyperPod's elastic agent to this rank"},
+			{"HYPERPOD_SIGNAL_COORDINATION", "disabled", Default, "the elastic agent's value"},
+			{"JOB_RESTART_COUNT", strconv.Itoa(f.Attempt), Torch, "the elastic agent's name for the number of this attempt"},
+		}
+	case f.RankMonitor == "":
 		return nil
 	}
 	return []Var{

@@ -47,6 +47,7 @@ var documented = map[string]struct {
 	"golaunch ft_launcher --nproc-per-node 2 --max-restarts 3 --ft-rank-section-timeouts setup:600,step:180,checkpointing:none train.py": {
 		asItIs, "rank 1 of 2",
 	},
+	"golaunch --gpus-per-node 8 --inprocess-restart 2m -- python3 train.py":                               {simulated, "rank 7 of 8"},
 	"golaunch --gpus-per-node 8 --rank-monitor setup:600,step:180,checkpointing:none -- python3 train.py": {simulated, "rank 7 of 8"},
 	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
 	"go run -C tools/scale . -logical -agents 1000":                                    {ofScale, "messages to agents"},

@@ -11,6 +11,7 @@ import (
 var samples = []struct{ cause, line, seen, miss string }{
 	{"end-asked", "(golaunch: rank 0 asks for the end of the job: the data is gone)", "what the agent writes", "golaunch: a rank asks for the end of the job"},
 	{"exclude-asked", "(golaunch: rank 3 asks for a restart without this node: NVLink)", "what the agent writes", "golaunch: rank 3 asks for a restart"},
+	{"restart-asked", "(golaunch: rank 3 asks for a restart of its process: the optimizer is gone)", "what the agent writes", "golaunch: rank 3 asks for a restart"},
 	{
 		"gpu-lost", "NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.", "open-gpu-kernel-modules discussion 1327",
 		"NVRM: Xid (PCI:0000:23:00): 790, pid=1122",

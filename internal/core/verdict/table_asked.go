@@ -16,5 +16,10 @@ var asked = []row{
 		patterns: `golaunch: rank \d+ asks for a restart without this node`,
 		remedy:   "look at that machine", asked: true,
 		origin: "nvidia-resiliency-ext WorkloadAction.ExcludeThisNode",
+	}, {
+		action: report.ActionRestart, cause: "restart-asked", title: "a rank asked for a restart of its process",
+		patterns: `golaunch: rank \d+ asks for a restart of its process`,
+		remedy:   "none is needed: the program could not restart within its process", asked: true,
+		origin: "hyperpod-elastic-agent RestartMode",
 	},
 }

@@ -108,6 +108,7 @@ func (o *Flags) declareHealth(f *pflag.FlagSet) {
 	h := &o.Job.Health
 	f.StringVar(&h.Preflight, "preflight", "warn", "`action` if the checks of golaunch doctor find an error on a node: off, warn, exclude or fail")
 	f.DurationVar(&h.HangTimeout, "hang-timeout", 0, "how long ranks may make no progress before they restart; 0 for ever")
+	f.DurationVar(&h.InProcessRestart, "inprocess-restart", 0, "serve the socket of HyperPod's elastic agent to the ranks; those not back at the barrier so long after a fault restart")
 	f.StringVar(&h.RankMonitor, "rank-monitor", "", "serve NVRx's rank monitor to the ranks: on, or `LIMITS` in seconds after which they restart, such as step:180,checkpointing:none")
 	h.ExcludeAfter, h.ExcludeFor = 2, time.Hour
 	f.Var(window{&h.ExcludeAfter, &h.ExcludeFor}, "exclude-after", "pass over a node after N failures, for TIME, if other nodes suffice: `N/TIME`; 0 never")

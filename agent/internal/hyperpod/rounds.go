@@ -1,0 +1,176 @@
+package hyperpod
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+// rounds are what the nodes of a job agree on, in its store. In a round all ranks come to the
+// barrier, run, and run until the first fault, which begins the next round. So a round has four
+// keys: the nodes that have come, how many ranks these have, whether the round has begun to run, and
+// why it ended.
+//
+// A node whose processes restart alone comes to the barrier again, perhaps of a round in which it
+// has been counted. Then the round begins to run without the last node, whose coming is a fault.
+type rounds struct {
+	calls *tcpstore.Client
+	world int
+}
+
+// prefix keeps the keys apart from those of the ranks.
+const prefix = "golaunch/hyperpod/"
+
+func key(what string, round int) string { return prefix + what + "/" + strconv.Itoa(round) }
+
+// arrival is what a node says of itself at the barrier.
+type arrival struct {
+	Node    int    `json:"node"`
+	IP      string `json:"ip"`
+	Attempt int    `json:"attempt"`
+	// Ranks are the data of its ranks that have some.
+	Ranks []rankData `json:"ranks,omitempty"`
+	// Saves says that the ranks save checkpoints, and Saved is the newest that all here have saved.
+	Saves bool  `json:"saves,omitempty"`
+	Saved *save `json:"saved,omitempty"`
+	// First is the first of the ranks, which tells units of one node apart.
+	First int `json:"first"`
+}
+
+// arrive says that n ranks of this node are at the barrier. The last ones begin the round.
+func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := r.calls.Append(ctx, key("nodes", round), append(text, '\n')); err != nil {
+		return err
+	}
+	count, err := r.calls.Add(ctx, key("ranks", round), int64(n))
+	if err != nil || count < int64(r.world) || count-int64(n) >= int64(r.world) {
+		return err
+	}
+	for _, what := range []string{"nodes", "ranks"} { // all nodes have left the round before the last
+		if _, err := r.calls.DeleteKey(ctx, key(what, round-2)); err != nil {
+			return err
+		}
+	}
+	return r.calls.Set(ctx, key("run", round), []byte("1"))
+}
+
+// fault ends a round that runs.
+func (r rounds) fault(ctx context.Context, round int, why string) error {
+	return r.calls.Set(ctx, key("fault", round), []byte(why))
+}
+
+// event is the beginning or the end of a run.
+type event struct {
+	round int
+	// arrivals are those of a run that begins, one for each unit of a node; nil at its end.
+	arrivals []arrival
+}
+
+// watch tells what becomes of the rounds, from the one on that ranks who come now belong to.
+func watch(ctx context.Context, c *tcpstore.Client, round int, tell func(event)) error {
+	for ; ; round++ {
+		if err := await(ctx, c, key("run", round)); err != nil {
+			return err
+		}
+		arrivals, err := arrived(ctx, c, round)
+		if err != nil {
+			return err
+		}
+		tell(event{round: round, arrivals: arrivals})
+		if err := await(ctx, c, key("fault", round)); err != nil {
+			return err
+		}
+		tell(event{round: round})
+	}
+}
+
+// await waits for a key for as long as the context allows, which may be days.
+func await(ctx context.Context, c *tcpstore.Client, key string) error {
+	for {
+		err := c.Wait(ctx, key)
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+}
+
+// newest is the round that ranks who come now belong to. A round that runs is ended: it runs without
+// them.
+func (r rounds) newest(ctx context.Context, why string) (int, error) {
+	for round := 0; ; round++ {
+		over, err := r.calls.Check(ctx, key("fault", round))
+		if err != nil {
+			return 0, err
+		}
+		if over {
+			continue
+		}
+		runs, err := r.calls.Check(ctx, key("run", round))
+		if err != nil || !runs {
+			return round, err
+		}
+		if err := r.fault(ctx, round, why); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// arrived reads the newest arrival of each unit of a node.
+func arrived(ctx context.Context, c *tcpstore.Client, round int) ([]arrival, error) {
+	text, err := c.Get(ctx, key("nodes", round))
+	if err != nil {
+		return nil, err
+	}
+	newest := map[int]arrival{}
+	for line := range bytes.Lines(text) {
+		var a arrival
+		if err := json.Unmarshal(line, &a); err != nil {
+			return nil, fmt.Errorf("what the nodes say at the barrier: %w", err)
+		}
+		newest[a.First] = a
+	}
+	if len(newest) == 0 {
+		return nil, errors.New("no node has come to the barrier")
+	}
+	arrivals := make([]arrival, 0, len(newest))
+	for _, a := range newest {
+		arrivals = append(arrivals, a)
+	}
+	slices.SortFunc(arrivals, func(a, b arrival) int { return a.First - b.First })
+	return arrivals, nil
+}
+
+// restarts is the number of the run that begins: each has its own in a job's store.
+func restarts(round int, arrivals []arrival) int {
+	least := arrivals[0].Attempt
+	for _, a := range arrivals {
+		least = min(least, a.Attempt)
+	}
+	return round + least
+}
+
+// together is what the ranks are told of each other.
+func together(arrivals []arrival) *jobData {
+	job := &jobData{RankIPs: []rankIP{}, Workers: []rankData{}}
+	for _, a := range arrivals {
+		if n := len(job.RankIPs); n == 0 || job.RankIPs[n-1].Rank != a.Node {
+			job.RankIPs = append(job.RankIPs, rankIP{a.Node, a.IP})
+		}
+		job.Workers = append(job.Workers, a.Ranks...)
+	}
+	return job
+}
+
+// callLimit bounds a call of the store, and so how long a node may take to come back.
+const callLimit = time.Minute
