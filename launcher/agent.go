@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/agentjobs"
@@ -199,6 +200,7 @@ func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
+	endpoint.Prune(endpoint.RanksPrefix) // of an agent that was killed
 	node = agent.Agent{
 		Endpoints:  mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
 		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.Dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},

@@ -73,13 +73,14 @@ type Sockets struct {
 
 // Open makes the directory. The caller must call Close.
 func Open(o Options) (*Sockets, error) {
-	dir, err := endpoint.SocketDir("golaunch-ranks-")
+	dir, err := endpoint.SocketDir(endpoint.RanksPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the %s: %w", o.What, err)
 	}
 	s := &Sockets{o: o, dir: dir, over: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	if o.UID != os.Geteuid() {
-		if err := os.Lchown(dir, o.UID, o.GID); err != nil {
+		// The user must get through, and the next agent must know the directory as its own.
+		if err := os.Chmod(dir, 0o711); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("open the %s: %w", o.What, err)
 		}

@@ -44,11 +44,14 @@ func Prune(prefix string) {
 	}
 }
 
+// RanksPrefix begins the names of the directories of sockets on which ranks talk to their agent.
+const RanksPrefix = "golaunch-ranks-"
+
 // abandoned says that a directory is this user's, that no other user could have changed it, and
 // that its socket is dead.
 func abandoned(dir string) bool {
 	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < minAge {
+	if err != nil || !info.IsDir() || info.Mode().Perm()&^0o011 != 0o700 || time.Since(info.ModTime()) < minAge {
 		return false
 	}
 	if at, ok := info.Sys().(*syscall.Stat_t); !ok || int(at.Uid) != os.Geteuid() {

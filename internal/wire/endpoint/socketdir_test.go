@@ -45,13 +45,19 @@ func TestSocketDirs(t *testing.T) {
 		make("golaunch-a-", true, true, true), make("golaunch-a-", false, true, false), make("golaunch-a-", false, false, true),
 		make("golaunch-b-", false, true, true),
 	}
+	passable := make("golaunch-a-", false, true, true) // as root's agent has for another user
+	if err := os.Chmod(passable, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	shared := make("golaunch-a-", false, true, true)
 	if err := os.Chmod(shared, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	endpoint.Prune("golaunch-a-")
-	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a socket without a listener is left: %v", err)
+	for _, dir := range []string{dead, passable} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a socket without a listener is left: %v", err)
+		}
 	}
 	for i, dir := range append(kept, shared) {
 		if _, err := os.Stat(dir); err != nil {
