@@ -121,13 +121,20 @@ func readConfig(path string) ([]byte, error) {
 // parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Sections become what
 // --ft-rank-section-timeouts has.
 func parseConfig(text []byte) (map[string]string, error) {
-	var file any
+	var file yaml.Node
 	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, inALine(err)
+	}
+	at := findMapping(&file, 0)
+	if at == nil {
+		return nil, errors.New("it has no mapping fault_tolerance")
+	}
+	if err := checkKeys(at, true); err != nil {
 		return nil, err
 	}
-	found, ok := findMapping(file)
-	if !ok {
-		return nil, errors.New("it has no mapping fault_tolerance")
+	found := map[string]any{}
+	if err := at.Decode(&found); err != nil {
+		return nil, inALine(err)
 	}
 	values := map[string]string{}
 	for key, value := range found {
@@ -135,9 +142,6 @@ func parseConfig(text []byte) (map[string]string, error) {
 		if !ok {
 			values[key] = scalar(value)
 			continue
-		}
-		if key != "rank_section_timeouts" {
-			return nil, fmt.Errorf("%s is a mapping", key)
 		}
 		var items []string
 		for _, name := range slices.Sorted(maps.Keys(sections)) {
@@ -148,26 +152,61 @@ func parseConfig(text []byte) (map[string]string, error) {
 	return values, nil
 }
 
-// findMapping finds fault_tolerance in a mapping, or in what that has.
-func findMapping(in any) (map[string]any, bool) {
-	switch in := in.(type) {
-	case map[string]any:
-		if found, ok := in["fault_tolerance"].(map[string]any); ok {
-			return found, true
-		}
-		for _, key := range slices.Sorted(maps.Keys(in)) {
-			if found, ok := findMapping(in[key]); ok {
-				return found, true
-			}
-		}
-	case []any:
-		for _, item := range in {
-			if found, ok := findMapping(item); ok {
-				return found, true
+// inALine is what is wrong with YAML, which may be several things.
+func inALine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
+
+// maxDepth bounds how deep fault_tolerance may be. An alias may be within itself.
+const maxDepth = 64
+
+// findMapping finds fault_tolerance in a mapping, or in what that has; nil if it is not there.
+func findMapping(in *yaml.Node, depth int) *yaml.Node {
+	in = resolve(in)
+	if depth > maxDepth {
+		return nil
+	}
+	if in.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(in.Content); i += 2 {
+			if value := resolve(in.Content[i+1]); in.Content[i].Value == "fault_tolerance" && value.Kind == yaml.MappingNode {
+				return value
 			}
 		}
 	}
-	return nil, false
+	for _, part := range in.Content {
+		if part.Kind == yaml.AliasNode {
+			continue // it is looked at where it is written
+		}
+		if found := findMapping(part, depth+1); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// checkKeys refuses keys that are no words, and values that no setting has. Only the setting
+// rank_section_timeouts is a mapping.
+func checkKeys(in *yaml.Node, settings bool) error {
+	for i := 0; i+1 < len(in.Content); i += 2 {
+		key, value := in.Content[i], resolve(in.Content[i+1])
+		switch {
+		case key.Tag == "!!merge":
+		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
+			return fmt.Errorf("line %d: a key that is no word: %.40q", key.Line, key.Value)
+		case value.Kind == yaml.MappingNode && settings && key.Value == "rank_section_timeouts":
+			if err := checkKeys(value, false); err != nil {
+				return err
+			}
+		case value.Kind != yaml.ScalarNode:
+			return fmt.Errorf("line %d: %s is a mapping or a list, not a single value", key.Line, key.Value)
+		}
+	}
+	return nil
 }
 
 // scalar is a value as a flag has it.
