@@ -49,6 +49,8 @@ func (o *stopOptions) run(io *cli.Console, args []string) (int, error) {
 	switch {
 	case o.all == (len(args) == 1):
 		return 0, fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
+	case o.save && o.within <= 0:
+		return 0, fmt.Errorf("%w: --within %s: more than 0s, which ranks need to save", launcher.ErrUsage, o.within)
 	case o.save && (o.kill || o.noWait):
 		return 0, fmt.Errorf("%w: --save waits for the job's end, which --kill and --no-wait do not", launcher.ErrUsage)
 	}
