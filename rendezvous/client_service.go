@@ -243,9 +243,9 @@ func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopRep
 			_, err := s.c.job(req.GetJob())
 			return reply, err
 		}
+		within := req.GetSave().AsDuration()
 		for _, j := range running {
-			reply.Jobs = append(reply.Jobs, j.Job.ID)
-			within := req.GetSave().AsDuration()
+			reply.Jobs = append(reply.Jobs, s.c.savers(j, within > 0)...)
 			s.c.applyJobEvent(j, job.Cancel{
 				Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy()), Signal: int(req.GetSignal()), Within: within, AfterSave: within > 0,
 			})
@@ -259,6 +259,22 @@ func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopRep
 		return reply, err
 	}
 	return reply, nil
+}
+
+// savers are the jobs whose end a client waits for: those within a reservation that are to save, or
+// else the job itself.
+func (c *Coordinator) savers(j *trackedJob, save bool) (ids []string) {
+	if save && j.Reserve {
+		for _, status := range c.state.Cluster.Jobs() {
+			if in := c.jobs[status.Spec.Job.ID]; in.Within == j.Job.ID && in.Result == nil {
+				ids = append(ids, in.Job.ID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		ids = append(ids, j.Job.ID)
+	}
+	return ids
 }
 
 func (s clientService) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {

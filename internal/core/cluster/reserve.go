@@ -50,8 +50,9 @@ func (e *entry) standing() string {
 	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, words.Count(len(e.held), "node"))
 }
 
-// end closes a job that has ended. A reservation first cancels the jobs within it.
-func (s *State) end(e *entry) {
+// end closes a job that has ended by an event. A reservation first cancels the jobs within it, which
+// get the time that the reservation was given to save.
+func (s *State) end(e *entry, by job.Event) {
 	s.leave(e)
 	if e.inner == nil || len(e.inner.open) == 0 {
 		s.close(e)
@@ -59,7 +60,11 @@ func (s *State) end(e *entry) {
 	}
 	result, _ := e.state.Result()
 	why := fmt.Sprintf("reservation %s has ended: %s", e.Job.ID, result.Reason)
-	s.cancelWithin(e, job.Cancel{Code: result.Code, Why: why})
+	ev := job.Cancel{Code: result.Code, Why: why}
+	if c, ok := by.(job.Cancel); ok {
+		ev.Within, ev.AfterSave, ev.At = c.Within, c.AfterSave, c.At
+	}
+	s.cancelWithin(e, ev)
 }
 
 func (s *State) cancelWithin(e *entry, ev job.Cancel) {

@@ -61,6 +61,8 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		m.say(t, b, Submitted{spec})
 	case "cancel":
 		m.say(t, b, Happened{f[1], job.Cancel{Code: 130, Why: "^C"}})
+	case "save":
+		m.say(t, b, Happened{f[1], job.Cancel{Code: 143, Why: "saving", Within: 2 * time.Minute, AfterSave: true}})
 	case "run":
 		m.answer(t, b, f[1])
 	case "exit":

@@ -207,7 +207,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	switch {
 	case over:
 	case e.ended:
-		s.end(e)
+		s.end(e, ev)
 	case !e.OnlyJob:
 		s.requeue(e, ev, actions)
 	}
