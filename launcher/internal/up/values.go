@@ -159,9 +159,20 @@ func (c *Cluster) shape(ctx context.Context, root *yaml.Node, k capacityfile.Kin
 			}
 		}
 	}
-	n.Style = 0
-	n.Content = append(n.Content, scalar(gpuName), scalar(strconv.Itoa(gpus)), scalar(cpuName), scalar(strconv.Itoa(cpus)))
+	put(n, gpuName, strconv.Itoa(gpus))
+	put(n, cpuName, strconv.Itoa(cpus))
 	return nil
+}
+
+// put sets the value of a name in a mapping.
+func put(n *yaml.Node, name, value string) {
+	if old := entry(n, name); old != nil {
+		old.SetString(value)
+		old.Tag = ""
+		return
+	}
+	n.Style = 0
+	n.Content = append(n.Content, scalar(name), scalar(value))
 }
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
