@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
@@ -247,6 +248,7 @@ func (j Job) remote() (replica.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false
 	s.Detached, s.Within, s.Backfill, s.GPUs = j.Cluster.Detached, j.Cluster.Within, j.Cluster.Backfill, j.Cluster.GPUs
+	s.Priority = cluster.Priority(j.Cluster.Priority)
 	user, err := j.userEnv()
 	if err != nil {
 		return s, err

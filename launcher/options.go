@@ -305,6 +305,9 @@ type Cluster struct {
 	Within   string `json:"Within"`
 	GPUs     []int  `json:"GPUs"`
 	Backfill bool   `json:"Backfill"`
+	// Priority is "production", "interactive" (the default) or "batch". The job may preempt those of a
+	// lower one: they get ready, end, and start again later.
+	Priority string `json:"Priority,omitempty"`
 }
 
 // TorchOutput is what torchrun does with the output of ranks

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
@@ -132,8 +133,12 @@ func (j Job) check() error {
 		return usage.Errorf("a simulated job has all its nodes on this machine; leave out the rendezvous")
 	case c.Coordinator != "" && (simulate || j.Network.Rendezvous != ""):
 		return usage.Errorf("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
-	case c.Coordinator == "" && (c.Detached || c.Within != "" || len(c.GPUs) > 0 || c.Backfill):
-		return usage.Errorf("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
+	case c.Coordinator == "" && (c.Detached || c.Within != "" || len(c.GPUs) > 0 || c.Backfill || c.Priority != ""):
+		return usage.Errorf("detach, within, gpu ids, backfill and priority are for a cluster; give its coordinator")
+	case c.Priority != "" && !slices.Contains(cluster.Priorities, cluster.Priority(c.Priority)):
+		return usage.Errorf("priority %q: production, interactive or batch", c.Priority)
+	case c.Priority != "" && c.Within != "":
+		return usage.Errorf("priority: reservation %s has one, and the jobs within it have none", c.Within)
 	case j.Network.PortRange != "" && len(j.listeners()) > j.Network.ports().Size():
 		return usage.Errorf("port range %s has %d ports, and a node of this job may listen on %d: %s; give at least as many",
 			j.Network.PortRange, j.Network.ports().Size(), len(j.listeners()), strings.Join(j.listeners(), ", "))

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -17,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/host/account"
 	"github.com/golaunch/golaunch/internal/host/munge"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
@@ -44,6 +47,7 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {
 		return err
 	}
+	sub.User = s.user(stream.Context(), sub.Submitter)
 	release, missing := s.c.depot.Hold(sub.Workspace.ID)
 	w, err := s.submit(sub, missing)
 	release()
@@ -81,6 +85,29 @@ func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint
 		return nil, nil //nolint:nilerr // the job is accepted without a known submitter
 	}
 	return &uid, nil
+}
+
+// userLimit bounds the look-up of a user, which may ask a directory on the network.
+const userLimit = 2 * time.Second
+
+// user is the name of a submitter on this machine, or the number where it has none or does not say it
+// in time.
+func (s clientService) user(ctx context.Context, uid *uint32) string {
+	if uid == nil {
+		return ""
+	}
+	if name, known := s.c.users.Load(*uid); known {
+		return name.(string)
+	}
+	number := strconv.FormatUint(uint64(*uid), 10)
+	ctx, cancel := context.WithTimeout(ctx, userLimit)
+	defer cancel()
+	name, err := account.Name(ctx, *uid)
+	if err != nil || len(name) > wire.MaxUser || wire.Plain(name) != name {
+		return number
+	}
+	s.c.users.Store(*uid, name)
+	return name
 }
 
 // submit accepts a job once its entry is kept, unless its workspace is missing. A disk that hangs

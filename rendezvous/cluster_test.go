@@ -104,7 +104,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("n1: %+v", n)
 		}
 		if got, want := s.Jobs[0], (report.JobStatus{
-			ID: "a", Title: "run a", Phase: string(job.Running), Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
+			ID: "a", Title: "run a", Phase: string(job.Running), Priority: "interactive", Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
 			MaxRestarts: 3, Nodes: []string{"n1"}, Ranks: 2, GPUs: 2, Goodput: s.Jobs[0].Goodput, // see TestGoodput
 			History: s.Jobs[0].History, Start: s.Jobs[0].Start, // see TestStart of replica
 		}); !reflect.DeepEqual(utc(got), utc(want)) {

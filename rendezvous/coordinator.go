@@ -20,12 +20,14 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -72,6 +74,9 @@ type Config struct {
 	Workspaces string
 	// Capacity are the kinds of nodes that a cluster may ask for; nil asks for none.
 	Capacity []Capacity
+	// Limits say how many GPUs each user of a cluster may hold in each priority, "*" standing for all
+	// others; nil limits none.
+	Limits map[string]map[string]int
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
 	// Observe is called for each decision about the only job whose reason is new, and Joined for
@@ -112,7 +117,9 @@ type Coordinator struct {
 	capacity *capacityPlanner
 	audience *audience.Audience
 	trimmer  trim.Trimmer
-	end      end
+	// users has the names of those who have submitted jobs, by uid.
+	users sync.Map
+	end   end
 }
 
 // end is why a coordinator ends: the only job is over and its end is kept, or this process does not
@@ -175,6 +182,7 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	if err := c.restore(); err != nil {
 		return report.Result{}, err
 	}
+	c.limit()
 	c.startCapacity()
 	cancelled := ctx.Done()
 	for {
@@ -211,6 +219,24 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 		case <-c.succession.ousted():
 			c.end.deposed = ErrDeposed
 		}
+	}
+}
+
+// limit makes the limits of users those of the configuration. The log has them, because the state
+// depends on them.
+func (c *Coordinator) limit() {
+	if c.onlyJob != nil || c.cfg.Job != nil {
+		return
+	}
+	limits := cluster.Limits{}
+	for user, all := range c.cfg.Limits {
+		limits[user] = map[cluster.Priority]int{}
+		for priority, gpus := range all {
+			limits[user][cluster.Priority(priority)] = gpus
+		}
+	}
+	if !c.state.Cluster.Limited(limits) {
+		c.applyEvent(cluster.Limited{Limits: limits})
 	}
 }
 

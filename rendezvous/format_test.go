@@ -198,6 +198,11 @@ func (s *story) tellNew() {
 	s.submit("groups", 1, 2, func(sub *replica.Submission) {
 		sub.Job.Request.GPU, sub.Job.Restart, sub.Job.Groups, sub.Job.MinGroups = false, job.RestartGroup, 2, 1
 	})
+	s.event(cluster.Limited{Limits: cluster.Limits{"alice": {cluster.Batch: 1}, cluster.AnyUser: {cluster.Production: 0, cluster.Batch: 6}}})
+	s.submit("limited", 1, 1, func(sub *replica.Submission) {
+		sub.Priority, sub.User, sub.Submitter = cluster.Batch, "alice", new(uint32(1000))
+	})
+	s.submit("urgent", 1, 1, func(sub *replica.Submission) { sub.Priority, sub.User = cluster.Production, "bob" })
 	s.submit("lossy", 1, 2, func(sub *replica.Submission) { sub.Job.Request.GPU, sub.Job.LostRanks = false, 1 })
 	members := []lighthouse.Replica{{ID: "0_7", Group: 0}, {ID: "1_7", Group: 1}}
 	s.reports("groups", job.Cohort{ID: 7, Members: members})

@@ -218,7 +218,7 @@ func largestSubmission() replica.Submission {
 	s := replica.Submission{
 		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Key: text(wire.MaxKey), Detached: true, Workspace: largestWorkspace, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
 		Spec: cluster.Spec{
-			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true,
+			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true, Priority: cluster.Interactive,
 			Job: job.Spec{
 				ID: largestID, Restart: job.RestartJob, MaxRestarts: big, RefillAfter: longest, ExcludeAfter: big, ExcludeFor: longest, GrowAfter: longest,
 				DrainTime: longest, ExitCodes: map[report.Ending]int{}, Rules: rules, Grace: longest,

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -98,7 +100,10 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
 		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Saves: c.state.Saves(j.Record, time.Now()), Submitter: j.Submitter,
-		Start: j.Start(), History: wire.Convert(j.History, momentOf),
+		Start: j.Start(), History: wire.Convert(j.History, momentOf), User: j.User,
+	}
+	if !j.OnlyJob && j.Within == "" {
+		s.Priority = string(cmp.Or(j.Priority, cluster.Interactive))
 	}
 	if w := j.Workspace; w.ID != "" {
 		w.ID = w.ID[:min(shownID, len(w.ID))]
@@ -112,7 +117,16 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	status, _ := c.state.Cluster.Job(j.Job.ID)
 	summary := status.Summary
 	s.Phase, s.Waits = string(summary.Phase), cmp.Or(c.why(j), summary.Waits)
-	s.Attempt, s.Restarts = summary.Attempt, summary.Restarts
+	s.Attempt, s.Restarts, s.WaitsFor = summary.Attempt, summary.Restarts, status.WaitsFor
+	var preempted []string
+	for _, a := range s.WaitsFor {
+		if a.Preempted {
+			preempted = append(preempted, a.At(time.Now()))
+		}
+	}
+	if preempted != nil {
+		s.Waits = "waiting for " + strings.Join(preempted, " and ")
+	}
 	for _, n := range summary.Nodes {
 		if n.NodeRank < 0 {
 			continue

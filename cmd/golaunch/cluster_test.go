@@ -275,6 +275,30 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
+// TestPriorities has a job preempt another one, which gets notice, gives up all its nodes and starts
+// again.
+func TestPriorities(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	h.coordinate("--capacity", h.capacity("limits:\n  '*': {production: 2, interactive: 0}\n"))
+	h.join(1, "n10", 2)
+	h.join(2, "n9", 2)
+	const saves = `trap 'echo saves $RANK; exit 0' TERM; echo up $RANK; sleep 1000 & wait`
+	h.detach("night", 4, "--nodes", "2", "--gpus-per-node", "2", "--priority", "batch", "--drain-time", "1s", "--", "sh", "-c", saves)
+	urgent := h.start(0, "--job-id", "urgent", "--gpus-per-node", "2", "--priority", "production", "--", "sh", "-c", "echo urgent $RANK")
+	urgent.line(`waiting for job night( of \S+)? \(batch, being preempted\)`)
+	urgent.ends(0, "urgent 1")
+	h.start(0, "logs", "-f", "night", "--attempt", "1").line("up 3")
+	h.start(0, "logs", "night", "--attempt", "0").ends(0, "saves 0", "saves 3")
+	if j := h.status().job(t, "night"); j.Restarts != 0 || j.Priority != "batch" || j.Phase != "running" {
+		t.Errorf("the preempted job: %+v", j)
+	}
+	h.start(0, "--gpus-per-node", "1", "--", "true").ends(2, "may hold no GPUs with priority interactive; use another --priority")
+	h.start(0, "--nodes", "2", "--gpus-per-node", "2", "--priority", "production", "--", "true").ends(2, "the job needs 4 GPUs, and ", " may hold 2 with priority production")
+	h.start(0, "--priority", "urgent", "--coordinator", h.at, "--", "true").ends(2, `priority "urgent": production, interactive or batch`)
+	h.start(0, "--priority", "batch", "--coordinator", "none", "--", "true").ends(2, "give its coordinator")
+}
+
 // stubborn is a rank whose processes, in and out of its session, ignore SIGTERM.
 const stubborn = `trap '' TERM; setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sleep 1000 &); echo up $RANK; wait; sleep 1000`
 

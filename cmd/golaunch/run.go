@@ -123,7 +123,7 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 			io.Say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
 		}
 		return c.Close()
-	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
+	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill || j.Cluster.Priority != ""):
 		return err
 	case there: // it may be another user's
 		io.Warn(fmt.Errorf("this job runs here instead of on a cluster: %w", err))

@@ -100,7 +100,6 @@ var forbidden = map[string]map[string]string{
 	"cmd/golaunch":                {"encoding/json": "internal/wire/jsonout writes its JSON"},
 	"cmd/golaunch/internal/watch": {"encoding/json": "internal/wire/jsonout writes its JSON"},
 	"placement":                   {"time": "it reads no clock"},
-	"internal/core/cluster":       {"time": "time enters as events of jobs"},
 	"rankenv":                     {"net/http": "a trainer imports it", "google.golang.org/grpc": "a trainer imports it"},
 }
 

@@ -91,6 +91,8 @@ const (
 	MaxTitle = MaxText
 	MaxSizes = 1 << 16
 	maxOrder = 4 << 20
+	// MaxUser bounds the name of a user and of a priority.
+	MaxUser = 64
 	// MaxKey bounds the key of a submission, which is random and has 26 bytes.
 	MaxKey = 64
 	// MaxCredential bounds a credential of munge, which has some 200 bytes and comes with a
@@ -132,6 +134,7 @@ func Excess(s replica.Submission) string {
 		{"the failure rules", len(s.Job.Rules), MaxRules, "bytes"},
 		{"the id", len(s.Job.ID), MaxID, "bytes"},
 		{"the key", len(s.Key), MaxKey, "bytes"},
+		{"the priority", len(s.Priority), MaxUser, "bytes"},
 		{fmt.Sprintf("the order's list of %d nodes", len(s.Job.Request.Order.List)), names, maxOrder, "bytes"},
 		{"the ranks per node", len(s.Job.Request.PerNode), MaxSizes, "numbers"},
 		{"the choice of GPUs", len(s.GPUs), MaxGPUs, "indexes"},

@@ -29,7 +29,7 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 			Sole: s.OnlyJob, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
 			Groups: int32(s.Job.Groups), MinGroups: int32(s.Job.MinGroups), LostRanks: int32(s.Job.LostRanks),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
-			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
+			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill, Priority: string(s.Priority),
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: valid(s.Job.Rules),
 			ExitCodes: fromExitCodes(s.Job.ExitCodes),
@@ -71,7 +71,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()}, SharedAddr: r.GetSharedAddr(),
 				},
 			},
-			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(),
+			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(), Priority: cluster.Priority(spec.GetPriority()),
 			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), OnlyJob: spec.GetSole(),
 		},
 	}

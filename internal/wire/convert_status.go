@@ -126,6 +126,14 @@ func toExclusion(x *pb.Exclusion) report.Exclusion {
 	return report.Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
 }
 
+func fromAwaited(a report.Awaited) *pb.Awaited {
+	return &pb.Awaited{Job: a.Job, User: a.User, Priority: a.Priority, Preempted: a.Preempted, Until: fromTime(a.Until)}
+}
+
+func toAwaited(m *pb.Awaited) report.Awaited {
+	return report.Awaited{Job: m.GetJob(), User: m.GetUser(), Priority: m.GetPriority(), Preempted: m.GetPreempted(), Until: toTime(m.GetUntil())}
+}
+
 func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 	return func(yield func(*pb.JobStatus) bool) {
 		part := &pb.JobStatus{
@@ -134,6 +142,7 @@ func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
 			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), Saves: optional(j.Saves, fromSaves), SubmitterUid: j.Submitter,
 			Workspace: optional(j.Workspace, FromWorkspace), Start: optional(j.Start, fromStart),
+			User: j.User, Priority: j.Priority, WaitsFor: Convert(j.WaitsFor, fromAwaited),
 		}
 		for nodes := range pieces(slices.Values(j.Nodes), length) {
 			if part.Nodes != nil {
@@ -165,6 +174,7 @@ func toJobStatus(j *pb.JobStatus) report.JobStatus {
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
+		User: j.GetUser(), Priority: j.GetPriority(), WaitsFor: Convert(j.GetWaitsFor(), toAwaited),
 		History: Convert(j.GetHistory(), toMoment), Saves: toSaves(j.GetSaves()),
 	}
 	if j.GetGoodput() != nil {

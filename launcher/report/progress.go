@@ -40,7 +40,7 @@ func ProgressOf(ranks []Usage, now time.Time) Progress {
 		slices.Sort(times)
 		p.StepTime = times[len(times)/2]
 	}
-	if !math.IsInf(newest, 1) && newest >= Late(p.StepTime) {
+	if !math.IsInf(newest, 1) && newest >= (Usage{StepTime: p.StepTime}).Late() {
 		p.Still = newest
 		return p
 	}

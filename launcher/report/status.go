@@ -121,6 +121,11 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// Waits says what the job waits for; once it is over, how it ended.
 	Waits string `json:"waits,omitempty"`
+	// WaitsFor are the jobs that it waits for in the queue: the one before it, and those that are being
+	// preempted for it, at most 17.
+	WaitsFor []Awaited `json:"waits_for,omitempty"`
+	// Priority is "production", "interactive" or "batch"; empty outside of a cluster.
+	Priority string `json:"priority,omitempty"`
 	// Title is the command in one line.
 	Title string `json:"command"`
 	// Finished is zero before the end.
@@ -130,6 +135,8 @@ type JobStatus struct {
 	Detached bool `json:"detached"`
 	// Submitter is the uid of the user who submitted it; nil where the coordinator does not know it.
 	Submitter *uint32 `json:"submitter_uid,omitempty"`
+	// User is the name of that user on the coordinator's machine, or the number; empty where unknown.
+	User string `json:"user,omitempty"`
 	// Reserve says that it is a reservation, and Within names the one that the job runs on.
 	Reserve bool   `json:"reservation"`
 	Within  string `json:"within,omitempty"`
@@ -156,6 +163,40 @@ type JobStatus struct {
 	Saves *Saves `json:"saves,omitempty"`
 	// History is what was decided, in the order of time: the newest 64 moments.
 	History []Moment `json:"-"`
+}
+
+// Awaited is a job that another one waits for.
+type Awaited struct {
+	Job string `json:"job"`
+	// User is as in a [JobStatus].
+	User     string `json:"user,omitempty"`
+	Priority string `json:"priority"`
+	// Preempted says that it is being preempted. Its ranks end by Until at the latest.
+	Preempted bool      `json:"preempted"`
+	Until     time.Time `json:"until,omitzero"`
+}
+
+// String names the job.
+func (a Awaited) String() string { return a.text("") }
+
+// At names the job, with the time that its ranks have left.
+func (a Awaited) At(now time.Time) string {
+	left := a.Until.Sub(now).Round(time.Second)
+	if !a.Preempted || left <= 0 {
+		return a.text("")
+	}
+	return a.text(", " + left.String() + " left")
+}
+
+func (a Awaited) text(left string) string {
+	of := ""
+	if a.User != "" {
+		of = " of " + a.User
+	}
+	if a.Preempted {
+		return "job " + a.Job + of + " (" + a.Priority + ", being preempted" + left + ")"
+	}
+	return "job " + a.Job + of + " (" + a.Priority + ")"
 }
 
 // Workspace is a directory that travels to the nodes of a job.

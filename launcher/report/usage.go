@@ -76,11 +76,11 @@ const (
 	lateAfter, lateSteps = 30, 10
 )
 
-// Late is after how many seconds without a heartbeat a rank counts as making no progress. A step
-// takes stepTime seconds, NaN if unknown.
-func Late(stepTime float64) float64 {
-	if stepTime > 0 {
-		return max(lateAfter, lateSteps*stepTime)
+// Late is after how many seconds without a heartbeat a rank with this StepTime counts as making no
+// progress.
+func (u Usage) Late() float64 {
+	if u.StepTime > 0 {
+		return max(lateAfter, lateSteps*u.StepTime)
 	}
 	return lateAfter
 }

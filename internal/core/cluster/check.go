@@ -1,10 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // Check says why a submission is not possible now. Every [Submitted] must have passed it.
@@ -34,6 +38,10 @@ func (s *State) Check(spec Spec) error {
 		return errors.New("replica groups need a fixed number of nodes")
 	case spec.GPUs != nil && !r.GPU:
 		return errors.New("GPUs are chosen for a job that asks for none")
+	case spec.Priority != "" && !slices.Contains(Priorities, spec.Priority):
+		return fmt.Errorf("there is no priority %q; use %s, %s or %s", spec.Priority, Production, Interactive, Batch)
+	case spec.Within != "" && spec.Priority != "":
+		return fmt.Errorf("reservation %s has a priority, the jobs within it have none", spec.Within)
 	}
 	if err := s.checkWithin(spec.Within); err != nil {
 		return err
@@ -45,7 +53,30 @@ func (s *State) Check(spec Spec) error {
 		}
 		seen[index] = true
 	}
-	return r.Validate()
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	return s.checkLimit(spec)
+}
+
+// checkLimit refuses a job that its user's limit would never let start.
+func (s *State) checkLimit(spec Spec) error {
+	p := purse{spec.User, cmp.Or(spec.Priority, Interactive)}
+	most, limited := s.allowed(p)
+	r := spec.Job.Request
+	switch least := leastGPUs(r); {
+	case !limited || !r.GPU || spec.Within != "":
+		return nil
+	case most == 0:
+		return fmt.Errorf("%s may hold no GPUs with priority %s; use another --priority", owner(p.user), p.priority)
+	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs:
+		return fmt.Errorf("%s may hold %s with priority %s, and all GPUs of a node may be more; give --gpus-per-node a number",
+			owner(p.user), words.Count(most, "GPU"), p.priority)
+	case least > most:
+		return fmt.Errorf("the job needs %s, and %s may hold %d with priority %s; ask for fewer, or use another --priority",
+			words.Count(least, "GPU"), owner(p.user), most, p.priority)
+	}
+	return nil
 }
 
 func (s *State) checkWithin(id string) error {

@@ -25,6 +25,17 @@ func (w *world) check(out Outcome) error {
 	for _, list := range waiting {
 		slices.SortStableFunc(list, func(a, b string) int { return w.turn(a) - w.turn(b) })
 	}
+	if w.sharing.on {
+		if waiting[""] = w.turns(); len(waiting[""]) == 0 {
+			delete(waiting, "")
+		}
+		if err := w.checkSharing(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(w.jobs, func(r *record) bool { return r.yields }) {
+			clear(w.taken) // the first is going to get other nodes
+		}
+	}
 	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkOrder(out, waiting), w.checkFeasible(waiting), w.checkExchange(out, w.waited)} {
 		if err != nil {
 			return err
@@ -74,6 +85,7 @@ func (w *world) checkJob(j JobSummary) error {
 		return fmt.Errorf("does not know what it waits for")
 	case e.wait.queued && (!wants || e.wait.told == "" || r.told != e.wait.told):
 		return fmt.Errorf("waits in the queue, wants %v, got the reason %q, has the reason %q", wants, r.told, e.wait.told)
+	case !e.wait.queued && r.yielding:
 	case !e.wait.queued && wants && (!whole || j.Summary.Phase == job.Gathering) && !e.ended:
 		return fmt.Errorf("lacks nodes (%s) and is not in the queue", j.Summary.Waits)
 	}
@@ -124,6 +136,11 @@ func (w *world) checkNodes() error {
 
 // checkCounts counts again and compares.
 func (w *world) checkCounts() error {
+	for p, gpus := range w.state.used {
+		if gpus != w.used(p.user, p.priority) {
+			return fmt.Errorf("%d GPUs of %v are counted as %d", w.used(p.user, p.priority), p, gpus)
+		}
+	}
 	usable, free := 0, 0
 	for _, n := range w.state.Nodes() {
 		if n.Drained {
@@ -153,10 +170,18 @@ func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 		if r.steps > 0 && len(r.runs) > 0 {
 			w.seen["repaired"] = true
 		}
-		if len(list) == 0 || slices.IndexFunc(w.jobs, func(o *record) bool { return o.Job.ID == list[0] }) >= i {
+		if len(list) == 0 || slices.IndexFunc(w.jobs, func(o *record) bool { return o.Job.ID == list[0] }) >= i && !w.sharing.on {
 			continue
 		}
 		head := w.job(list[0])
+		if w.sharing.on {
+			if err := w.checkPriorities(r, head); err != nil {
+				return err
+			}
+			if head == r || !w.later(r, head) {
+				continue
+			}
+		}
 		if len(r.held) > r.gifts && len(head.held) == head.gifts {
 			continue
 		}
@@ -269,14 +294,14 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	return nil
 }
 
-// left is what a job can have of a node by the books.
-func (w *world) left(e *entry, n placement.Node) placement.Node {
+// leftBy is what a job can have of a node by the books, and what of these jobs hold.
+func (w *world) leftBy(e *entry, n placement.Node, holds func(*record) bool) placement.Node {
 	limit := e.queue.reservation.colocated()
 	n.GPUs = slices.Clone(n.GPUs)
 	users := map[int]int{}
 	cpus := n.CPUs * limit
 	for _, r := range w.holders(n.Name) {
-		if r.Within != e.Within {
+		if r.Within != e.Within || !holds(r) {
 			continue
 		}
 		for _, g := range r.held[n.Name].GPUs {

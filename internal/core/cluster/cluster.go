@@ -4,9 +4,11 @@
 // what must now be done. Like internal/core/job it reads no clock, environment, network or
 // randomness and starts no goroutine; [placement.Solve] is its arithmetic.
 //
-// A job that lacks nodes, at its start or because one was lost, waits in the queue, in the order of
-// submission. Jobs that hold nodes come first: their nodes are idle until the lost ones are
-// replaced, and other jobs wait for these nodes. When something changed that can help, the first
+// A job that lacks nodes, at its start or because one was lost, waits in the queue. Higher
+// priorities come first and, within one, jobs that hold nodes: their nodes are idle until the lost
+// ones are replaced. Then comes the user who holds the fewest GPUs in that priority, which is max-min
+// fairness (Ghodsi et al., Dominant Resource Fairness, NSDI 2011, with GPUs as the one resource), and
+// then the order of submission. A job whose turn has come keeps it. When something changed that can help, the first
 // job is tried: it gets all nodes of a plan at once, with only the GPUs that are the job's, or it
 // waits and is told why ([job.Queued]). What it gets it holds until it ends or the node is lost.
 // These rules hold:
@@ -14,6 +16,10 @@
 //   - One job holds a GPU. Within a reservation, up to [Spec].Colocated jobs may hold one at a
 //     time, and only when no other GPU will do.
 //   - What is behind a job that waits, waits too, and is told behind which job.
+//   - The first job preempts jobs of lower priorities, never reservations, if they hold what it lacks:
+//     those of the lowest priority first, and of these the newest. Each gets notice and gives up all
+//     its nodes, even those that the other does not need, before it is served again.
+//   - A job that would take its user past a limit waits and holds up no other.
 //   - A job with Backfill need not wait behind others, but it does not touch the nodes that the
 //     first in the queue is going to get: its shadow. That is a plan made as if no job held
 //     anything, of the nodes with the most free GPUs. The plan stays while that job stays the first
@@ -36,6 +42,8 @@
 package cluster
 
 import (
+	"slices"
+
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -58,10 +66,41 @@ type Spec struct {
 	// Colocated is how many jobs within a reservation may hold one of its GPUs at a time, for
 	// groups of ranks that take turns (NeMo RL's max_colocated_worker_groups); 0 is 1.
 	Colocated int
+	// Priority is the job's; [Interactive] when empty.
+	Priority Priority
+	// User is the submitter's name, empty if unknown. The submitter does not choose it.
+	User string
 	// OnlyJob says that the coordinator exists for this one job: every node that joins is the job's as
 	// a whole, spares too.
 	OnlyJob bool
 }
+
+// Priority is how urgent a job is, in the words of Marin's Iris. A job preempts those of a lower one.
+type Priority string
+
+const (
+	// Production jobs are never preempted.
+	Production Priority = "production"
+	// Interactive jobs give way to production jobs only.
+	Interactive Priority = "interactive"
+	// Batch jobs give way to all others.
+	Batch Priority = "batch"
+)
+
+// Priorities are all, the highest first.
+var Priorities = []Priority{Production, Interactive, Batch}
+
+// above reports whether a priority is higher than another one.
+func (p Priority) above(other Priority) bool {
+	return slices.Index(Priorities, p) < slices.Index(Priorities, other)
+}
+
+// Limits say how many GPUs each user may hold at a time in each priority. The user [AnyUser] stands
+// for each one whose limit in a priority is not there. What is not there at all has no limit.
+type Limits map[string]map[Priority]int
+
+// AnyUser is in [Limits] what each user has without an own limit.
+const AnyUser = "*"
 
 // Event is something that happened.
 //
@@ -90,6 +129,8 @@ type (
 		Node   string
 		Leaves *job.Draining
 	}
+	// Limited replaces the limits of users.
+	Limited struct{ Limits Limits }
 	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does; an empty Why
 	// lifts that.
 	Avoid struct{ Node, Why string }
@@ -107,6 +148,7 @@ func (Freed) event()     {}
 func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Drain) event()     {}
+func (Limited) event()   {}
 func (Avoid) event()     {}
 func (Happened) event()  {}
 

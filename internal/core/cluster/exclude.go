@@ -12,7 +12,7 @@ import (
 // exchange makes a job that is about to start again give back the nodes that it excludes, each for
 // a free one. It goes on with a node for which there is none.
 func (s *State) exchange(e *entry) {
-	if e.OnlyJob || e.wait.queued {
+	if e.OnlyJob || e.wait.queued || e.yields != nil {
 		return
 	}
 	for _, name := range e.state.Idle() {
@@ -25,7 +25,7 @@ func (s *State) exchange(e *entry) {
 // yields reports whether a job that must be repaired has waited for longer than this one.
 func (s *State) yields(e *entry) bool {
 	q := e.queue.waiting
-	return len(q) > 0 && q[0].wait.repair && q[0].seq < e.seq
+	return len(q) > 0 && q[0].wait.repair && !q[0].wait.over && q[0].seq < e.seq
 }
 
 func (s *State) replace(e *entry, name string) {

@@ -13,6 +13,9 @@ const ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 // giveBack books that a job gives back a node that was not drained.
 func (m *sim) giveBack(r *record, ev job.Draining) error {
+	if by, preempted := preemptor(ev); preempted {
+		return m.preempted(r, m.job(by))
+	}
 	if _, asked := m.drained[ev.Node]; asked {
 		return nil
 	}
@@ -43,6 +46,9 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 		left, leaves := st.Event.(job.Draining)
 		next, joins := out.Steps[i+1].Event.(job.Joined)
 		_, drained := w.drained[left.Node]
+		if _, preempted := preemptor(left); preempted {
+			continue
+		}
 		if leaves && joins && !drained && w.state.avoids(w.state.jobs[st.Job], next.Node.Name) {
 			return fmt.Errorf("job %s gave %s back for %s, which is no better", st.Job, left.Node, next.Node.Name)
 		}
@@ -59,10 +65,11 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 }
 
 // checkKept checks a gang with groups of fixed sizes that keeps an excluded node: there was no
-// other, or another job had to be repaired first.
+// other, or another job had to be repaired first. One that was preempted may have lost a node and got
+// it back between two attempts.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
-	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
+	if r.moved || e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
 		return nil
 	}
 	for _, id := range before[r.Within] {

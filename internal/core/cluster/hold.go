@@ -9,17 +9,48 @@ import (
 // hold gives a job a share of a node.
 func (s *State) hold(e *entry, share placement.Node) {
 	n := s.nodes[share.Name]
-	e.held[share.Name] = share
+	if len(e.held) == 0 {
+		s.started++
+		e.started = s.started
+	}
+	s.handOver(e, share)
 	n.holders = insert(n.holders, e, bySubmission)
 	s.refresh(n)
 }
 
 // drop takes a node from a job.
 func (s *State) drop(e *entry, n *clusterNode) {
-	delete(e.held, n.facts.Name)
+	s.takeBack(e, n.facts.Name)
 	n.holders = remove(n.holders, e, bySubmission)
 	s.refresh(n)
 	s.letLeave(n)
+}
+
+// handOver notes what a job has of a node.
+func (s *State) handOver(e *entry, share placement.Node) {
+	s.count(e, len(share.GPUs)-len(e.held[share.Name].GPUs))
+	e.held[share.Name] = share
+}
+
+// takeBack notes that a job has nothing of a node any more.
+func (s *State) takeBack(e *entry, node string) {
+	s.count(e, -len(e.held[node].GPUs))
+	delete(e.held, node)
+	if e.yields != nil && len(e.held) == 0 {
+		s.stopYielding(e)
+	}
+}
+
+// count adds to the GPUs that a job holds, and its user: within a reservation, they are that one's.
+func (s *State) count(e *entry, gpus int) {
+	e.gpus += gpus
+	if e.queue.reservation != nil || gpus == 0 {
+		return
+	}
+	p := e.purse()
+	if s.used[p] += gpus; s.used[p] == 0 {
+		delete(s.used, p)
+	}
 }
 
 // release takes all nodes from a job that has ended.
@@ -43,7 +74,7 @@ func (s *State) refresh(n *clusterNode) {
 	if n.counts {
 		s.usable--
 	}
-	n.free = n.offer(n.facts, nil, 1)
+	n.free = n.offer(n.facts, nil, 1, nil)
 	n.freeGPUs, n.counts = 0, !n.drained
 	if !n.counts {
 		return
@@ -54,15 +85,16 @@ func (s *State) refresh(n *clusterNode) {
 }
 
 // offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for
-// that. Up to sharing of them may hold one GPU; jobs that take turns on GPUs do so on CPUs too.
-func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int) placement.Node {
+// that, except for some. Up to sharing of them may hold one GPU; jobs that take turns on GPUs do so on
+// CPUs too.
+func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int, except map[*entry]bool) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
 	times := reservation.colocated()
 	cpus, memory := whole.CPUs*times, whole.Memory*int64(times)
 	users := make([]int, len(left.GPUs))
 	for _, e := range n.holders {
-		if e.queue.reservation != reservation {
+		if e.queue.reservation != reservation || except[e] {
 			continue
 		}
 		share, r := e.held[whole.Name], e.Job.Request

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -12,17 +13,20 @@ import (
 // enter puts a job into its queue, anew if it is there.
 func (s *State) enter(e *entry) {
 	s.leave(e)
+	if e.yields != nil {
+		return // what it still holds goes to another job
+	}
 	e.wait.begin(len(e.held) > 0 && e.state.LastCall() == 0)
 	if e.queue.first == e {
 		e.queue.first = nil // it may need other nodes than before
 	}
-	e.queue.waiting = insert(e.queue.waiting, e, byTurn)
+	e.queue.waiting = insert(e.queue.waiting, e, s.byTurn)
 	e.queue.mark(s, false)
 }
 
 func (s *State) leave(e *entry) {
 	if e.wait.queued {
-		e.queue.waiting = remove(e.queue.waiting, e, byTurn)
+		e.queue.waiting = slices.DeleteFunc(e.queue.waiting, func(o *entry) bool { return o == e })
 		e.wait.end()
 		e.queue.mark(s, false)
 	}
@@ -47,7 +51,7 @@ func (s *State) serve() {
 		if better && q.shadow == nil {
 			q.first = nil
 		}
-		for len(q.waiting) > 0 && s.serveFirst(q.waiting[0], better) {
+		for s.order(q); len(q.waiting) > 0 && !q.waiting[0].wait.over && s.serveFirst(q.waiting[0], better); s.order(q) {
 		}
 		s.serveOthers(q, better)
 		if better && len(q.waiting) == 0 {
@@ -56,21 +60,41 @@ func (s *State) serve() {
 	}
 }
 
+// order puts a queue in the order of turns, which changes with what users hold.
+func (s *State) order(q *queue) {
+	if q.reservation == nil {
+		ahead := map[purse]bool{}
+		for _, e := range q.waiting {
+			if e.wait.turn {
+				ahead[e.purse()] = true
+			}
+		}
+		for _, e := range q.waiting {
+			e.wait.stand(ahead[e.purse()], s.exceeds(e))
+		}
+	}
+	slices.SortStableFunc(q.waiting, s.byTurn)
+}
+
 // serveFirst tries the first job of a queue, and reports whether it got something.
 func (s *State) serveFirst(e *entry, better bool) bool {
 	e.wait.skip(false)
-	if why, futile := s.futile(e, better); futile {
-		s.tell(e, why)
-		return false
+	why, futile := s.futile(e, better)
+	if !futile {
+		plan, whole, err := s.solve(e, nil)
+		if err == nil {
+			s.grant(e, plan, whole)
+			return true
+		}
+		e.wait.try(true)
+		why = err.Error()
 	}
-	plan, whole, err := s.solve(e, nil)
-	if err == nil {
-		s.grant(e, plan, whole)
-		return true
+	e.wait.takeTurn()
+	if (better || !futile) && s.preempt(e) && s.preempting(e) == "" {
+		return false // they have given up their nodes at once, and the queue is served again
 	}
-	e.wait.try(true)
-	s.tell(e, err.Error())
-	return s.startWithLess(e)
+	s.tell(e, cmp.Or(s.preempting(e), why))
+	return !futile && s.startWithLess(e)
 }
 
 // futile says why it is not worth while to try the first of a queue again. What changes with each
@@ -94,12 +118,20 @@ func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 // serveOthers starts what need not wait behind the first of a queue, and tells the others which job
 // they wait behind.
 func (s *State) serveOthers(q *queue, better bool) {
-	if len(q.waiting) < 2 {
+	if len(q.waiting) == 0 || len(q.waiting) == 1 && !q.waiting[0].wait.over {
 		return
 	}
 	before := q.waiting[0]
 	failed := map[string]bool{}
-	for _, e := range slices.Clone(q.waiting[1:]) {
+	for i, e := range slices.Clone(q.waiting) {
+		if e.wait.over {
+			if !s.startWithLess(e) {
+				s.tell(e, s.limit(e))
+			}
+			continue
+		} else if i == 0 {
+			continue
+		}
 		e.wait.try(false)
 		if !e.wait.queued || s.startWithLess(e) {
 			continue
@@ -111,7 +143,7 @@ func (s *State) serveOthers(q *queue, better bool) {
 			}
 		}
 		if e.wait.behind != before {
-			s.tell(e, "waiting behind job "+before.Job.ID+", which needs "+needs(before))
+			s.tell(e, "waiting behind "+before.name(e)+", which needs "+needs(before))
 			e.wait.tellBehind(before)
 		}
 		before = e
@@ -122,7 +154,7 @@ func (s *State) serveOthers(q *queue, better bool) {
 func (s *State) enlarge(q *queue) {
 	q.growing = slices.DeleteFunc(q.growing, func(e *entry) bool { return e.ended || !e.state.Grows() })
 	for _, e := range slices.Clone(q.growing) {
-		if plan, err := placement.Solve(e.state.Growth(), s.candidates(e, true, nil, 1, true)); err == nil {
+		if plan, err := placement.Solve(s.capped(e, e.state.Growth(), true), s.candidates(e, true, nil, 1, true)); err == nil {
 			s.grant(e, plan, true)
 		}
 	}

@@ -79,6 +79,19 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 			}
 		}
 		m.answer(t, b, f[1])
+	case "limit":
+		limits := Limits{}
+		for _, word := range f[1:] {
+			user, rest, _ := strings.Cut(word, ":")
+			priority, gpus, _ := strings.Cut(rest, "=")
+			if limits[user] == nil {
+				limits[user] = map[Priority]int{}
+			}
+			limits[user][Priority(priority)] = number(t, gpus)
+		}
+		m.say(t, b, Limited{limits})
+	case "why":
+		fmt.Fprintf(b, "  %s\n", m.state.Why(f[1]))
 	case "readmit":
 		m.say(t, b, Happened{f[1], job.TimedOut{Kind: job.AlarmExclusion, Seq: m.job(f[1]).exclusion}})
 	case "avoid":
@@ -154,7 +167,7 @@ func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
 }
 
 // parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S
-// restart=P exclude=N grow backfill reserve onlyjob".
+// restart=P exclude=N priority=P user=U notice=SECONDS grow backfill reserve onlyjob".
 func parseSpec(t *testing.T, f []string) Spec {
 	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
 	r := &spec.Job.Request
@@ -188,6 +201,12 @@ func parseSpec(t *testing.T, f []string) Spec {
 			spec.Job.ExcludeAfter, spec.Job.ExcludeFor = number(t, value), time.Hour
 		case "grow":
 			spec.Job.GrowAfter = time.Minute
+		case "priority":
+			spec.Priority = Priority(value)
+		case "user":
+			spec.User = value
+		case "notice":
+			spec.Job.DrainTime = time.Duration(number(t, value)) * time.Second
 		case "backfill":
 			spec.Backfill = true
 		case "reserve":

@@ -29,6 +29,7 @@ type sim struct {
 	due []Happened
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
+	limits  Limits
 }
 
 // record is a job and what lives of it.
@@ -46,6 +47,9 @@ type record struct {
 	result  *report.Result
 	granted *placement.Plan
 	told    string
+	// yielding says that it is being preempted, and holds nodes still. yields says that this began
+	// with the newest outcome, and moved that it was preempted at some time.
+	yielding, yields, moved bool
 	// gifts counts the nodes that the newest outcome gave the job, and gave those that it gave back
 	// for others.
 	gifts, gave int
@@ -80,6 +84,8 @@ func (m *sim) step(ev Event) (Outcome, error) {
 	switch ev := ev.(type) {
 	case Submitted:
 		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, leaving: map[string]bool{}, runs: map[place]job.Start{}, known: map[place]int{}})
+	case Limited:
+		m.limits = ev.Limits
 	case Joined:
 		// Each entry of a log is read anew, so no two have GPUs in common.
 		ev.Node.GPUs = slices.Clone(ev.Node.GPUs)
@@ -157,7 +163,7 @@ func nodeOf(ev job.Event) string {
 
 func (m *sim) carryOut(out Outcome) error {
 	for _, r := range m.jobs {
-		r.gifts, r.gave = 0, 0
+		r.gifts, r.gave, r.yields = 0, 0, false
 	}
 	for _, st := range out.Steps {
 		r := m.job(st.Job)
@@ -184,6 +190,7 @@ func (m *sim) carryOut(out Outcome) error {
 				delete(r.held, name)
 			}
 		}
+		r.yielding = r.yielding && len(r.held) > 0
 	}
 	for _, name := range out.Leave {
 		if _, asked := m.drained[name]; !asked || len(m.holders(name)) > 0 {
@@ -213,6 +220,13 @@ func (m *sim) book(r *record, ev job.Event) error {
 		_, there := m.nodes[ev.Node.Name]
 		if _, draining := m.drained[ev.Node.Name]; !r.OnlyJob && (!there || draining) {
 			return fmt.Errorf("a node that is gone or drained")
+		}
+		if r.yielding { // it has given up all nodes in the same step
+			maps.DeleteFunc(r.held, func(name string, _ placement.Node) bool { return r.leaving[name] })
+			clear(r.leaving)
+			if r.yielding = false; len(r.held) > 0 || m.state.jobs[r.Job.ID].yields != nil {
+				return fmt.Errorf("it is being preempted, and has not given up all nodes")
+			}
 		}
 		if _, holds := r.held[ev.Node.Name]; holds && !r.OnlyJob {
 			return fmt.Errorf("it holds that")

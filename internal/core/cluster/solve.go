@@ -12,6 +12,7 @@ import (
 // that the job avoids only if there is no other way.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
+	r = s.capped(e, r, whole)
 	for _, avoiding := range []bool{true, false} {
 		for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {
 			if avoiding && !s.avoidsAny(e) {
@@ -78,7 +79,7 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 	}
 	for name, share := range res.held {
 		n := s.nodes[name]
-		add(n, n.offer(share, res, sharing))
+		add(n, n.offer(share, res, sharing, nil))
 	}
 	return list
 }
@@ -104,10 +105,11 @@ func (s *State) castShadow(q *queue) bool {
 	return true
 }
 
-// dropShadow makes the queue cast its shadow again once a node of it is gone.
+// dropShadow makes the queue cast its shadow again once a node of it is gone. The first may have to
+// preempt other jobs now.
 func (q *queue) dropShadow(node string) {
 	if q.shadow[node] {
-		q.first, q.shadow = nil, nil
+		q.first, q.shadow, q.better = nil, nil, true
 	}
 }
 

@@ -17,8 +17,10 @@ type JobSummary struct {
 	// Summary of a reservation has the phases gathering, running while it is placed, stopping and
 	// finished.
 	Summary job.Summary
-	// Waits is why it is in the queue, empty when it is not.
-	Waits string
+	// Waits is why it is in the queue, empty when it is not. WaitsFor are the jobs that it waits for, as
+	// far as they are known.
+	Waits    string
+	WaitsFor []report.Awaited
 }
 
 // Nodes are all nodes, by name. The owner of the clock adds for how long a node is silent, and
@@ -74,11 +76,14 @@ func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nod
 // Avoided says why jobs are given a node only if others will not do; it is empty for other nodes.
 func (s *State) Avoided(node string) string { return s.avoided[node] }
 
+// Limited reports whether the limits of users are these.
+func (s *State) Limited(limits Limits) bool { return maps.EqualFunc(s.limits, limits, maps.Equal) }
+
 // Jobs are all jobs, in the order of submission.
 func (s *State) Jobs() []JobSummary {
 	list := make([]JobSummary, 0, len(s.jobs))
 	for _, e := range s.bySubmission() {
-		list = append(list, e.status())
+		list = append(list, s.status(e))
 	}
 	return list
 }
@@ -89,7 +94,7 @@ func (s *State) Job(id string) (JobSummary, bool) {
 	if e == nil {
 		return JobSummary{}, false
 	}
-	return e.status(), true
+	return s.status(e), true
 }
 
 // Why says why a job waits. For the first of its queue it makes a plan and says why for each node;
@@ -99,7 +104,10 @@ func (s *State) Why(id string) string {
 	if e == nil || !e.wait.queued {
 		return ""
 	}
-	if res := e.queue.reservation; e.queue.waiting[0] == e && (res == nil || len(res.held) > 0) {
+	if why := s.preempting(e); why != "" {
+		return why
+	}
+	if res := e.queue.reservation; !e.wait.over && e.queue.waiting[0] == e && (res == nil || len(res.held) > 0) {
 		if _, _, err := s.solve(e, nil); err != nil {
 			return err.Error()
 		}
@@ -107,10 +115,13 @@ func (s *State) Why(id string) string {
 	return e.wait.told
 }
 
-func (e *entry) status() JobSummary {
+func (s *State) status(e *entry) JobSummary {
 	st := JobSummary{Spec: e.Spec, Summary: e.state.Summary()}
 	if e.wait.queued {
-		st.Waits = e.wait.told
+		st.Waits, st.WaitsFor = e.wait.told, s.awaited(e)
+		if b := e.wait.behind; b != nil {
+			st.WaitsFor = append(st.WaitsFor, report.Awaited{Job: b.Job.ID, User: b.User, Priority: string(b.Priority)})
+		}
 	}
 	switch {
 	case e.inner == nil:

@@ -3,10 +3,17 @@ package cluster
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
+
+// StepAt is [State.Step] at a time, which dates what is announced to ranks.
+func (s *State) StepAt(at time.Time, ev Event) Outcome {
+	s.at = at
+	return s.Step(ev)
+}
 
 // Step takes what happened and returns the steps of jobs that it caused. An event about a job or
 // node that is not there causes none.
@@ -27,6 +34,9 @@ func (s *State) Step(ev Event) Outcome {
 		s.drain(ev)
 	case Avoid:
 		s.avoid(ev)
+	case Limited:
+		s.limits = ev.Limits
+		s.queue.mark(s, true)
 	case Happened:
 		s.happened(ev)
 	}
@@ -90,7 +100,7 @@ func (s *State) freed(ev Freed) {
 	s.refresh(n)
 	s.queue.mark(s, true)
 	if e := s.onlyJob; e != nil && slices.Contains(n.holders, e) {
-		e.held[ev.Node] = n.facts
+		s.handOver(e, n.facts)
 		s.step(e, job.Freed(ev))
 	}
 }
@@ -103,7 +113,7 @@ func (s *State) lost(ev Lost) {
 	s.forget(n)
 	s.queue.mark(s, false)
 	for _, e := range n.holders {
-		delete(e.held, ev.Node)
+		s.takeBack(e, ev.Node)
 	}
 	s.dropShadows(n)
 	for _, e := range n.holders {

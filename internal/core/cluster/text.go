@@ -16,6 +16,18 @@ func (e *entry) label() string {
 	return "job " + e.Job.ID
 }
 
+// name names a job to another one, whose user or priority may differ.
+func (e *entry) name(to *entry) string {
+	name := "job " + e.Job.ID
+	if e.User != to.User && e.User != "" {
+		name += " of " + e.User
+	}
+	if e.Priority != to.Priority {
+		name += " (" + string(e.Priority) + ")"
+	}
+	return name
+}
+
 // needs is what a job waits for, in words that stay true while it waits.
 func needs(e *entry) string {
 	r := e.Job.Request

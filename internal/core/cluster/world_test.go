@@ -51,17 +51,20 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation", "freed"} {
+	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation", "freed", "preempted", "limited"} {
 		if _, ok := seen.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
 	}
 }
 
+func TestMutants(t *testing.T) { mutants.MustDie(t) }
+
 // world is a cluster and what happens to it, in one goroutine, from one seed.
 type world struct {
 	*sim
-	rng *rand.Rand
+	rng     *rand.Rand
+	sharing sharing
 	// pool has all machines, also those that are away.
 	pool []placement.Node
 	// calm is the time of repair. held says that strangers hold GPUs at first.
@@ -77,7 +80,7 @@ type world struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{
-		sim: newSim(), rng: rand.New(rand.NewPCG(seed, 2)), waited: map[string][]string{}, taken: map[string]map[string]bool{},
+		sim: newSim(), rng: rand.New(rand.NewPCG(seed, 2)), sharing: newSharing(seed), waited: map[string][]string{}, taken: map[string]map[string]bool{},
 		seen: map[string]bool{}, print: func(string, ...any) {},
 	}
 	for i := range 2 + w.rng.IntN(5) {
@@ -135,6 +138,11 @@ func (w *world) run() error {
 // another job. It cancels jobs that have no room and, in the end, reservations.
 func (w *world) calmDown() error {
 	w.calm = true
+	if w.sharing.on {
+		if err := w.event(Limited{w.sharing.limits(true)}); err != nil {
+			return err
+		}
+	}
 	for name := range w.drained {
 		if err := w.event(Lost{name, "it left"}); err != nil {
 			return err
@@ -189,6 +197,9 @@ func (w *world) empty() error {
 func (w *world) act() error {
 	i := w.rng.IntN(len(w.pool))
 	n := w.pool[i]
+	if w.sharing.on && !w.calm && w.sharing.rng.IntN(20) == 0 {
+		return w.event(Limited{w.sharing.limits(w.sharing.rng.IntN(3) == 0)})
+	}
 	switch k := w.rng.IntN(100); {
 	case w.held && w.chance(20):
 		return w.free(i)
@@ -366,6 +377,7 @@ func (w *world) submit() error {
 	if i := slices.IndexFunc(w.jobs, func(r *record) bool { return r.Reserve && r.result == nil }); i >= 0 && w.chance(2) && !spec.Reserve {
 		spec.Within = w.jobs[i].Job.ID
 	}
+	w.sharing.ask(&spec)
 	if err := w.state.Check(spec); err != nil {
 		w.print("refused: %v", err)
 		return nil

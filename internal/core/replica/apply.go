@@ -151,7 +151,7 @@ func (s *State) readmit(at time.Time, node string, o *Outcome) {
 }
 
 func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
-	out := s.Cluster.Step(ev)
+	out := s.Cluster.StepAt(at, ev)
 	o.Leave, o.Stale = append(o.Leave, out.Leave...), out.Stale
 	for _, st := range out.Steps {
 		o.Steps = append(o.Steps, s.stepped(at, st, o))

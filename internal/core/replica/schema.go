@@ -3,18 +3,21 @@ package replica
 import "github.com/golaunch/golaunch/internal/core/snapshot"
 
 // snapshotFormat begins a snapshot. It changes when the schema does.
-const snapshotFormat = "golaunch-snapshot-6\n"
+const snapshotFormat = "golaunch-snapshot-7\n"
 
 // schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a
 // part of the format, and stay when a Go identifier is renamed.
 var schema = snapshot.NewSchema(`
 replica.State = replica: index epoch cluster members capacity jobs ended avoided timers
-cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty
+cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty started
+	limits used yielding
+cluster.purse = purse: user priority
 cluster.clusterNode = clusterNode: facts free drained holders freeGPUs counts
 placement.Node = placementNode: name addr others gpus cpus memory labels
 placement.GPU = placementGpu: index uuid pci heldBy
-cluster.entry = entry: spec state seq queue inner wait held leaving ended done
-cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob
+cluster.entry = entry: spec state seq queue inner wait held leaving ended done gpus least started
+	yields until
+cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob priority user
 job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
 	drainTime exitCodes rules grace fixedPool pool groups minGroups lostRanks
 placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy order keep
@@ -79,7 +82,7 @@ jobstate.cohort = quorum: id members why
 lighthouse.Replica = lighthouseReplica: id group
 jobstate.ending = ending: cancels signal fatal why result finished
 cluster.queue = queue: reservation waiting open growing first shadow dirty better
-cluster.wait = wait: queued repair told behind tried nodes gpus skipped
+cluster.wait = wait: queued repair told behind tried nodes gpus skipped turn over ahead
 capacity.Pool = capacityPool: asked claims backoffs
 capacity.Claim = capacityClaim: tag seq kind node requested joined lost released left failed why
 capacity.Backoff = capacityBackoff: failures until why

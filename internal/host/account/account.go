@@ -31,11 +31,7 @@ const limit = 5 * time.Second
 func Find(ctx context.Context, uid uint32) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	line, err := run(ctx, "getent", "passwd", strconv.FormatUint(uint64(uid), 10))
-	if err != nil {
-		return User{}, fmt.Errorf("uid %d is no user here: %w", uid, err)
-	}
-	u, err := parse(line, uid)
+	u, err := entry(ctx, uid)
 	if err != nil {
 		return User{}, err
 	}
@@ -51,6 +47,21 @@ func Find(ctx context.Context, uid uint32) (User, error) {
 		u.Groups = append(u.Groups, uint32(gid))
 	}
 	return u, nil
+}
+
+// Name is the name of a uid.
+func Name(ctx context.Context, uid uint32) (string, error) {
+	u, err := entry(ctx, uid)
+	return u.Name, err
+}
+
+// entry is a user without groups.
+func entry(ctx context.Context, uid uint32) (User, error) {
+	line, err := run(ctx, "getent", "passwd", strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return User{}, fmt.Errorf("uid %d is no user here: %w", uid, err)
+	}
+	return parse(line, uid)
 }
 
 // Home is the home directory of this process's user: HOME, or if that is not set, as in a daemon,

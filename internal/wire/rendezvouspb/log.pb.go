@@ -34,6 +34,8 @@ type Entry struct {
 	// submitter is the uid of who submitted the job, where that is known. It is no part of the
 	// submission, which is the client's own words.
 	Submitter *uint32 `protobuf:"varint,16,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
+	// user is that user's name, or the number.
+	User string `protobuf:"bytes,23,opt,name=user,proto3" json:"user,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
 	//	*Entry_Founded
@@ -55,6 +57,7 @@ type Entry struct {
 	//	*Entry_CapacityGone
 	//	*Entry_CapacityFailed
 	//	*Entry_Freed
+	//	*Entry_Limited
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -111,6 +114,13 @@ func (x *Entry) GetSubmitter() uint32 {
 		return *x.Submitter
 	}
 	return 0
+}
+
+func (x *Entry) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 func (x *Entry) GetBody() isEntry_Body {
@@ -291,6 +301,15 @@ func (x *Entry) GetFreed() *FreedGPUs {
 	return nil
 }
 
+func (x *Entry) GetLimited() *Limited {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_Limited); ok {
+			return x.Limited
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -372,6 +391,10 @@ type Entry_Freed struct {
 	Freed *FreedGPUs `protobuf:"bytes,22,opt,name=freed,proto3,oneof"`
 }
 
+type Entry_Limited struct {
+	Limited *Limited `protobuf:"bytes,24,opt,name=limited,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -409,6 +432,8 @@ func (*Entry_CapacityGone) isEntry_Body() {}
 func (*Entry_CapacityFailed) isEntry_Body() {}
 
 func (*Entry_Freed) isEntry_Body() {}
+
+func (*Entry_Limited) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -640,29 +665,29 @@ func (x *FreedGPUs) GetGpus() []int32 {
 	return nil
 }
 
-// Back says that an agent is there again after its connection broke.
-type Back struct {
+// Limited has the limits of users from then on.
+type Limited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Back) Reset() {
-	*x = Back{}
+func (x *Limited) Reset() {
+	*x = Limited{}
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Back) String() string {
+func (x *Limited) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Back) ProtoMessage() {}
+func (*Limited) ProtoMessage() {}
 
-func (x *Back) ProtoReflect() protoreflect.Message {
+func (x *Limited) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
 	mi := &file_log_proto_msgTypes[5]
 	if x != nil {
@@ -675,9 +700,119 @@ func (x *Back) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
+// Deprecated: Use Limited.ProtoReflect.Descriptor instead.
+func (*Limited) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Limited) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// Limit is how many GPUs a user may hold in a priority.
+type Limit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Priority      string                 `protobuf:"bytes,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	Gpus          int32                  `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limit) Reset() {
+	*x = Limit{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limit) ProtoMessage() {}
+
+func (x *Limit) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limit.ProtoReflect.Descriptor instead.
+func (*Limit) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Limit) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Limit) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
+}
+
+func (x *Limit) GetGpus() int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+// Back says that an agent is there again after its connection broke.
+type Back struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Back) Reset() {
+	*x = Back{}
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Back) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Back) ProtoMessage() {}
+
+func (x *Back) ProtoReflect() protoreflect.Message {
+	file_log_proto_load()
+	mi := &file_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
 // Deprecated: Use Back.ProtoReflect.Descriptor instead.
 func (*Back) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{5}
+	return file_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Back) GetNode() string {
@@ -699,7 +834,7 @@ type Drained struct {
 func (x *Drained) Reset() {
 	*x = Drained{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[6]
+	mi := &file_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +847,7 @@ func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[6]
+	mi := &file_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +860,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{6}
+	return file_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Drained) GetNode() string {
@@ -755,7 +890,7 @@ type Avoided struct {
 func (x *Avoided) Reset() {
 	*x = Avoided{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[7]
+	mi := &file_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +903,7 @@ func (*Avoided) ProtoMessage() {}
 
 func (x *Avoided) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[7]
+	mi := &file_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +916,7 @@ func (x *Avoided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Avoided.ProtoReflect.Descriptor instead.
 func (*Avoided) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{7}
+	return file_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Avoided) GetNode() string {
@@ -810,7 +945,7 @@ type Reported struct {
 func (x *Reported) Reset() {
 	*x = Reported{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +958,7 @@ func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +971,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{8}
+	return file_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Reported) GetNode() string {
@@ -870,7 +1005,7 @@ type Gathered struct {
 func (x *Gathered) Reset() {
 	*x = Gathered{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1018,7 @@ func (*Gathered) ProtoMessage() {}
 
 func (x *Gathered) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1031,7 @@ func (x *Gathered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gathered.ProtoReflect.Descriptor instead.
 func (*Gathered) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{9}
+	return file_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gathered) GetNode() string {
@@ -955,7 +1090,7 @@ type Formed struct {
 func (x *Formed) Reset() {
 	*x = Formed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1103,7 @@ func (*Formed) ProtoMessage() {}
 
 func (x *Formed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1116,7 @@ func (x *Formed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Formed.ProtoReflect.Descriptor instead.
 func (*Formed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{10}
+	return file_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Formed) GetId() int64 {
@@ -1016,7 +1151,7 @@ type Replicas struct {
 func (x *Replicas) Reset() {
 	*x = Replicas{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1164,7 @@ func (*Replicas) ProtoMessage() {}
 
 func (x *Replicas) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1177,7 @@ func (x *Replicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicas.ProtoReflect.Descriptor instead.
 func (*Replicas) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Replicas) GetId() string {
@@ -1073,7 +1208,7 @@ type CapacityRequested struct {
 func (x *CapacityRequested) Reset() {
 	*x = CapacityRequested{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1221,7 @@ func (*CapacityRequested) ProtoMessage() {}
 
 func (x *CapacityRequested) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1234,7 @@ func (x *CapacityRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRequested.ProtoReflect.Descriptor instead.
 func (*CapacityRequested) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CapacityRequested) GetKind() string {
@@ -1136,7 +1271,7 @@ type CapacityReleased struct {
 func (x *CapacityReleased) Reset() {
 	*x = CapacityReleased{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1284,7 @@ func (*CapacityReleased) ProtoMessage() {}
 
 func (x *CapacityReleased) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1297,7 @@ func (x *CapacityReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityReleased.ProtoReflect.Descriptor instead.
 func (*CapacityReleased) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CapacityReleased) GetTag() string {
@@ -1198,7 +1333,7 @@ type CapacityGone struct {
 func (x *CapacityGone) Reset() {
 	*x = CapacityGone{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1346,7 @@ func (*CapacityGone) ProtoMessage() {}
 
 func (x *CapacityGone) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1359,7 @@ func (x *CapacityGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityGone.ProtoReflect.Descriptor instead.
 func (*CapacityGone) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CapacityGone) GetTag() string {
@@ -1253,7 +1388,7 @@ type CapacityFailed struct {
 func (x *CapacityFailed) Reset() {
 	*x = CapacityFailed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1401,7 @@ func (*CapacityFailed) ProtoMessage() {}
 
 func (x *CapacityFailed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1414,7 @@ func (x *CapacityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityFailed.ProtoReflect.Descriptor instead.
 func (*CapacityFailed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CapacityFailed) GetTag() string {
@@ -1307,7 +1442,7 @@ type Elapsed struct {
 func (x *Elapsed) Reset() {
 	*x = Elapsed{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1455,7 @@ func (*Elapsed) ProtoMessage() {}
 
 func (x *Elapsed) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1468,7 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -1361,7 +1496,7 @@ type TimedOut struct {
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1509,7 @@ func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1522,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -1422,7 +1557,7 @@ type Cancelled struct {
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1570,7 @@ func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
 	file_log_proto_load()
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1583,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -1511,12 +1646,12 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xe8\n" +
-	"\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xb9\v\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12!\n" +
-	"\tsubmitter\x18\x10 \x01(\rH\x01R\tsubmitter\x88\x01\x01\x12;\n" +
+	"\tsubmitter\x18\x10 \x01(\rH\x01R\tsubmitter\x88\x01\x01\x12\x12\n" +
+	"\x04user\x18\x17 \x01(\tR\x04user\x12;\n" +
 	"\afounded\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FoundedH\x00R\afounded\x12B\n" +
 	"\tsubmitted\x18\x04 \x01(\v2\".golaunch.rendezvous.v1.SubmissionH\x00R\tsubmitted\x12>\n" +
 	"\badmitted\x18\x05 \x01(\v2 .golaunch.rendezvous.v1.AdmittedH\x00R\badmitted\x126\n" +
@@ -1536,7 +1671,8 @@ const file_log_proto_rawDesc = "" +
 	"\x11capacity_released\x18\x13 \x01(\v2(.golaunch.rendezvous.v1.CapacityReleasedH\x00R\x10capacityReleased\x12K\n" +
 	"\rcapacity_gone\x18\x14 \x01(\v2$.golaunch.rendezvous.v1.CapacityGoneH\x00R\fcapacityGone\x12Q\n" +
 	"\x0fcapacity_failed\x18\x15 \x01(\v2&.golaunch.rendezvous.v1.CapacityFailedH\x00R\x0ecapacityFailed\x129\n" +
-	"\x05freed\x18\x16 \x01(\v2!.golaunch.rendezvous.v1.FreedGPUsH\x00R\x05freedB\x06\n" +
+	"\x05freed\x18\x16 \x01(\v2!.golaunch.rendezvous.v1.FreedGPUsH\x00R\x05freed\x12;\n" +
+	"\alimited\x18\x18 \x01(\v2\x1f.golaunch.rendezvous.v1.LimitedH\x00R\alimitedB\x06\n" +
 	"\x04bodyB\f\n" +
 	"\n" +
 	"_submitter\"7\n" +
@@ -1552,7 +1688,13 @@ const file_log_proto_rawDesc = "" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"3\n" +
 	"\tFreedGPUs\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x1a\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"@\n" +
+	"\aLimited\x125\n" +
+	"\x06limits\x18\x01 \x03(\v2\x1d.golaunch.rendezvous.v1.LimitR\x06limits\"K\n" +
+	"\x05Limit\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpriority\x18\x02 \x01(\tR\bpriority\x12\x12\n" +
+	"\x04gpus\x18\x03 \x01(\x05R\x04gpus\"\x1a\n" +
 	"\x04Back\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"Y\n" +
 	"\aDrained\x12\x12\n" +
@@ -1623,7 +1765,7 @@ func file_log_proto_rawDescGZIP() []byte {
 
 var file_log_proto_msgTypes []protoimpl.MessageInfo
 
-func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 19) }
+func file_log_proto_make() { file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 21) }
 
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
@@ -1631,60 +1773,64 @@ var file_log_proto_goTypes = []any{
 	(*Admitted)(nil),              // 2: golaunch.rendezvous.v1.Admitted
 	(*Lost)(nil),                  // 3: golaunch.rendezvous.v1.Lost
 	(*FreedGPUs)(nil),             // 4: golaunch.rendezvous.v1.FreedGPUs
-	(*Back)(nil),                  // 5: golaunch.rendezvous.v1.Back
-	(*Drained)(nil),               // 6: golaunch.rendezvous.v1.Drained
-	(*Avoided)(nil),               // 7: golaunch.rendezvous.v1.Avoided
-	(*Reported)(nil),              // 8: golaunch.rendezvous.v1.Reported
-	(*Gathered)(nil),              // 9: golaunch.rendezvous.v1.Gathered
-	(*Formed)(nil),                // 10: golaunch.rendezvous.v1.Formed
-	(*Replicas)(nil),              // 11: golaunch.rendezvous.v1.Replicas
-	(*CapacityRequested)(nil),     // 12: golaunch.rendezvous.v1.CapacityRequested
-	(*CapacityReleased)(nil),      // 13: golaunch.rendezvous.v1.CapacityReleased
-	(*CapacityGone)(nil),          // 14: golaunch.rendezvous.v1.CapacityGone
-	(*CapacityFailed)(nil),        // 15: golaunch.rendezvous.v1.CapacityFailed
-	(*Elapsed)(nil),               // 16: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 17: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 18: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Submission)(nil),            // 20: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 21: golaunch.rendezvous.v1.Node
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*Draining)(nil),              // 23: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 24: golaunch.rendezvous.v1.FromAgent
+	(*Limited)(nil),               // 5: golaunch.rendezvous.v1.Limited
+	(*Limit)(nil),                 // 6: golaunch.rendezvous.v1.Limit
+	(*Back)(nil),                  // 7: golaunch.rendezvous.v1.Back
+	(*Drained)(nil),               // 8: golaunch.rendezvous.v1.Drained
+	(*Avoided)(nil),               // 9: golaunch.rendezvous.v1.Avoided
+	(*Reported)(nil),              // 10: golaunch.rendezvous.v1.Reported
+	(*Gathered)(nil),              // 11: golaunch.rendezvous.v1.Gathered
+	(*Formed)(nil),                // 12: golaunch.rendezvous.v1.Formed
+	(*Replicas)(nil),              // 13: golaunch.rendezvous.v1.Replicas
+	(*CapacityRequested)(nil),     // 14: golaunch.rendezvous.v1.CapacityRequested
+	(*CapacityReleased)(nil),      // 15: golaunch.rendezvous.v1.CapacityReleased
+	(*CapacityGone)(nil),          // 16: golaunch.rendezvous.v1.CapacityGone
+	(*CapacityFailed)(nil),        // 17: golaunch.rendezvous.v1.CapacityFailed
+	(*Elapsed)(nil),               // 18: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 19: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 20: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*Submission)(nil),            // 22: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 23: golaunch.rendezvous.v1.Node
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*Draining)(nil),              // 25: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 26: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
-	19, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	21, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	20, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	22, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	21, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	23, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
-	5,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
-	6,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
-	7,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
-	8,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	16, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	17, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	18, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
-	9,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
-	10, // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
-	12, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
-	13, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
-	14, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
-	15, // 18: golaunch.rendezvous.v1.Entry.capacity_failed:type_name -> golaunch.rendezvous.v1.CapacityFailed
+	7,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
+	8,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
+	9,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
+	10, // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
+	18, // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	19, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	20, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	11, // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
+	12, // 14: golaunch.rendezvous.v1.Entry.formed:type_name -> golaunch.rendezvous.v1.Formed
+	14, // 15: golaunch.rendezvous.v1.Entry.capacity_requested:type_name -> golaunch.rendezvous.v1.CapacityRequested
+	15, // 16: golaunch.rendezvous.v1.Entry.capacity_released:type_name -> golaunch.rendezvous.v1.CapacityReleased
+	16, // 17: golaunch.rendezvous.v1.Entry.capacity_gone:type_name -> golaunch.rendezvous.v1.CapacityGone
+	17, // 18: golaunch.rendezvous.v1.Entry.capacity_failed:type_name -> golaunch.rendezvous.v1.CapacityFailed
 	4,  // 19: golaunch.rendezvous.v1.Entry.freed:type_name -> golaunch.rendezvous.v1.FreedGPUs
-	21, // 20: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	22, // 21: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
-	23, // 22: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	24, // 23: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	22, // 24: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
-	11, // 25: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
-	22, // 26: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	5,  // 20: golaunch.rendezvous.v1.Entry.limited:type_name -> golaunch.rendezvous.v1.Limited
+	23, // 21: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	24, // 22: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	6,  // 23: golaunch.rendezvous.v1.Limited.limits:type_name -> golaunch.rendezvous.v1.Limit
+	25, // 24: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	26, // 25: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	24, // 26: golaunch.rendezvous.v1.Gathered.ago:type_name -> google.protobuf.Duration
+	13, // 27: golaunch.rendezvous.v1.Formed.members:type_name -> golaunch.rendezvous.v1.Replicas
+	24, // 28: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 var file_log_proto_once sync.Once
@@ -1718,6 +1864,7 @@ func file_log_proto_init() {
 		(*Entry_CapacityGone)(nil),
 		(*Entry_CapacityFailed)(nil),
 		(*Entry_Freed)(nil),
+		(*Entry_Limited)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1725,7 +1872,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6669,7 +6669,9 @@ type Spec struct {
 	Groups    int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
 	MinGroups int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
 	// lost_ranks is how many ranks of an attempt may be lost.
-	LostRanks     int32 `protobuf:"varint,23,opt,name=lost_ranks,json=lostRanks,proto3" json:"lost_ranks,omitempty"`
+	LostRanks int32 `protobuf:"varint,23,opt,name=lost_ranks,json=lostRanks,proto3" json:"lost_ranks,omitempty"`
+	// priority is empty for the usual one.
+	Priority      string `protobuf:"bytes,24,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6865,6 +6867,13 @@ func (x *Spec) GetLostRanks() int32 {
 		return x.LostRanks
 	}
 	return 0
+}
+
+func (x *Spec) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
 }
 
 type Request struct {
@@ -8353,6 +8362,9 @@ type JobStatus struct {
 	Workspace     *Workspace `protobuf:"bytes,20,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	Saves         *Saves     `protobuf:"bytes,21,opt,name=saves,proto3" json:"saves,omitempty"`
 	Start         *Startup   `protobuf:"bytes,22,opt,name=start,proto3" json:"start,omitempty"`
+	User          string     `protobuf:"bytes,23,opt,name=user,proto3" json:"user,omitempty"`
+	Priority      string     `protobuf:"bytes,24,opt,name=priority,proto3" json:"priority,omitempty"`
+	WaitsFor      []*Awaited `protobuf:"bytes,25,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8543,6 +8555,106 @@ func (x *JobStatus) GetStart() *Startup {
 	return nil
 }
 
+func (x *JobStatus) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *JobStatus) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
+}
+
+func (x *JobStatus) GetWaitsFor() []*Awaited {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+// Awaited is a job that another one waits for.
+type Awaited struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Priority      string                 `protobuf:"bytes,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	Preempted     bool                   `protobuf:"varint,4,opt,name=preempted,proto3" json:"preempted,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Awaited) Reset() {
+	*x = Awaited{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Awaited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Awaited) ProtoMessage() {}
+
+func (x *Awaited) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
+func (*Awaited) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *Awaited) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Awaited) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Awaited) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
+}
+
+func (x *Awaited) GetPreempted() bool {
+	if x != nil {
+		return x.Preempted
+	}
+	return false
+}
+
+func (x *Awaited) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // Moment is something that was decided about a job.
 type Moment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -8562,7 +8674,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8575,7 +8687,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8588,7 +8700,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{105}
+	return file_rendezvous_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -8651,7 +8763,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[106]
+	mi := &file_rendezvous_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8664,7 +8776,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[106]
+	mi := &file_rendezvous_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8677,7 +8789,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{106}
+	return file_rendezvous_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Verdict) GetAction() string {
@@ -9249,7 +9361,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"credential\x18\f \x01(\tR\n" +
 	"credential\x12\x10\n" +
 	"\x03key\x18\r \x01(\tR\x03key\x12?\n" +
-	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\x8f\a\n" +
+	"\tworkspace\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\"\xab\a\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -9281,7 +9393,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"min_groups\x18\x16 \x01(\x05R\tminGroups\x12\x1d\n" +
 	"\n" +
-	"lost_ranks\x18\x17 \x01(\x05R\tlostRanks\x1a<\n" +
+	"lost_ranks\x18\x17 \x01(\x05R\tlostRanks\x12\x1a\n" +
+	"\bpriority\x18\x18 \x01(\tR\bpriority\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
@@ -9384,7 +9497,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xcc\x06\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xba\a\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -9408,8 +9521,17 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistory\x12?\n" +
 	"\tworkspace\x18\x14 \x01(\v2!.golaunch.rendezvous.v1.WorkspaceR\tworkspace\x123\n" +
 	"\x05saves\x18\x15 \x01(\v2\x1d.golaunch.rendezvous.v1.SavesR\x05saves\x125\n" +
-	"\x05start\x18\x16 \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05startB\x10\n" +
-	"\x0e_submitter_uid\"\xa0\x01\n" +
+	"\x05start\x18\x16 \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05start\x12\x12\n" +
+	"\x04user\x18\x17 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpriority\x18\x18 \x01(\tR\bpriority\x12<\n" +
+	"\twaits_for\x18\x19 \x03(\v2\x1f.golaunch.rendezvous.v1.AwaitedR\bwaitsForB\x10\n" +
+	"\x0e_submitter_uid\"\x9b\x01\n" +
+	"\aAwaited\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpriority\x18\x03 \x01(\tR\bpriority\x12\x1c\n" +
+	"\tpreempted\x18\x04 \x01(\bR\tpreempted\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xa0\x01\n" +
 	"\x06Moment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
@@ -9461,7 +9583,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 112)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -9570,24 +9692,25 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Exclusion)(nil),             // 102: golaunch.rendezvous.v1.Exclusion
 	(*Hold)(nil),                  // 103: golaunch.rendezvous.v1.Hold
 	(*JobStatus)(nil),             // 104: golaunch.rendezvous.v1.JobStatus
-	(*Moment)(nil),                // 105: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 106: golaunch.rendezvous.v1.Verdict
-	nil,                           // 107: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 108: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 109: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 110: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 111: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 112: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 113: google.protobuf.Timestamp
+	(*Awaited)(nil),               // 105: golaunch.rendezvous.v1.Awaited
+	(*Moment)(nil),                // 106: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 107: golaunch.rendezvous.v1.Verdict
+	nil,                           // 108: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 109: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 110: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 111: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 112: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 113: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 114: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	107, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	108, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	108, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	109, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	112, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	113, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
@@ -9624,47 +9747,47 @@ var file_rendezvous_proto_depIdxs = []int32{
 	43,  // 40: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
 	27,  // 41: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
 	18,  // 42: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	109, // 43: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	113, // 44: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	110, // 43: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	114, // 44: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	14,  // 45: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	5,   // 46: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	112, // 47: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	112, // 48: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	113, // 47: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	113, // 48: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	14,  // 49: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 50: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	112, // 51: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	113, // 52: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	113, // 51: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	114, // 52: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	19,  // 53: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	110, // 54: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	111, // 54: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
 	40,  // 55: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
 	40,  // 56: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	112, // 57: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	113, // 57: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	19,  // 58: golaunch.rendezvous.v1.Freed.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	113, // 59: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	114, // 59: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
 	29,  // 60: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	112, // 61: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	112, // 62: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	112, // 63: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	113, // 61: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	113, // 62: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	113, // 63: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
 	30,  // 64: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
 	33,  // 65: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
 	32,  // 66: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	112, // 67: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	113, // 67: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
 	34,  // 68: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
 	36,  // 69: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	34,  // 70: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	112, // 71: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	112, // 72: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	112, // 73: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
-	112, // 74: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
+	113, // 71: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	113, // 72: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	113, // 73: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
+	113, // 74: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
 	40,  // 75: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	113, // 76: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	112, // 77: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	114, // 76: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	113, // 77: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	47,  // 78: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	48,  // 79: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	19,  // 80: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	19,  // 81: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	112, // 82: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	112, // 83: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	113, // 82: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	113, // 83: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	0,   // 84: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	55,  // 85: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
 	62,  // 86: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
@@ -9674,12 +9797,12 @@ var file_rendezvous_proto_depIdxs = []int32{
 	60,  // 90: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
 	56,  // 91: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
 	57,  // 92: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	112, // 93: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	112, // 94: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	113, // 93: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	113, // 94: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
 	63,  // 95: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	64,  // 96: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
 	64,  // 97: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	113, // 98: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	114, // 98: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
 	67,  // 99: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
 	40,  // 100: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
 	68,  // 101: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
@@ -9696,96 +9819,98 @@ var file_rendezvous_proto_depIdxs = []int32{
 	79,  // 112: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	78,  // 113: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
 	78,  // 114: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
-	113, // 115: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
-	113, // 116: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
+	114, // 115: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
+	114, // 116: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
 	19,  // 117: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	40,  // 118: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	113, // 119: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	112, // 120: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	106, // 121: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	114, // 119: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	113, // 120: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	107, // 121: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
 	82,  // 122: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	112, // 123: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	112, // 124: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	112, // 125: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	112, // 126: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	113, // 123: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	113, // 124: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	113, // 125: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	113, // 126: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
 	0,   // 127: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	83,  // 128: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	112, // 129: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	112, // 130: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	112, // 131: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	111, // 132: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	112, // 133: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	112, // 134: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	113, // 129: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	113, // 130: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	113, // 131: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	112, // 132: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	113, // 133: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	113, // 134: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
 	86,  // 135: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
 	87,  // 136: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
 	73,  // 137: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
 	88,  // 138: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	112, // 139: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	113, // 140: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	113, // 139: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	114, // 140: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
 	80,  // 141: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
 	89,  // 142: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
 	18,  // 143: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
 	47,  // 144: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	55,  // 145: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
 	91,  // 146: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	112, // 147: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	113, // 147: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
 	64,  // 148: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	112, // 149: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
-	112, // 150: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	113, // 151: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	113, // 149: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
+	113, // 150: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	114, // 151: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
 	101, // 152: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
 	104, // 153: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
 	100, // 154: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
-	113, // 155: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
+	114, // 155: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
 	18,  // 156: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	112, // 157: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	113, // 157: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
 	103, // 158: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
 	102, // 159: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	113, // 160: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	113, // 161: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	113, // 162: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	114, // 160: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	114, // 161: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	114, // 162: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
 	73,  // 163: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
 	76,  // 164: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	105, // 165: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	106, // 165: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
 	0,   // 166: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	77,  // 167: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
 	74,  // 168: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
-	113, // 169: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 170: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	70,  // 171: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 172: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	81,  // 173: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 174: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	84,  // 175: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	90,  // 176: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	92,  // 177: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	94,  // 178: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	96,  // 179: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	98,  // 180: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 181: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 182: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 183: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 184: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 185: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	71,  // 186: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 187: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	85,  // 188: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 189: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	85,  // 190: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 191: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	93,  // 192: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	95,  // 193: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	97,  // 194: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	99,  // 195: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 196: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 197: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 198: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 199: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	185, // [185:200] is the sub-list for method output_type
-	170, // [170:185] is the sub-list for method input_type
-	170, // [170:170] is the sub-list for extension type_name
-	170, // [170:170] is the sub-list for extension extendee
-	0,   // [0:170] is the sub-list for field type_name
+	105, // 169: golaunch.rendezvous.v1.JobStatus.waits_for:type_name -> golaunch.rendezvous.v1.Awaited
+	114, // 170: golaunch.rendezvous.v1.Awaited.until:type_name -> google.protobuf.Timestamp
+	114, // 171: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 172: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	70,  // 173: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 174: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	81,  // 175: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 176: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	84,  // 177: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	90,  // 178: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	92,  // 179: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	94,  // 180: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	96,  // 181: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	98,  // 182: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 183: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 184: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 185: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 186: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 187: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	71,  // 188: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 189: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	85,  // 190: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 191: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	85,  // 192: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 193: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	93,  // 194: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	95,  // 195: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	97,  // 196: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	99,  // 197: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 198: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 199: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 200: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 201: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	187, // [187:202] is the sub-list for method output_type
+	172, // [172:187] is the sub-list for method input_type
+	172, // [172:172] is the sub-list for extension type_name
+	172, // [172:172] is the sub-list for extension extendee
+	0,   // [0:172] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -9861,7 +9986,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   112,
+			NumMessages:   113,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -16,7 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -40,6 +42,8 @@ type Kind struct {
 // File is what a file says.
 type File struct {
 	Kinds []Kind
+	// Limits are the GPUs that users may hold, by user and priority.
+	Limits map[string]map[string]int
 	Cluster
 	// Notes are about what is in the file and has no effect, each with its line.
 	Notes []string
@@ -64,6 +68,8 @@ const (
 	maxValues = 20_000
 	maxKinds  = 64
 	maxNodes  = 10_000
+	maxUsers  = 1000
+	maxGPUs   = maxNodes * 1024
 )
 
 // Defaults of a kind.
@@ -118,8 +124,10 @@ func Parse(text []byte) (File, error) {
 	switch {
 	case err != nil:
 		return File{}, err
-	case len(file.Kinds) == 0:
-		return File{}, errors.New("it names no kinds of nodes")
+	case len(file.Kinds) == 0 && len(file.Limits) == 0:
+		return File{}, errors.New("it names no kinds of nodes, and limits no users")
+	case len(file.Limits) > maxUsers:
+		return File{}, fmt.Errorf("it limits %d users, %d at most", len(file.Limits), maxUsers)
 	case len(file.Kinds) > maxKinds:
 		return File{}, fmt.Errorf("it names %d kinds of nodes, %d at most", len(file.Kinds), maxKinds)
 	}
@@ -159,9 +167,33 @@ func expand(n *yaml.Node, left *int) (*yaml.Node, error) {
 	return &out, nil
 }
 
+// limits are users with a number of GPUs for each priority.
+func limits(n *yaml.Node) (map[string]map[string]int, error) {
+	all := map[string]map[string]int{}
+	err := each(n, func(user string, at, n *yaml.Node) error {
+		if user == "" || len(user) > wire.MaxUser {
+			return fmt.Errorf("line %d: %q is no user; give a name of 1 to %d bytes, a uid, or %s for all others", at.Line, user, wire.MaxUser, cluster.AnyUser)
+		}
+		all[user] = map[string]int{}
+		return each(n, func(name string, at, n *yaml.Node) (err error) {
+			if !slices.Contains(cluster.Priorities, cluster.Priority(name)) {
+				return unknown(at, string(cluster.Production), string(cluster.Interactive), string(cluster.Batch))
+			}
+			all[user][name], err = number(n, maxGPUs)
+			return err
+		})
+	})
+	return all, err
+}
+
 func parseFile(root *yaml.Node) (f File, err error) {
-	err = each(root, func(key string, at, n *yaml.Node) error {
-		if key != "kinds" {
+	err = each(root, func(key string, at, n *yaml.Node) (err error) {
+		switch key {
+		case "kinds":
+		case "limits":
+			f.Limits, err = limits(n)
+			return err
+		default:
 			return f.set(key, at, n)
 		}
 		return each(n, func(name string, at, n *yaml.Node) error {

@@ -50,6 +50,14 @@ kinds:
 	}
 }
 
+func TestLimits(t *testing.T) {
+	got, err := Parse([]byte("limits:\n  alice: {batch: 64, production: 8}\n  '*': {production: 0}\n"))
+	want := map[string]map[string]int{"alice": {"batch": 64, "production": 8}, "*": {"production": 0}}
+	if err != nil || !reflect.DeepEqual(got.Limits, want) || got.Kinds != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	kind := func(text string) string { return "kinds:\n  a:\n    max: 1\n    exec: [x]\n    " + text }
 	many := "kinds:\n"
@@ -64,7 +72,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"":                                  "it is empty; want kinds:",
 		"kinds:":                            `line 1: "": want names with values`,
 		"kinds: {}":                         "it names no kinds of nodes",
-		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, name, head,`,
+		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, limits, name, head,`,
 		"kinds: [a]":                        "line 1: a list is here: want names with values",
 		"kinds:\n  A_1: {}":                 `line 2: "A_1" is no name of a kind; use small letters, digits and hyphens, 40 at most`,
 		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of aws, azure, exec, gcp, kubernetes, slurm, ssh",
@@ -93,6 +101,13 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"kinds:\n  a: {max: 1, exec: ['']}": "line 2: a list is here: want a command and its arguments",
 		many:                                "it names 65 kinds of nodes, 64 at most",
 		bomb:                                "with what aliases stand for, it has more than 20000 values",
+		"limits: {}":                        "it names no kinds of nodes, and limits no users",
+		"limits: {alice: {urgent: 1}}":      `line 1: "urgent" is not known; want production, interactive, batch`,
+		"limits: {alice: {batch: -1}}":      `line 1: "-1": want a number from 0 to`,
+		"limits: {alice: {batch: 1.5}}":     `line 1: "1.5": want a number from 0 to`,
+		"limits: {alice: 8}":                `line 1: "8": want names with values`,
+		"limits: {'': {batch: 1}}":          `line 1: "" is no user`,
+		"limits:\n  a: {}\n  a: {batch: 1}": "line 3: a is there twice",
 		"x: &x [*x]":                        "line 1: with what aliases stand for, it has more than 20000 values",
 		"kinds: {a: {max: 1, aws: []}}":     "line 1: a list is here: want options of aws ec2 run-instances",
 		kind("tags: [a]"):                   "line 5: a list is here: want names with values",
@@ -137,7 +152,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := Parse(text)
-		if err == nil && (len(file.Kinds) == 0 || len(file.Kinds) > maxKinds) {
+		if err == nil && (len(file.Kinds)+len(file.Limits) == 0 || len(file.Kinds) > maxKinds) {
 			t.Errorf("%d kinds", len(file.Kinds))
 		}
 	})

@@ -70,7 +70,7 @@ func (f *File) set(key string, at, n *yaml.Node) (err error) {
 	case "head_setup":
 		f.HeadSetup, err = words(n)
 	default:
-		return unknown(at, "kinds", "name", "head", "listen", "ssh", "files", "setup", "head_setup")
+		return unknown(at, "kinds", "limits", "name", "head", "listen", "ssh", "files", "setup", "head_setup")
 	}
 	return err
 }

@@ -4,6 +4,8 @@ package entry
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -38,7 +40,7 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Submitted != nil:
 		s := joined(wire.FromSubmission(*e.Submitted))
 		s.Protocol, s.Version = 0, "" // only a client's connection needs them
-		return &pb.Entry{Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: s}}
+		return &pb.Entry{Submitter: e.Submitted.Submitter, User: e.Submitted.User, Body: &pb.Entry_Submitted{Submitted: s}}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
 			Node: wire.FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
@@ -65,6 +67,8 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Drained{Drained: d}}
 	case cluster.Avoid:
 		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: wire.Plain(ev.Why)}}}
+	case cluster.Limited:
+		return &pb.Entry{Body: &pb.Entry_Limited{Limited: &pb.Limited{Limits: fromLimits(ev.Limits)}}}
 	case cluster.Happened:
 		m := fromHappened(ev.Job, ev.Event)
 		m.About = ev.Job
@@ -117,6 +121,32 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
 	}
 	panic(fmt.Sprintf("rendezvous: job %s takes no %T", id, ev))
+}
+
+// fromLimits has the users by name, and their priorities in order.
+func fromLimits(all cluster.Limits) (list []*pb.Limit) {
+	for _, user := range slices.Sorted(maps.Keys(all)) {
+		for _, p := range cluster.Priorities {
+			if gpus, limited := all[user][p]; limited {
+				list = append(list, &pb.Limit{User: user, Priority: string(p), Gpus: int32(gpus)})
+			}
+		}
+	}
+	return list
+}
+
+func toLimits(list []*pb.Limit) cluster.Limits {
+	if len(list) == 0 {
+		return nil
+	}
+	all := cluster.Limits{}
+	for _, l := range list {
+		if all[l.GetUser()] == nil {
+			all[l.GetUser()] = map[cluster.Priority]int{}
+		}
+		all[l.GetUser()][cluster.Priority(l.GetPriority())] = int(l.GetGpus())
+	}
+	return all
 }
 
 // nodeOf returns the node that reports an event.
@@ -173,7 +203,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Founded = &replica.Founded{Format: b.Founded.GetFormat(), Epoch: b.Founded.GetEpoch()}
 	case *pb.Entry_Submitted:
 		s := wire.ToSubmission(b.Submitted)
-		s.Submitter = m.Submitter
+		s.Submitter, s.User = m.Submitter, m.GetUser()
 		e.Submitted = &s
 	case *pb.Entry_Admitted:
 		e.Admitted = &replica.Member{
@@ -195,6 +225,8 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Event = d
 	case *pb.Entry_Avoided:
 		e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
+	case *pb.Entry_Limited:
+		e.Event = cluster.Limited{Limits: toLimits(b.Limited.GetLimits())}
 	case *pb.Entry_CapacityRequested:
 		r := b.CapacityRequested
 		e.Capacity = capacity.Requested{Kind: r.GetKind(), Nodes: int(r.GetNodes()), Why: r.GetWhy()}

@@ -81,7 +81,7 @@ func lowest(a, b float64) float64 {
 }
 
 // Late and stuck are the ages of a heartbeat, in seconds, from which it is late, or its rank stuck.
-func (n *Norms) Late() float64  { return report.Late(n.StepTime) }
+func (n *Norms) Late() float64  { return report.Usage{StepTime: n.StepTime}.Late() }
 func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
 
 // Steps is the time of a number of steps in seconds; 0 if unknown.

@@ -147,6 +147,7 @@ func (o *Flags) declareCluster(f *pflag.FlagSet) {
 	f.StringVar(&c.Coordinator, "coordinator", "", "submit to the coordinator at `HOST:PORT`, or to several, separated by commas; none runs the job here, even beside a coordinator")
 	f.BoolVarP(&c.Detached, "detach", "d", false, "print the job's id and exit; the job goes on")
 	f.StringVar(&c.Within, "within", "", "run on the GPUs of this `reservation`")
+	f.StringVar(&c.Priority, "priority", "", "production, interactive (the default) or batch: how urgent the job is; it may preempt jobs of a lower `priority`")
 	f.BoolVar(&c.Backfill, "backfill", false, "start before earlier waiting jobs, if that does not delay the first of them")
 }
 

@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/words"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// maxYield bounds the time that the ranks of a preempted job have to get ready.
+const maxYield = 10 * time.Minute
+
+// maxSpared bounds the tries to spare a job, last victims first. Each try is a plan.
+const maxSpared = 16
+
+// preempt has jobs of lower priorities give up their nodes to the first of the queue, which there is
+// no plan for without that. It does nothing if nodes that are given up already suffice, or if even all
+// of them would not. It costs O(n log n log j) for n nodes and j jobs. It reports whether it did.
+func (s *State) preempt(e *entry) bool {
+	if e.queue.reservation != nil || e.wait.nodes > s.usable {
+		return false
+	}
+	victims, gone := s.victims(e)
+	gpus := s.free
+	for _, v := range victims {
+		gpus += v.gpus
+	}
+	for v := range gone {
+		gpus += v.gpus
+	}
+	if len(victims) == 0 || e.wait.gpus > gpus {
+		return false
+	}
+	without := func(victims []*entry) (placement.Plan, bool) {
+		all := maps.Clone(gone)
+		for _, v := range victims {
+			all[v] = true
+		}
+		return s.planWithout(e, all)
+	}
+	if _, ok := without(nil); ok {
+		return false
+	}
+	n := sort.Search(len(victims), func(i int) bool {
+		_, ok := without(victims[:i+1])
+		return ok
+	})
+	if n == len(victims) {
+		return false
+	}
+	plan, _ := without(victims[:n+1])
+	victims = s.needed(plan, victims[:n+1])
+	for i, tries := len(victims)-1, 0; i >= 0 && tries < maxSpared; i, tries = i-1, tries+1 {
+		rest := slices.Delete(slices.Clone(victims), i, i+1)
+		if other, ok := without(rest); ok {
+			plan, victims = other, rest
+		}
+	}
+	victims = s.needed(plan, victims)
+	e.queue.first, e.queue.shadow = e, map[string]bool{}
+	for _, g := range plan.Groups {
+		e.queue.shadow[g.Node.Name] = true
+	}
+	for _, v := range victims {
+		s.yield(v, e)
+	}
+	return true
+}
+
+// victims are the jobs that may be preempted, in that order: those of the lowest priority and, of
+// these, those that started last, which have lost the least (Slurm's preempt_youngest_first). Gone are
+// those that give up what they hold anyway.
+func (s *State) victims(e *entry) (victims []*entry, gone map[*entry]bool) {
+	gone = map[*entry]bool{}
+	for _, v := range s.jobs {
+		if v.queue.reservation != nil || v.Reserve || len(v.held) == 0 {
+			continue
+		}
+		_, ends := v.state.Result()
+		switch {
+		case ends || v.yields != nil:
+			gone[v] = true
+		case e.Priority.above(v.Priority):
+			victims = append(victims, v)
+		}
+	}
+	slices.SortFunc(victims, func(a, b *entry) int {
+		return cmp.Or(first(b.Priority.above(a.Priority), a.Priority.above(b.Priority)), cmp.Compare(b.started, a.started), bySubmission(b, a))
+	})
+	return victims, gone
+}
+
+// planWithout is a plan for a job as if some others held nothing.
+func (s *State) planWithout(e *entry, gone map[*entry]bool) (placement.Plan, bool) {
+	r, whole, _ := e.state.Wants()
+	r = s.capped(e, r, whole)
+	all := s.candidates(e, whole, nil, 1, false)
+	for i := range all {
+		n := s.nodes[all[i].Name]
+		if _, holds := e.held[all[i].Name]; !holds && slices.ContainsFunc(n.holders, func(h *entry) bool { return gone[h] }) {
+			all[i] = e.only(n.offer(n.facts, nil, 1, gone))
+		}
+	}
+	plan, err := placement.Solve(r, all)
+	return plan, err == nil
+}
+
+// needed are the jobs that have something of a plan's nodes, in their order.
+func (s *State) needed(plan placement.Plan, jobs []*entry) []*entry {
+	on := map[*entry]bool{}
+	for _, g := range plan.Groups {
+		for _, h := range s.nodes[g.Node.Name].holders {
+			on[h] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(e *entry) bool { return !on[e] })
+}
+
+// yield has a job give up all its nodes to another one.
+func (s *State) yield(e, to *entry) {
+	s.leave(e)
+	within := min(e.Job.DrainTime, maxYield)
+	e.yields, e.until = to, s.at.Add(within)
+	s.yielding = append(s.yielding, e)
+	for _, name := range sorted(e.held) {
+		if _, holds := e.held[name]; holds && !e.ended {
+			s.step(e, job.Draining{Node: name, Within: within, Why: "preempted by " + to.name(e), At: s.at})
+		}
+	}
+}
+
+// stopYielding notes that a job has given up all its nodes.
+func (s *State) stopYielding(e *entry) {
+	e.yields, e.until = nil, time.Time{}
+	s.yielding = slices.DeleteFunc(s.yielding, func(o *entry) bool { return o == e })
+}
+
+// maxAwaited bounds the jobs that a waiting one is said to wait for.
+const maxAwaited = 16
+
+// awaited are the jobs that are being preempted for another one.
+func (s *State) awaited(e *entry) (all []report.Awaited) {
+	for _, v := range s.yielding {
+		if v.yields == e && len(all) < maxAwaited {
+			all = append(all, report.Awaited{Job: v.Job.ID, User: v.User, Priority: string(v.Priority), Preempted: true, Until: v.until})
+		}
+	}
+	return all
+}
+
+// preempting says for which preempted jobs another one waits; empty if for none.
+func (s *State) preempting(e *entry) string {
+	var names []string
+	for _, a := range s.awaited(e) {
+		names = append(names, a.String())
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "waiting for " + strings.Join(names, " and ")
+}
+
+// leastGPUs is how many GPUs the fewest ranks of a job need.
+func leastGPUs(r placement.Request) int {
+	if !r.GPU {
+		return 0
+	}
+	return ranks(r, r.MinNodes)
+}
+
+// allowed is how many GPUs a user may hold in a priority; false if there is no limit.
+func (s *State) allowed(p purse) (gpus int, limited bool) {
+	if gpus, limited = s.limits[p.user][p.priority]; !limited {
+		gpus, limited = s.limits[AnyUser][p.priority]
+	}
+	return gpus, limited
+}
+
+// exceeds reports whether what a waiting job lacks at least would take its user past a limit.
+func (s *State) exceeds(e *entry) bool {
+	most, limited := s.allowed(e.purse())
+	return limited && e.Job.Request.GPU && s.used[e.purse()]+s.lacks(e) > most
+}
+
+// lacks is how many more GPUs a waiting job needs at least.
+func (s *State) lacks(e *entry) int {
+	if !e.Job.Gang() {
+		if r, whole, ok := e.state.Wants(); ok && !whole {
+			return ranks(r, r.MinNodes)
+		}
+	}
+	return max(1, e.least-e.gpus)
+}
+
+// limit says for which limit a job waits.
+func (s *State) limit(e *entry) string {
+	most, _ := s.allowed(e.purse())
+	return fmt.Sprintf("waiting for the limit of %s in %s: %d of %s are in use, and it needs %d", owner(e.User), e.Priority,
+		s.used[e.purse()], words.Count(most, "GPU"), s.lacks(e))
+}
+
+func owner(user string) string { return cmp.Or(user, "unknown users") }
+
+// capped is a request with so few nodes, but not fewer than it must have, that it stays within the
+// limit of its user.
+func (s *State) capped(e *entry, r placement.Request, whole bool) placement.Request {
+	most, limited := s.allowed(e.purse())
+	if !limited || !r.GPU || e.queue.reservation != nil {
+		return r
+	}
+	room := most - s.used[e.purse()]
+	if whole {
+		room += e.gpus
+	}
+	for r.MaxNodes > r.MinNodes && ranks(r, r.MaxNodes) > room {
+		r.MaxNodes--
+	}
+	if len(r.PerNode) > 1 {
+		r.PerNode = r.PerNode[:r.MaxNodes]
+	}
+	return r
+}
