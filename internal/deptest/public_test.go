@@ -16,7 +16,7 @@ const screen = 56
 
 // public are the packages for outsiders. A debt may shrink, but not grow.
 var public = map[string]debt{
-	"launcher": {}, "launcher/group": {}, "launcher/report": {}, "placement": {}, "rankenv": {}, "nccl": {},
+	"launcher": {}, "launcher/group": {}, "launcher/report": {}, "launcher/up": {}, "placement": {}, "rankenv": {}, "nccl": {},
 	"agent":      {internal: 8, why: "launcher says what a rank is bound to, and where its output goes"},
 	"rendezvous": {internal: 11, why: "launcher wires it to its candidate, its log and the job"},
 }

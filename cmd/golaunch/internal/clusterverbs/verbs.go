@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/up"
 )
 
 // NewUp returns the verb that starts a cluster.
@@ -25,11 +26,14 @@ func NewUp(s *cli.Console) *cobra.Command {
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before something changes")
 	c.Flags().BoolVar(&dry, "dry-run", false, "print the calls that would make the head and the nodes, and make none")
 	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
-		file := of(s, args[0], yes)
-		if dry {
-			return 0, file.DryRun(c.Context(), s.Stdout)
+		cluster, err := open(s, args[0], yes)
+		switch {
+		case err != nil:
+			return 0, err
+		case dry:
+			return 0, cluster.DryRun(c.Context(), s.Stdout)
 		}
-		return 0, file.Up(c.Context())
+		return 0, cluster.Up(c.Context())
 	})
 	return c
 }
@@ -39,7 +43,13 @@ func NewDown(s *cli.Console) *cobra.Command {
 	var yes bool
 	c := cli.NewVerb("down FILE", "end the cluster of a file with its jobs, and delete all its nodes", cli.Args(1, 1))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, of(s, args[0], yes).Down(c.Context()) })
+	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
+		cluster, err := open(s, args[0], yes)
+		if err != nil {
+			return 0, err
+		}
+		return 0, cluster.Down(c.Context())
+	})
 	return c
 }
 
@@ -66,7 +76,11 @@ func NewExec(s *cli.Console) *cobra.Command {
 }
 
 func execute(ctx context.Context, s *cli.Console, path, line string) (int, error) {
-	return of(s, path, false).Exec(ctx, line, os.Stdin, s.Stdout, s.Stderr, terminal())
+	cluster, err := open(s, path, false)
+	if err != nil {
+		return 0, err
+	}
+	return cluster.Exec(ctx, line, os.Stdin, s.Stdout, s.Stderr, terminal())
 }
 
 // terminal reports whether a person may be asked.
@@ -75,10 +89,14 @@ func terminal() bool {
 	return err == nil
 }
 
-// of is the cluster of a file. Unless yes is set, it asks at the terminal.
-func of(s *cli.Console, path string, yes bool) launcher.ClusterFile {
-	file := launcher.ClusterFile{Path: path, Say: s.Say, Warn: s.Warn}
-	file.Confirm = func(question string) (bool, error) {
+// open reads the file of a cluster. Unless yes is set, the cluster asks at the terminal.
+func open(s *cli.Console, path string, yes bool) (*up.Cluster, error) {
+	c, err := up.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	c.Say, c.Warn = s.Say, s.Warn
+	c.Confirm = func(question string) (bool, error) {
 		if yes {
 			return true, nil
 		}
@@ -93,5 +111,5 @@ func of(s *cli.Console, path string, yes bool) launcher.ClusterFile {
 		answer := strings.ToLower(strings.TrimSpace(line))
 		return answer == "y" || answer == "yes", nil
 	}
-	return file
+	return c, nil
 }

@@ -1,5 +1,5 @@
-// Package up starts and ends the cluster of a file: its head, with a coordinator that asks for the
-// nodes. What the head does is a few scripts of its shell, on this machine or over ssh.
+// Package up starts and ends the cluster of a file (docs/up.md), golaunch's own or one of Ray's cluster
+// launcher. What the head does is a few scripts of its shell, on this machine or over ssh.
 package up
 
 import (
@@ -20,38 +20,45 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Cluster is the cluster of a file.
+// Cluster is the cluster of a file. Open makes one.
 type Cluster struct {
-	// Path is the file, and Golaunch this program.
-	Path, Golaunch string
 	// Say gets what happens, and Warn what is wrong but ends nothing.
 	Say  func(string)
 	Warn func(error)
-	// Confirm asks a person.
+	// Confirm asks a person before something changes or ends.
 	Confirm func(question string) (bool, error)
 
-	file capacityfile.File
-	text []byte
+	path, golaunch string // the file, and this program
+	file           capacityfile.File
+	text           []byte
 }
 
 // errNotConfirmed says that nothing was done.
 var errNotConfirmed = errors.New("not confirmed: nothing has changed")
 
-// Load reads the file. It must be called first.
-func (c *Cluster) Load() (err error) {
-	if c.text, err = capacityfile.Text(c.Path); err != nil {
-		return err
+// Open reads the file of a cluster.
+func Open(path string) (*Cluster, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the program that the head runs: %w", err)
+	}
+	c := &Cluster{
+		path: path, golaunch: self, Say: func(string) {}, Warn: func(error) {},
+		Confirm: func(string) (bool, error) { return false, nil },
+	}
+	if c.text, err = capacityfile.Text(path); err != nil {
+		return nil, err
 	}
 	if c.file, err = capacityfile.Parse(c.text); err != nil {
-		return usage.Errorf("%s: %w", c.Path, err)
+		return nil, usage.Errorf("%s: %w", path, err)
 	}
-	return nil
+	return c, nil
 }
 
 // note tells what in the file has no effect.
 func (c *Cluster) note() {
 	for _, note := range c.file.Notes {
-		c.Warn(fmt.Errorf("%s: %s", c.Path, note))
+		c.Warn(fmt.Errorf("%s: %s", c.path, note))
 	}
 }
 
@@ -62,9 +69,9 @@ func (c *Cluster) kind(name string) capacityfile.Kind {
 
 // provider is that of a kind, as this machine would call it.
 func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.Provider, error) {
-	p, err := provider.New(ctx, c.file, k, provider.Agent{Golaunch: c.Golaunch, Coordinator: "HEAD", Flags: k.Agent}, "")
+	p, err := provider.New(ctx, c.file, k, provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}, "")
 	if err != nil {
-		return nil, usage.Errorf("%s: %s: %w", c.Path, k.Name, err)
+		return nil, usage.Errorf("%s: %s: %w", c.path, k.Name, err)
 	}
 	return p, nil
 }
@@ -114,7 +121,7 @@ func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 	} else if c.file.Head.Kind != "" {
 		where = "the machine " + c.headTag()
 	}
-	fmt.Fprintf(&b, "# on %s\n%s\n", where, shellword.Quote(c.Golaunch)+" "+strings.Join(c.coordinatorWords("~/"+c.dir()), " "))
+	fmt.Fprintf(&b, "# on %s\n%s\n", where, shellword.Quote(c.golaunch)+" "+strings.Join(c.coordinatorWords("~/"+c.dir()), " "))
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -196,10 +203,10 @@ func unless(ok bool, err error) error {
 // hint says how the cluster is used.
 func (c *Cluster) hint(h *head, address string) {
 	if h.ssh == nil {
-		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.Path))
+		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.path))
 		return
 	}
-	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.Path))
+	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.path))
 }
 
 // check finds what is wrong before anything is started: providers are asked for their nodes, where
@@ -252,7 +259,7 @@ func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values stri
 		a.Text("cluster.yaml", string(text))
 		a.Text("values", values)
 		if h.ssh != nil {
-			a.Add("golaunch", c.Golaunch)
+			a.Add("golaunch", c.golaunch)
 			if c.file.Key != "" {
 				a.Add("given_key", expand(c.file.Key))
 			}
@@ -327,7 +334,7 @@ func (c *Cluster) start(ctx context.Context, h *head, was state) (address string
 			return "", fmt.Errorf("the head's command failed: %s: %w", line, err)
 		}
 	}
-	self := c.Golaunch
+	self := c.golaunch
 	if h.ssh != nil {
 		self = was.home + "/" + c.dir() + "/golaunch"
 	}

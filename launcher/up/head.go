@@ -221,9 +221,9 @@ func (c *Cluster) Exec(ctx context.Context, line string, stdin *os.File, stdout,
 		}
 	}
 	if s.address == "" {
-		return 0, fmt.Errorf("cluster %s is not up; golaunch up %s starts it", c.file.Name, c.Path)
+		return 0, fmt.Errorf("cluster %s is not up; golaunch up %s starts it", c.file.Name, c.path)
 	}
-	bin := filepath.Dir(c.Golaunch)
+	bin := filepath.Dir(c.golaunch)
 	if h.ssh != nil {
 		bin = s.home + "/" + c.dir()
 	}

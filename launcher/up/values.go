@@ -22,18 +22,18 @@ import (
 func (c *Cluster) values() (string, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
-		return "", usage.Errorf("%s: %w", c.Path, err)
+		return "", usage.Errorf("%s: %w", c.path, err)
 	}
 	var lines []string
 	flatten("", root, &lines)
 	for _, f := range c.file.Files {
 		sum, err := digest(expand(f.From))
 		if err != nil {
-			return "", usage.Errorf("%s: line %d: %w", c.Path, f.Line, err)
+			return "", usage.Errorf("%s: line %d: %w", c.path, f.Line, err)
 		}
 		lines = append(lines, fmt.Sprintf("contents of %s: %s", f.To, sum))
 	}
-	sum, err := digest(c.Golaunch)
+	sum, err := digest(c.golaunch)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byt
 			continue
 		}
 		if err := c.shape(ctx, root, k); err != nil {
-			return nil, usage.Errorf("%s: %s: cannot tell what its nodes bring: %w", c.Path, k.Name, err)
+			return nil, usage.Errorf("%s: %s: cannot tell what its nodes bring: %w", c.path, k.Name, err)
 		}
 	}
 	return yaml.Marshal(root)

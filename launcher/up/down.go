@@ -66,7 +66,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 
 // giveBack ends the coordinator, and then all nodes that it has asked for.
 func (c *Cluster) giveBack(ctx context.Context, h *head, was state) error {
-	self := c.Golaunch
+	self := c.golaunch
 	if h.ssh != nil {
 		self = was.home + "/" + c.dir() + "/golaunch"
 	}
