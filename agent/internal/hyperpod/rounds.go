@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -62,7 +63,31 @@ func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
 			return err
 		}
 	}
+	if round > 0 {
+		if err := r.empty(ctx); err != nil {
+			return err
+		}
+	}
 	return r.calls.Set(ctx, key("run", round), []byte("1"))
+}
+
+// empty deletes the keys of the run before. All ranks are at the barrier, so none uses them. torch
+// would find there the addresses of connections that are closed: its names of keys are those of the
+// run before.
+func (r rounds) empty(ctx context.Context) error {
+	keys, err := r.calls.ListKeys(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if strings.HasPrefix(k, prefix) {
+			continue
+		}
+		if _, err := r.calls.DeleteKey(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fault ends a round that runs.

@@ -137,7 +137,23 @@ func TestRounds(t *testing.T) {
 	a, c := b.serve(0, 0, 2, 0, &Saves{}), b.serve(1, 2, 1, 0, &Saves{})
 	defer a.Close()
 	zero, one, two := b.connect(a, 0), b.connect(a, 1), b.connect(c, 0)
+	torch, err := tcpstore.DialUnlisted(t.Context(), b.store.Addr(), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer torch.Close()
+	const address = "default_pg/0//rank_1"
+	if err := torch.Set(t.Context(), address, []byte("127.0.0.1:4711")); err != nil {
+		t.Fatal(err)
+	}
+	has := func(count string, want bool) {
+		t.Helper()
+		if got, err := torch.Check(t.Context(), address); err != nil || got != want {
+			t.Errorf("run %s finds an address from before it: %v, %v; want %v", count, got, err, want)
+		}
+	}
 	start("0", zero, one, two)
+	has("0", true)
 	if n := len(b.store.Status().Clients); n != 0 {
 		t.Errorf("%d clients of golaunch count as ranks", n)
 	}
@@ -155,6 +171,7 @@ func TestRounds(t *testing.T) {
 	two.say(barrier)
 	two.hear(`"TORCHELASTIC_RESTART_COUNT":"1"`, `"type":"job_start"`, `{"group_rank":0,"rank":1,"local_rank":1,"failed":true,"data":"step 7"}`,
 		`"rank_ips":[{"rank":0,"ip":"10.0.0.0"},{"rank":1,"ip":"10.0.0.1"}]`)
+	has("1", false)
 
 	// The process of rank 2 ends, and starts anew. The others wait for it at the barrier.
 	c.Ended(2)
