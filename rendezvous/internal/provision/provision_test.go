@@ -378,8 +378,17 @@ type deliverer struct {
 }
 
 func (d *deliverer) Deliver(_ context.Context, tags []string) (states, failed map[string]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.asked = strings.Join(tags, " ")
 	return d.states, d.failed
+}
+
+// delivered are the nodes of the last delivery.
+func (d *deliverer) delivered() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked
 }
 
 // TestDeliver is called for nodes that are there and wanted. One on which that has failed is gone.
@@ -398,8 +407,8 @@ func TestDeliver(t *testing.T) {
 		all[2].Delete = true
 		a.Want(all)
 		a.after(time.Second)
-		expect(t, "", d.asked)
+		expect(t, "", d.delivered())
 		gone, _ := a.after(pollEvery)
-		expect(t, "a b map[a:setup b:running] map[b:setup has failed]", d.asked, a.states, gone)
+		expect(t, "a b map[a:setup b:running] map[b:setup has failed]", d.delivered(), a.states, gone)
 	})
 }
