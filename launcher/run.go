@@ -119,7 +119,7 @@ func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
 	l.archive.Close()
 	l.Settle()
-	needless := l.files.Chosen == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
+	needless := l.files.Chosen == "" && result.Ending != "" && (result.Code == 0 || result.Attempts == 0)
 	logs := ""
 	if !needless {
 		logs = l.files.Path()

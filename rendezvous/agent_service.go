@@ -184,7 +184,7 @@ func (s agentService) awaitAdmission(ctx context.Context, answers <-chan admissi
 	case s.c.onlyJob == nil || s.c.cfg.Candidate != nil:
 		return nil, s.c.agentEndError()
 	}
-	return nil, wire.Refused(wire.Over)
+	return nil, wire.Over()
 }
 
 // Fetch serves a workspace to one agent.

@@ -254,7 +254,7 @@ func tellStory() *story {
 	s.event(cluster.Rejoined{Node: "n5"})
 	s.event(cluster.Avoid{Node: "n5", Why: "GPU 1 has an uncorrectable error"})
 	s.event(cluster.Avoid{Node: "n4", Why: "GPU 0 is lost"})
-	s.event(cluster.Avoid{Node: "n4"})
+	s.event(cluster.Readmit{Node: "n4"})
 	// A reservation with jobs within it; one has ended.
 	s.submit("reserved", 1, 3, func(sub *replica.Submission) { sub.Reserve, sub.Colocated = true, 2 })
 	s.submit("inner", 1, 1, func(sub *replica.Submission) {

@@ -190,6 +190,7 @@ func TestEntriesAreRead(t *testing.T) {
 		cluster.Drain{Node: "n1"},
 		cluster.Drain{Node: drain.Node, Leaves: &drain},
 		cluster.Avoid{Node: "n1", Why: "why"},
+		cluster.Readmit{Node: "n1"},
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -66,5 +67,17 @@ func place(addr string) bool {
 	return err == nil && host != "" && port != "" && len(addr) <= maxPlace
 }
 
-// Over is why an agent is refused if its job has ended.
-const Over = "the job is over"
+// Over is the error for an agent that comes after the end of its job. It is one of those that
+// Refused returns.
+func Over() error {
+	s := status.New(codes.FailedPrecondition, "the job is over")
+	if detailed, err := s.WithDetails(&pb.Finish{}); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}
+
+// IsOver reports whether an error is Over.
+func IsOver(s *status.Status) bool {
+	return slices.ContainsFunc(s.Details(), func(detail any) bool { _, over := detail.(*pb.Finish); return over })
+}

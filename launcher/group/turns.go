@@ -182,7 +182,7 @@ func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 		return nil, false, fmt.Errorf("%s cannot have its turn within that of %s: %s, where another caller waits for the end of %s's; "+
 			"end one turn before the other begins", g.ID, held.ID, t.whyWaits(w), held.ID)
 	}
-	if t.whyWaits(w) != "" {
+	if t.waits(w) {
 		return nil, false, nil
 	}
 	g.turn = &activeTurn{blocks: 1}
@@ -210,7 +210,14 @@ func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 	}
 }
 
-// whyWaits says why w waits; empty if it need not.
+// waits reports whether w cannot have its turn yet, and whyWaits says why.
+func (t *turns) waits(w *waiter) bool {
+	for range t.ahead(w) {
+		return true
+	}
+	return w.group.turn != nil
+}
+
 func (t *turns) whyWaits(w *waiter) string {
 	if w.group.turn != nil {
 		return "its workers are loading"

@@ -127,7 +127,7 @@ func (f *fork) receive() ([]string, error) {
 	return receive(f.conn)
 }
 
-// refusal is the error for an answer that is not the one that was wanted.
+// refusal is the error for an unexpected answer.
 func (f *fork) refusal(answer []string) error {
 	switch {
 	case len(answer) == 2 && answer[0] == "unsafe":

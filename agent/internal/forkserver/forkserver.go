@@ -222,8 +222,8 @@ func (s *Server) Err() error {
 	return s.broken
 }
 
-// Changed names a file of its modules that has changed, see [Stamps.Changed].
-func (s *Server) Changed(as *safefile.Rights) string { return s.stamp.Changed(as) }
+// Changed fails if a file of its modules has changed, see [Stamps.Changed].
+func (s *Server) Changed(as *safefile.Rights) error { return s.stamp.Changed(as) }
 
 func send(conn *net.UnixConn, words []string, fds ...int) error {
 	return frame.Send(frame.Over(conn), frame.Words(words), fds...)

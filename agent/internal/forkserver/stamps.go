@@ -23,9 +23,9 @@ func stampsOf(words []string) Stamps {
 	return s
 }
 
-// Changed names a file that has changed for a user since it was imported, or "". It waits for slow
-// file systems.
-func (s Stamps) Changed(as *safefile.Rights) string {
+// Changed fails if a file has changed for a user since it was imported, and names it. It waits for
+// slow file systems.
+func (s Stamps) Changed(as *safefile.Rights) error {
 	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)
 	found := make(chan string, 1)
@@ -55,13 +55,13 @@ func (s Stamps) Changed(as *safefile.Rights) string {
 		}
 	}()
 	if err := search.Wait(); err != nil {
-		return err.Error() // why the files cannot be read
+		return err // the files cannot be read
 	}
 	select {
 	case path := <-found:
-		return path
+		return fmt.Errorf("%s has changed", path)
 	default:
-		return ""
+		return nil
 	}
 }
 

@@ -81,10 +81,10 @@ func (p *Pool) refused(key string, rights *safefile.Rights) *forkserver.UnsafeEr
 		why = p.refusals[i].why
 	}
 	p.mu.Unlock()
-	if why == nil || changed(why.Files, rights) != "" {
-		return nil
+	if why != nil && changed(why.Files, rights) == nil {
+		return why
 	}
-	return why
+	return nil
 }
 
 // put keeps a server, or ends it if it is unusable or there is no pool. It may end an older one

@@ -56,29 +56,29 @@ func (s *Server) Forker() proc.Forker {
 func (s *Server) usable() bool {
 	select {
 	case <-s.imported:
-		return s.server != nil && s.stale(s.env) == ""
+		return s.server != nil && s.stale(s.env) == nil
 	default:
 		return false
 	}
 }
 
-// stale says why the server cannot fork ranks with an environment any more. A server whose imports
-// failed is not stale: they would fail again.
-func (s *Server) stale(env []string) string {
+// stale is why the server cannot fork ranks with an environment any more; nil if it can. A server
+// whose imports failed is not stale: they would fail again.
+func (s *Server) stale(env []string) error {
 	if !slices.Equal(s.env, env) {
-		return "the ranks have other variables than the fork server, such as OMP_NUM_THREADS"
+		return errors.New("the ranks have other variables than the fork server, such as OMP_NUM_THREADS")
 	}
 	select {
 	case <-s.imported:
 	default:
-		return ""
+		return nil
 	}
 	if s.server == nil {
-		return ""
+		return nil
 	}
 	select {
 	case <-s.process.Done():
-		return fmt.Sprintf("the fork server %v", s.process.Exit())
+		return fmt.Errorf("the fork server %v", s.process.Exit())
 	default:
 	}
 	err := s.server.Err()
@@ -86,7 +86,7 @@ func (s *Server) stale(env []string) string {
 		err = s.kept.Err()
 	}
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	return changed(s.server, s.rights)
 }
@@ -94,18 +94,15 @@ func (s *Server) stale(env []string) string {
 // statLimit bounds the look at files: a dead file system must not keep ranks from being stopped.
 const statLimit = 10 * time.Second
 
-// changed says which file of the modules has changed.
-func changed(files interface{ Changed(*safefile.Rights) string }, rights *safefile.Rights) string {
-	found := make(chan string, 1)
+// changed fails if a file of the modules has changed, or may have.
+func changed(files interface{ Changed(*safefile.Rights) error }, rights *safefile.Rights) error {
+	found := make(chan error, 1)
 	go func() { found <- files.Changed(rights) }()
 	select {
-	case path := <-found:
-		if path != "" {
-			path += " has changed"
-		}
-		return path
+	case err := <-found:
+		return err
 	case <-time.After(statLimit):
-		return fmt.Sprintf("the files of its modules have not answered for %v", statLimit)
+		return fmt.Errorf("the files of its modules have not answered for %v", statLimit)
 	}
 }
 

@@ -36,7 +36,7 @@ type Options struct {
 	// rank without what differs between ranks.
 	Env       *rankenv.Base
 	SampleEnv func() []string
-	// LocalSize is how many ranks will run here, or 0 if that is not known yet.
+	// LocalSize is how many ranks will run here, or 0 if that is still unknown.
 	LocalSize int
 	// Await waits for the files of the command; nil if they are here.
 	Await   func()
@@ -156,19 +156,19 @@ func (s *Servers) fresh(env []string) (*Server, error) {
 	if s.unfit != nil || s.ended {
 		return nil, cmp.Or(s.unfit, errUnused)
 	}
-	why := ""
+	var why error
 	if s.current != nil {
 		why = s.current.stale(env)
 	}
-	if why != "" {
-		s.Say(s.Node + " imports anew: " + console.Visible(why))
+	if why != nil {
+		s.Say(s.Node + " imports anew: " + console.Visible(why.Error()))
 		old := s.current
 		s.retiring.Go(func() {
 			old.users.Wait() // attempts that began before the change may still fork
 			old.end(s.Warn)
 		})
 	}
-	if s.current == nil || why != "" {
+	if s.current == nil || why != nil {
 		s.begin(env)
 	}
 	s.current.users.Add(1)
@@ -201,8 +201,8 @@ func (s *Servers) begin(env []string) {
 		server.server, server.err = s.serve(ctx, server, name)
 		if server.err == nil {
 			// The next attempt notices the same change, and gets a server that imports anew.
-			if why := changed(server.server, server.rights); why != "" {
-				server.err = errors.New("while modules were imported, " + why)
+			if why := changed(server.server, server.rights); why != nil {
+				server.err = fmt.Errorf("while modules were imported, %w", why)
 			}
 		}
 		if unsafe, ok := errors.AsType[*forkserver.UnsafeError](server.err); ok && s.list == nil {

@@ -152,7 +152,7 @@ func groupStore(id string, group int) string { return id + "/" + strconv.Itoa(gr
 // Answered returns the answer to the same question, if it was answered well.
 func (s *Store) Answered(o job.Prepare) (job.Prepared, bool) {
 	answer, ok := s.prepared[o.Unit]
-	return answer, ok && answer.Attempt == o.Attempt && answer.Err == ""
+	return answer, ok && answer.Attempt == o.Attempt && answer.Port != 0
 }
 
 // Answer chooses the port.

@@ -119,7 +119,7 @@ func (d *decision) judgeKinds() {
 		if !known || !here || !c.Present() || c.Failed {
 			continue
 		}
-		if why := lacks(o.Node, k.Node); why != "" {
+		if why, less := lacks(o.Node, k.Node); less {
 			d.soon[c.Kind] = false
 			d.unusable[c.Kind] = fmt.Sprintf("node %s has %s; correct the kind", c.Node, why)
 			d.do(Fail{Tag: c.Tag, Why: d.unusable[c.Kind]})
@@ -127,17 +127,24 @@ func (d *decision) judgeKinds() {
 	}
 }
 
-// lacks says what a node has less of than its kind promises. More nodes like it would not help.
-func lacks(n, promised placement.Node) string {
+// usable reports whether nodes of a kind may be asked for now.
+func (d *decision) usable(k Kind) bool {
+	_, not := d.unusable[k.Name]
+	return !not
+}
+
+// lacks reports whether a node has less than its kind promises, and of what. More nodes like it
+// would not help.
+func lacks(n, promised placement.Node) (what string, less bool) {
 	switch {
 	case len(n.GPUs) < len(promised.GPUs):
-		return fmt.Sprintf("%d of the %d GPUs of its kind", len(n.GPUs), len(promised.GPUs))
+		return fmt.Sprintf("%d of the %d GPUs of its kind", len(n.GPUs), len(promised.GPUs)), true
 	case n.CPUs != 0 && promised.CPUs > n.CPUs:
-		return fmt.Sprintf("%d of the %d CPUs of its kind", n.CPUs, promised.CPUs)
+		return fmt.Sprintf("%d of the %d CPUs of its kind", n.CPUs, promised.CPUs), true
 	case n.Memory != 0 && promised.Memory > n.Memory:
-		return fmt.Sprintf("%d of the %d bytes of memory of its kind", n.Memory, promised.Memory)
+		return fmt.Sprintf("%d of the %d bytes of memory of its kind", n.Memory, promised.Memory), true
 	}
-	return ""
+	return "", false
 }
 
 // due has the next decision made at a time, if none is made before.
@@ -185,7 +192,7 @@ func (d *decision) provide(demand cluster.Demand) bool {
 // while are asked for the others. So one refusal does not cost the rest of a gang.
 func (d *decision) hold(demand cluster.Demand) {
 	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool {
-		return d.unusable[k.Name] != "" && !d.soon[k.Name] || d.room(k) == 0
+		return !d.usable(k) && !d.soon[k.Name] || d.room(k) == 0
 	})
 	o := d.least(demand, kinds...)
 	var added []*node
@@ -208,7 +215,7 @@ func (d *decision) blocked() string {
 	for _, k := range d.Kinds {
 		text := d.unusable[k.Name]
 		switch {
-		case text != "":
+		case !d.usable(k):
 		case d.room(k) == 0:
 			text = fmt.Sprintf("at its max of %d", k.Max)
 		default:
@@ -236,7 +243,7 @@ func (d *decision) ask(demand cluster.Demand) bool {
 	if demand.Request.Order.By == placement.ByList { // it is for nodes that it names
 		return false
 	}
-	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool { return d.unusable[k.Name] != "" || d.room(k) == 0 })
+	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool { return !d.usable(k) || d.room(k) == 0 })
 	slices.SortStableFunc(kinds, func(a, b Kind) int { return cmp.Compare(b.Priority, a.Priority) })
 	for i := 0; i < len(kinds); {
 		best := offer{}
@@ -329,7 +336,7 @@ func (d *decision) accept(demand cluster.Demand, o offer) {
 func (d *decision) fill() {
 	for _, k := range d.Kinds {
 		short := min(k.Min-d.active[k.Name]-d.want[k.Name], d.room(k))
-		if short <= 0 || d.unusable[k.Name] != "" {
+		if short <= 0 || !d.usable(k) {
 			continue
 		}
 		why := fmt.Sprintf("%s has %d of at least %d nodes", k.Name, d.active[k.Name]+d.want[k.Name], k.Min)

@@ -131,9 +131,10 @@ type (
 	}
 	// Limited replaces the limits of users.
 	Limited struct{ Limits Limits }
-	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does; an empty Why
-	// lifts that.
-	Avoid struct{ Node, Why string }
+	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does. Readmit ends
+	// that.
+	Avoid   struct{ Node, Why string }
+	Readmit struct{ Node string }
 	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or
 	// [job.Cancel]. Cancelling a reservation cancels the jobs within it; it ends once they have.
 	Happened struct {
@@ -150,6 +151,7 @@ func (Rejoined) event()  {}
 func (Drain) event()     {}
 func (Limited) event()   {}
 func (Avoid) event()     {}
+func (Readmit) event()   {}
 func (Happened) event()  {}
 
 // Step is one step of one job.

@@ -70,15 +70,6 @@ func (s *State) noteQuarantined(e *entry, actions []job.Action) {
 	}
 }
 
-// avoid takes what an earlier coordinator knew of a node, and that it no longer matters.
-func (s *State) avoid(ev Avoid) {
-	if ev.Why == "" {
-		delete(s.avoided, ev.Node)
-	} else {
-		s.avoided[ev.Node] = ev.Why
-	}
-}
-
 // avoids reports whether a job is given a node only if others will not do.
 func (s *State) avoids(e *entry, node string) bool {
 	_, avoided := s.avoided[node]

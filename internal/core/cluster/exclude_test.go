@@ -154,7 +154,7 @@ func (w *world) readmit() error {
 		}
 	}
 	for _, name := range sorted(w.state.avoided) {
-		return w.event(Avoid{Node: name})
+		return w.event(Readmit{Node: name})
 	}
 	return nil
 }

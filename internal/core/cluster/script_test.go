@@ -94,8 +94,8 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		fmt.Fprintf(b, "  %s\n", m.state.Why(f[1]))
 	case "readmit":
 		m.say(t, b, Happened{f[1], job.TimedOut{Kind: job.AlarmExclusion, Seq: m.job(f[1]).exclusion}})
-	case "avoid":
-		m.say(t, b, Avoid{f[1], strings.Join(f[2:], " ")})
+	case "readmit-node":
+		m.say(t, b, Readmit{f[1]})
 	case "crash":
 		if err := m.crash(); err != nil {
 			t.Fatal(err)

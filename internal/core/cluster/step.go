@@ -32,8 +32,10 @@ func (s *State) Step(ev Event) Outcome {
 		s.rejoined(ev.Node)
 	case Drain:
 		s.drain(ev)
-	case Avoid:
-		s.avoid(ev)
+	case Avoid: // what an earlier coordinator knew
+		s.avoided[ev.Node] = ev.Why
+	case Readmit:
+		delete(s.avoided, ev.Node)
 	case Limited:
 		s.limits = ev.Limits
 		s.queue.mark(s, true)

@@ -57,7 +57,7 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
-	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not. If the
+	// Prepared answers [Prepare]: the master node has a free Port, or 0 and says in Err why. If the
 	// node knows that it cannot start its ranks, Unable is how the first would end. At is when the
 	// coordinator heard of either.
 	Prepared struct {

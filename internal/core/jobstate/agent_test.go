@@ -30,7 +30,7 @@ func (w *world) obey(a *agent) error {
 	case job.Prepare:
 		p := job.Prepared{Node: a.node.Name, Unit: o.Unit, Attempt: o.Attempt, Port: 1024 + w.rng.IntN(60_000)}
 		if w.hopeless && w.chance(20) {
-			p.Err = "all ports are taken"
+			p.Port, p.Err = 0, "all ports are taken"
 		}
 		if p.Unable = w.unable(); p.Unable.OK() {
 			w.truth.ports[questionOf(o)] = append(w.truth.ports[questionOf(o)], p.Port)

@@ -73,7 +73,8 @@ func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdi
 // does after it was told to stop counts only if there is nothing else and its last words are known.
 // Otherwise the first failure counts.
 func (f *fault) precedes(old *fault) bool {
-	known := f.Verdict.Cause != verdict.Unknown && f.Verdict.Quote != ""
+	written := f.Verdict.From != "" && f.Verdict.From != report.FromExit || !f.started()
+	known := f.Verdict.Cause != verdict.Unknown && written
 	switch {
 	case !old.started():
 		return false
@@ -128,7 +129,7 @@ func (s *State) fault(f report.Failure) *fault {
 	return &fault{Failure: f}
 }
 
-// failure is what the newest attempt of a unit failed of, and what that means by all that is known.
+// failure is why the newest attempt of a unit failed, with the verdict on all evidence.
 func (u *unit) failure() report.Failure {
 	f := u.cause.Failure
 	if v, ok := u.deserted(); ok {
@@ -175,8 +176,8 @@ func (s *State) weigh(f *fault, rank int) {
 	s.verdicts.weigh()
 }
 
-// Weighs reports whether what a rank left behind (Tail, Traceback and Kernel of its end) can bear
-// on what its failure means. Otherwise it is not looked at and need not be kept.
+// Weighs reports whether the evidence of a rank (Tail, Traceback and Kernel) can change the verdict
+// on a failure. Otherwise that is not looked at and need not be kept.
 func (s *State) Weighs(ev job.Exited) bool {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || ev.Exit.OK() {

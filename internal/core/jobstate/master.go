@@ -181,7 +181,7 @@ func (s *State) prepared(ev job.Prepared) string {
 	if !ev.Unable.OK() {
 		return s.unable(&s.progress.units[ev.Unit], m.home, job.Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
 	}
-	if ev.Err != "" {
+	if ev.Port == 0 {
 		why := ev.Node + " has no port for the master: " + ev.Err
 		f := report.Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: why}
 		if u := &s.progress.units[ev.Unit]; s.expendable(u) {

@@ -169,6 +169,7 @@ func (s *State) use(n placement.Node, news string) string {
 // that the node takes.
 func (s *State) fill(n placement.Node) (reason string, used bool) {
 	var waiting []int
+	prepared := false
 	for _, id := range s.shortage.homeless {
 		u := &s.progress.units[id]
 		if nodeRank, vacant := s.vacancy(u); vacant && !used {
@@ -178,11 +179,11 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 			waiting = append(waiting, id)
 			continue
 		}
-		used = true
+		used, prepared = true, true
 		reason = s.prepare(u)
 	}
 	s.shortage.setHomeless(waiting)
-	if used && reason == "" { // its unit lacks another one too
+	if used && !prepared { // its unit lacks another one too
 		reason = s.wanting()
 	}
 	return reason, used

@@ -43,8 +43,8 @@ const (
 	maxEvidence = 100
 )
 
-// Weighs says whether what a rank left behind can bear on what its failure means. An entry has
-// nothing that cannot.
+// Weighs says whether the evidence of a rank can change the verdict on its failure. An entry omits
+// evidence that cannot.
 func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
 
 // Apply applies the next entry. An entry that makes no sense changes nothing: its writer has
@@ -89,11 +89,9 @@ func (s *State) happened(e Entry, o *Outcome) {
 			m.Node.GPUs, _ = job.Freed(ev).Free(m.Node.GPUs)
 			s.Members[ev.Node] = m
 		}
-	case cluster.Avoid:
-		if ev.Why == "" {
-			delete(s.Avoided, ev.Node)
-			delete(s.Timers, TimerID{Of: ev.Node, Kind: readmission})
-		}
+	case cluster.Readmit:
+		delete(s.Avoided, ev.Node)
+		delete(s.Timers, TimerID{Of: ev.Node, Kind: readmission})
 	case cluster.Drain:
 		if m, there := s.Members[ev.Node]; there {
 			m.Drained = true
@@ -123,7 +121,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 func dated(at time.Time, ev job.Event) job.Event {
 	switch ev := ev.(type) {
 	case job.Prepared:
-		if ev.Err != "" || !ev.Unable.OK() {
+		if ev.Port == 0 {
 			ev.At = at
 		}
 		return ev
@@ -146,7 +144,7 @@ func dated(at time.Time, ev job.Event) job.Event {
 // readmit lets jobs have a node like any other.
 func (s *State) readmit(at time.Time, node string, o *Outcome) {
 	if _, avoided := s.Avoided[node]; avoided {
-		s.happened(Entry{At: at, Event: cluster.Avoid{Node: node}}, o)
+		s.happened(Entry{At: at, Event: cluster.Readmit{Node: node}}, o)
 	}
 }
 

@@ -38,7 +38,7 @@ type Timer struct {
 func (id TimerID) Due(t Timer) cluster.Event {
 	switch id.Kind {
 	case readmission:
-		return cluster.Avoid{Node: id.Of}
+		return cluster.Readmit{Node: id.Of}
 	case attempt:
 		return cluster.Happened{Job: id.Of, Event: job.Elapsed{Unit: id.Number, Attempt: t.Seq}}
 	}

@@ -877,12 +877,12 @@ func (x *Drained) GetLeaving() *Draining {
 	return nil
 }
 
-// Avoided says that a node is given to jobs only if others will not do, or without a reason that it
+// Avoided says that a node is given to jobs only if others will not do, or if why is absent that it
 // is as any other again.
 type Avoided struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Why           *string                `protobuf:"bytes,2,opt,name=why,proto3,oneof" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -927,8 +927,8 @@ func (x *Avoided) GetNode() string {
 }
 
 func (x *Avoided) GetWhy() string {
-	if x != nil {
-		return x.Why
+	if x != nil && x.Why != nil {
+		return *x.Why
 	}
 	return ""
 }
@@ -1699,10 +1699,11 @@ const file_log_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"Y\n" +
 	"\aDrained\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12:\n" +
-	"\aleaving\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.DrainingR\aleaving\"/\n" +
+	"\aleaving\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.DrainingR\aleaving\"<\n" +
 	"\aAvoided\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"Y\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
+	"\x03why\x18\x02 \x01(\tH\x00R\x03why\x88\x01\x01B\x06\n" +
+	"\x04_why\"Y\n" +
 	"\bReported\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x129\n" +
 	"\x06report\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.FromAgentR\x06report\"\x9f\x01\n" +
@@ -1866,6 +1867,7 @@ func file_log_proto_init() {
 		(*Entry_Freed)(nil),
 		(*Entry_Limited)(nil),
 	}
+	file_log_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

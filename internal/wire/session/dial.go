@@ -156,7 +156,7 @@ func (d dialer) explain(err error) error {
 		return &wire.ElsewhereError{Why: s.Message()}
 	}
 	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) <= 1 {
-		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message()}
+		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message(), Over: wire.IsOver(s)}
 	}
 	if s.Code() == codes.AlreadyExists {
 		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message(), Taken: d.Node.Addr}

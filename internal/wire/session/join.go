@@ -22,6 +22,8 @@ import (
 // RefusedError says that the coordinator refuses this agent. Trying again cannot help.
 type RefusedError struct {
 	Node, Target, Why string
+	// Over says that this agent comes after the end of its job.
+	Over bool
 	// Taken, if valid, is the address of this node, whose name is taken.
 	Taken netip.Addr
 }
@@ -61,14 +63,14 @@ type Options struct {
 	// DialAt connects to a coordinator at HOST:PORT; TCP when nil.
 	Voter  Voter
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
-	// Lease is the one that the coordinator probably gives; 15 s when 0.
+	// Lease is what the coordinator will probably give; 15 s when 0.
 	Lease time.Duration
 	// Elsewhere is where the coordinator is or may be elected: the Addrs of an [ElsewhereError], or
 	// the peers of a cluster. It may be empty.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
-	// Node describes the machine. Without an address it gets the one that reaches the coordinator.
+	// Node describes the machine. Without an address it gets that of its route to the coordinator.
 	Node placement.Node
 	// Facts are what must be the same on every node, by flag name; none to join any job.
 	Facts map[string]string

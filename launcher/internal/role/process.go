@@ -284,9 +284,9 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 	}
 }
 
-// unlessOver is nil for a node that came after the end of the job, which is no failure.
+// unlessOver is nil for a node that came after the end of the job, since that is not a failure.
 func unlessOver(err error) error {
-	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Why == wire.Over {
+	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Over {
 		return nil
 	}
 	return err

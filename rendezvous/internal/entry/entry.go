@@ -66,7 +66,9 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		}
 		return &pb.Entry{Body: &pb.Entry_Drained{Drained: d}}
 	case cluster.Avoid:
-		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: wire.Plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: new(wire.Plain(ev.Why))}}}
+	case cluster.Readmit:
+		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node}}}
 	case cluster.Limited:
 		return &pb.Entry{Body: &pb.Entry_Limited{Limited: &pb.Limited{Limits: fromLimits(ev.Limits)}}}
 	case cluster.Happened:
@@ -224,7 +226,10 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		}
 		e.Event = d
 	case *pb.Entry_Avoided:
-		e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
+		e.Event = cluster.Readmit{Node: b.Avoided.GetNode()}
+		if b.Avoided.Why != nil {
+			e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
+		}
 	case *pb.Entry_Limited:
 		e.Event = cluster.Limited{Limits: toLimits(b.Limited.GetLimits())}
 	case *pb.Entry_CapacityRequested:
