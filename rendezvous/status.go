@@ -9,7 +9,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
@@ -100,7 +99,7 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
 		MaxRestarts: j.Job.MaxRestarts, Result: j.Result, Goodput: j.Goodput(time.Now()), Saves: c.state.Saves(j.Record, time.Now()), Submitter: j.Submitter,
-		Start: j.Start(), History: wire.Convert(j.History, momentOf), User: j.User,
+		Start: j.Start(), History: slices.Clone(j.History), User: j.User,
 	}
 	if !j.OnlyJob && j.Within == "" {
 		s.Priority = string(cmp.Or(j.Priority, cluster.Interactive))
@@ -184,8 +183,4 @@ func (j *trackedJob) lastAttempt() int {
 		return 0
 	}
 	return max(0, j.History[len(j.History)-1].Attempt)
-}
-
-func momentOf(m replica.Moment) report.Moment {
-	return report.Moment{At: m.At, Attempt: m.Attempt, To: m.To.String(), Cause: m.Cause, Node: m.Node, Reason: m.Reason}
 }

@@ -26,14 +26,14 @@ type MemoryQuery struct {
 }
 
 // GPUMemory is memory of a GPU that is in the way. PID is 0 if the driver does not name the
-// process. Job is empty and Rank -1 for a process that is no rank of the node's agent.
+// process. Job is empty and Rank -1 for a process that is not a rank of the node's agent.
 type GPUMemory struct {
-	Node  string
-	GPU   string
-	Bytes int64
-	PID   int
-	Job   string
-	Rank  int
+	Node  string `json:"node"`
+	GPU   string `json:"gpu_uuid"`
+	Bytes int64  `json:"bytes"`
+	PID   int    `json:"pid"`
+	Job   string `json:"job"`
+	Rank  int    `json:"rank"`
 }
 
 // GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them,

@@ -137,7 +137,7 @@ type JobStatus struct {
 	Submitter *uint32 `json:"submitter_uid,omitempty"`
 	// User is the name of that user on the coordinator's machine, or the number; empty where unknown.
 	User string `json:"user,omitempty"`
-	// Reserve says that it is a reservation, and Within names the one that the job runs on.
+	// Reserve says that it is a reservation, and Within names the reservation that the job runs on.
 	Reserve bool   `json:"reservation"`
 	Within  string `json:"within,omitempty"`
 	// Workspace is the directory that its ranks run in; nil if it has none.
@@ -203,20 +203,21 @@ func (a Awaited) text(left string) string {
 type Workspace struct {
 	// ID is a hash of the content, in hexadecimal digits. A [JobStatus] has the first 12 of 64.
 	ID string `json:"id"`
-	// Bytes is the size of the archive, and Files counts what is no directory.
+	// Bytes is the size of the archive, and Files counts all but directories.
 	Bytes int64 `json:"bytes"`
 	Files int   `json:"files"`
 }
 
 // Moment is something that was decided about a job.
 type Moment struct {
-	At time.Time
+	At time.Time `json:"at"`
 	// Attempt is the newest that was started by then; -1 before the first.
-	Attempt int
+	Attempt int `json:"attempt"`
 	// To is what the ranks spend their time on from then on: "starting", "training", "stopping",
 	// "backoff" or "waiting"; empty when that did not change, or nothing runs any more.
-	To string
-	// Cause and Node are why an attempt was stopped, and the node to blame; empty otherwise.
-	Cause, Node string
-	Reason      string
+	To string `json:"to,omitempty"`
+	// Cause is why an attempt was stopped, and Node the node to blame; empty otherwise.
+	Cause  string `json:"cause,omitempty"`
+	Node   string `json:"node,omitempty"`
+	Reason string `json:"reason"`
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // maxHistory bounds the moments that are known of a job, the newest ones. maxSummary is the bound
@@ -15,34 +16,21 @@ const (
 	maxSummary = 8
 )
 
-// Moment is a decision about a job.
-type Moment struct {
-	At time.Time
-	// Attempt is the newest attempt that was started by then; -1 before the first.
-	Attempt int
-	// To is what the ranks of a unit spend their time on from then on; Over if that did not change.
-	To goodput.Use
-	// Cause and Node are why the unit was stopped and which node is to blame; empty otherwise.
-	Cause, Node string
-	Reason      string
-}
-
 // remember keeps the outcome of a step of a job, if people were told of it.
 func (j *Record) remember(at time.Time, actions []job.Action, changes []goodput.Change) {
-	m := Moment{At: at, Attempt: j.newest(), Reason: j.Reason}
+	m, to := report.Moment{At: at, Attempt: j.newest(), Reason: j.Reason}, goodput.Over
 	for _, a := range actions {
 		if start, starts := a.(job.Start); starts {
 			m.Attempt = max(m.Attempt, start.Attempt)
 		}
 	}
 	for _, c := range changes {
-		if c.To > m.To {
-			m.To = c.To
-		}
+		to = max(to, c.To)
 		if c.Cause != "" && m.Cause == "" {
 			m.Cause, m.Node = c.Cause, c.Node
 		}
 	}
+	m.To = to.String()
 	if len(j.History) == maxHistory {
 		j.History = slices.Delete(j.History, 0, 1)
 	}

@@ -99,7 +99,7 @@ goodput.Ledger = ledger: now units used accounts others steps lost back
 goodput.span = span: use ranks since blame
 goodput.account = account: cause node times open cost lost
 goodput.sample = sample: step trained
-replica.Moment = moment: at attempt to cause node reason
+report.Moment = moment: at attempt to cause node reason
 replica.TimerID = timerID: of kind number
 replica.Timer = timer: at seq
 `)

@@ -122,7 +122,7 @@ func (c *startClock) add(p report.StartPhase) {
 	c.Start.Phases = append(phases, p)
 }
 
-// report returns what is known; nil if that is nothing.
+// report returns what is known; nil if nothing is.
 func (c *startClock) report() *report.Start {
 	if len(c.Start.Phases) == 0 {
 		return nil

@@ -122,7 +122,7 @@ type Record struct {
 	Ledger goodput.Ledger
 	Clock  startClock
 	// History has the decisions in the order of time.
-	History []Moment
+	History []report.Moment
 }
 
 // New returns the state before the first entry.

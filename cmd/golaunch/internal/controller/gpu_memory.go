@@ -18,34 +18,22 @@ type memoryRequest struct {
 	Within float64 `json:"within"`
 }
 
-// gpuHolder is a group.GPUMemory in JSON.
-type gpuHolder struct {
-	Node  string `json:"node"`
-	GPU   string `json:"gpu_uuid"`
-	Bytes int64  `json:"bytes"`
-	PID   int    `json:"pid"`
-	Job   string `json:"job"`
-	Rank  int    `json:"rank"`
-}
-
 // memoryReply lists the memory that is not free, and the nodes that did not answer.
 type memoryReply struct {
-	Held    []gpuHolder `json:"held"`
-	Missing []string    `json:"missing"`
+	Held    []group.GPUMemory `json:"held"`
+	Missing []string          `json:"missing"`
 }
 
 // freed waits until the GPUs' memory is free, or reports what holds it when the time is over.
 func (c *controller) freed(ctx context.Context, f memoryRequest) (memoryReply, error) {
-	found := memoryReply{Held: []gpuHolder{}, Missing: []string{}}
+	found := memoryReply{Held: []group.GPUMemory{}, Missing: []string{}}
 	client, err := c.cluster()
 	if err != nil {
 		return found, err
 	}
 	err = group.Freed(ctx, client, group.MemoryQuery{Job: f.Job, GPUs: f.GPUs, Keep: f.Keep, Whole: f.Whole, Within: time.Duration(f.Within * float64(time.Second))})
 	if in, ok := errors.AsType[*group.GPUMemoryError](err); ok {
-		for _, h := range in.Held {
-			found.Held = append(found.Held, gpuHolder(h))
-		}
+		found.Held = append(found.Held, in.Held...)
 		found.Missing = append(found.Missing, in.Missing...)
 		return found, nil
 	}

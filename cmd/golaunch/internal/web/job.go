@@ -22,60 +22,10 @@ type detail struct {
 	// LogBytes is what its ranks have written in this attempt, as far as is known.
 	LogBytes real `json:"log_bytes"`
 	// Slowest is how many times longer than the median the slowest rank takes, if known.
-	Slowest real    `json:"slowest"`
-	Result  *ending `json:"result"`
-	Ledger  *ledger `json:"ledger"`
-	Saves   *saves  `json:"saves"`
-}
-
-// saves are the checkpoints of a job: the last complete one, whose path is empty if there is none.
-type saves struct {
-	Path   string `json:"path"`
-	Step   int64  `json:"step"`
-	Bytes  real   `json:"bytes"`
-	Took   real   `json:"took"`
-	Ended  moment `json:"ended"`
-	Saving bool   `json:"saving"`
-	Risk   real   `json:"risk"`
-}
-
-type ending struct {
-	Code   int             `json:"code"`
-	Ending string          `json:"ending"`
-	Reason string          `json:"reason"`
-	Cause  *report.Failure `json:"cause"`
-}
-
-// ledger is a goodput: hours of Unit by what they went into, in the order in which they are shown.
-type ledger struct {
-	Unit          string `json:"unit"`
-	Goodput       real   `json:"goodput"`
-	Total         real   `json:"total"`
-	Hours         []span `json:"hours"`
-	Interruptions int    `json:"interruptions"`
-	Costs         []cost `json:"costs"`
-}
-
-type span struct {
-	Name  string `json:"name"`
-	Hours real   `json:"hours"`
-}
-
-type cost struct {
-	Cause string `json:"cause"`
-	Node  string `json:"node"`
-	Count int    `json:"count"`
-	Hours real   `json:"hours"`
-	Lost  real   `json:"lost"`
-}
-
-type decision struct {
-	At      moment `json:"at"`
-	Attempt int    `json:"attempt"`
-	To      string `json:"to"`
-	Cause   string `json:"cause"`
-	Node    string `json:"node"`
-	Reason  string `json:"reason"`
+	Slowest real            `json:"slowest"`
+	Result  *report.Result  `json:"result"`
+	Ledger  *report.Goodput `json:"ledger"`
+	Saves   *report.Saves   `json:"saves"`
 }
 
 // maxNames bounds the nodes of a job that the page names.
@@ -88,11 +38,10 @@ func (p parts) job(of *alert.Picture, name string) {
 		return
 	}
 	p.add("job", detailOf(j, s.At))
-	history := []decision{}
+	history := []report.Moment{}
 	for _, m := range j.History {
-		history = append(history, decision{
-			when(m.At), m.Attempt, m.To, text(m.Cause, maxName), text(m.Node, maxName), text(m.Reason, maxReason),
-		})
+		m.Cause, m.Node, m.Reason = text(m.Cause, maxName), text(m.Node, maxName), text(m.Reason, maxReason)
+		history = append(history, m)
 	}
 	p.add("history", history)
 	p.findings(j.Slow, s.At)
@@ -117,7 +66,7 @@ func (p parts) findings(s view.Slow, now time.Time) {
 }
 
 func detailOf(j *alert.Job, now time.Time) detail {
-	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput), Saves: savesOf(j.Saves)}
+	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: shownGoodput(j.JobStatus.Goodput), Saves: shownSaves(j.Saves)}
 	for _, name := range j.JobStatus.Nodes[:min(len(j.JobStatus.Nodes), maxNames)] {
 		d.Names = append(d.Names, text(name, maxName))
 	}
@@ -127,7 +76,9 @@ func detailOf(j *alert.Job, now time.Time) detail {
 		}
 	}
 	if r := j.Result; r != nil {
-		d.Result = &ending{r.Code, string(r.Ending), text(r.Reason, maxReason), shownFailure(r.Cause)}
+		d.Result = &report.Result{
+			Code: r.Code, Ending: r.Ending, Reason: text(r.Reason, maxReason), Cause: shownFailure(r.Cause), Attempts: r.Attempts, Restarts: r.Restarts,
+		}
 	}
 	return d
 }
@@ -150,36 +101,37 @@ func shownFailure(f *report.Failure) *report.Failure {
 	return &s
 }
 
-func savesOf(s *report.Saves) *saves {
+// shownSaves are checkpoints whose texts are safe and short.
+func shownSaves(s *report.Saves) *report.Saves {
 	if s == nil {
 		return nil
 	}
-	found := &saves{Saving: s.InFlight != nil, Risk: real(s.AtRisk)}
-	if last := s.Last; last != nil {
-		found.Path, found.Step, found.Bytes = text(last.Path, maxReason), last.Step, real(last.Bytes)
-		found.Took, found.Ended = real(last.Ended.Sub(last.Began).Seconds()), when(last.Ended)
-	}
-	return found
+	all := *s
+	all.Last, all.InFlight = shownSave(s.Last), shownSave(s.InFlight)
+	return &all
 }
 
-func ledgerOf(g *report.Goodput) *ledger {
+func shownSave(s *report.Save) *report.Save {
+	if s == nil {
+		return nil
+	}
+	save := *s
+	save.Path, save.Format = text(s.Path, maxReason), text(s.Format, maxName)
+	return &save
+}
+
+// shownGoodput is a goodput whose texts are safe and short.
+func shownGoodput(g *report.Goodput) *report.Goodput {
 	if g == nil {
 		return nil
 	}
-	l := &ledger{Unit: text(g.Unit, maxName), Goodput: real(g.Goodput), Total: real(g.Hours), Interruptions: g.Interruptions, Costs: []cost{}}
-	l.Hours = []span{
-		{"training", real(g.Training)},
-		{"lost", real(g.Lost)},
-		{"starting", real(g.Starting)},
-		{"importing", real(g.Importing)},
-		{"stopping", real(g.Stopping)},
-		{"backoff", real(g.Backoff)},
-		{"waiting", real(g.Waiting)},
-	}
+	all := *g
+	all.Unit, all.Costs = text(g.Unit, maxName), []report.Cost{}
 	for _, c := range g.Costs {
-		l.Costs = append(l.Costs, cost{text(c.Cause, maxName), text(c.Node, maxName), c.Interruptions, real(c.Hours), real(c.Lost)})
+		c.Cause, c.Node = text(c.Cause, maxName), text(c.Node, maxName)
+		all.Costs = append(all.Costs, c)
 	}
-	return l
+	return &all
 }
 
 // alerts adds the alerts of ranks, and their order: the worst is first.

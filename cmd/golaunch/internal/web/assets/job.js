@@ -6,7 +6,8 @@ import { RankTable } from './ranks.js';
 import { post } from './stream.js';
 import { phaseOf, toneOf } from './cluster.js';
 
-// states are what a job's time may go into, with the words for it.
+// states are what a job's time may go into, in the order in which they are shown, with the words for
+// it.
 const states = {
   training: 'training', lost: 'trained again', starting: 'starting', importing: 'importing', stopping: 'stopping', backoff: 'backoff', waiting: 'waiting for nodes',
 };
@@ -119,7 +120,7 @@ export class JobPage {
     this.updateCards(job, data);
     this.updateFindings(data.findings || []);
     this.updateLedger(job.ledger);
-    this.updateTimeline(data.history || [], job);
+    this.updateTimeline((data.history || []).map((m) => ({ ...m, at: Date.parse(m.at) })), job);
     this.updateHeat();
     this.ranks.update(data, new Set((data.findings || []).flatMap((f) => f.ranks)));
     show(this.stepsCard, (data['r.step_time'] || []).some(known));
@@ -214,7 +215,7 @@ export class JobPage {
   }
 
   updateLedger(ledger) {
-    fill(this.ledgerBar, ledger, () => (ledger ? ledger.hours : []).filter((s) => s.hours > 0).map((s) => piece(s.name, s.hours / ledger.total)));
+    fill(this.ledgerBar, ledger, () => (ledger ? partsOf(ledger) : []).map(([name, spent]) => piece(name, spent / ledger.total_hours)));
     show(this.ledgerBar, Boolean(ledger));
     fill(this.ledgerWords, ledger, () => (ledger ? ledgerKey(ledger) : [h('li', { class: 'muted' }, 'No time of its ranks is known.')]));
     if (ledger) this.ledgerBar.setAttribute('aria-label', percent(ledger.goodput, 1) + ' of the time went into training');
@@ -398,31 +399,39 @@ function piece(name, share, words) {
 
 // savedWords is the last complete checkpoint.
 function savedWords(saves, now) {
-  if (!saves || !saves.path) return saves && saves.saving ? 'saving' : '–';
-  return (saves.step > 0 ? 'step ' + count(saves.step) + ', ' : '') + lasting((now - saves.ended) / 1000) + ' ago';
+  const last = saves && saves.last;
+  if (!last) return saves && saves.in_flight ? 'saving' : '–';
+  return (last.step > 0 ? 'step ' + count(last.step) + ', ' : '') + lasting((now - Date.parse(last.ended)) / 1000) + ' ago';
 }
 
 function savedMore(saves, finished) {
   if (!saves) return '';
-  const size = saves.path ? bytes(saves.bytes) + ' in ' + lasting(saves.took) + (saves.saving ? ', saving' : '') : '';
-  return [size, saves.risk >= 1 && (finished ? 'lost ' : 'a stop loses ') + lasting(saves.risk)].filter(Boolean).join('; ');
+  const { last, at_risk_seconds: risk } = saves;
+  const took = last ? (Date.parse(last.ended) - Date.parse(last.began)) / 1000 : null;
+  const size = last ? bytes(last.bytes) + ' in ' + lasting(took) + (saves.in_flight ? ', saving' : '') : '';
+  return [size, risk >= 1 && (finished ? 'lost ' : 'a stop loses ') + lasting(risk)].filter(Boolean).join('; ');
+}
+
+// partsOf are [name, hours] of what a job's time went into.
+function partsOf(ledger) {
+  return Object.keys(states).map((name) => [name, ledger[name + '_hours']]).filter(([, spent]) => spent > 0);
 }
 
 function ledgerKey(ledger) {
-  const share = (hours) => percent(ledger.total > 0 ? hours / ledger.total : null, 1);
-  return ledger.hours.filter((s) => s.hours > 0).map((s) => h('li', {}, h('span', { class: 'swatch s-' + s.name, 'aria-hidden': 'true' }),
-    states[s.name] + ' ', h('b', {}, share(s.hours)), ' ' + hours(s.hours, ledger)));
+  const share = (spent) => percent(ledger.total_hours > 0 ? spent / ledger.total_hours : null, 1);
+  return partsOf(ledger).map(([name, spent]) => h('li', {}, h('span', { class: 'swatch s-' + name, 'aria-hidden': 'true' }),
+    states[name] + ' ', h('b', {}, share(spent)), ' ' + hours(spent, ledger)));
 }
 
 // hours are those of one GPU or rank; minutes for a job that has had less than an hour.
 function hours(v, ledger) {
-  return ledger.total < 1 ? number(60 * v) + '\u202f' + ledger.unit + '-min' : number(v) + '\u202f' + ledger.unit + '-h';
+  return ledger.total_hours < 1 ? number(60 * v) + '\u202f' + ledger.unit + '-min' : number(v) + '\u202f' + ledger.unit + '-h';
 }
 
 function costTable(ledger) {
   const head = ['Cause', 'Node', 'Times', 'Down', 'Trained again'];
   const rows = ledger.costs.map((c) => h('tr', {}, h('td', {}, c.cause), h('td', {}, c.node ? h('a', { href: nodeAt(c.node) }, c.node) : '–'),
-    h('td', { class: 'number' }, count(c.count)), h('td', { class: 'number' }, hours(c.hours, ledger)), h('td', { class: 'number' }, hours(c.lost, ledger))));
+    h('td', { class: 'number' }, count(c.interruptions)), h('td', { class: 'number' }, hours(c.down_hours, ledger)), h('td', { class: 'number' }, hours(c.lost_hours, ledger))));
   return h('div', { class: 'scroll small', tabindex: '0', role: 'region', 'aria-label': 'What interruptions have cost' },
     h('table', { class: 'grid' }, h('caption', {}, plural(ledger.interruptions, 'interruption')),
       h('thead', {}, h('tr', {}, head.map((t, i) => h('th', { scope: 'col', class: i > 1 ? 'number' : '' }, t)))), h('tbody', {}, rows)));
