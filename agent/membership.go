@@ -144,7 +144,7 @@ func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result 
 	if m.session, err = join(ctx, o); err != nil {
 		return report.Result{}, err
 	}
-	return m.serve(ctx)
+	return m.run(ctx)
 }
 
 // withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If
@@ -167,7 +167,7 @@ func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Resu
 	if len(k.Left.Scopes) > 0 {
 		m.Say(m.Join.Node.Name + " adopts the ranks of an earlier agent")
 	}
-	result, err := m.serve(ctx)
+	result, err := m.run(ctx)
 	return result, errors.Join(err, k.End())
 }
 
@@ -197,18 +197,6 @@ func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Sess
 	}
 	k.Joined(data)
 	return s, nil
-}
-
-// serve carries out orders. The error is a lostError if this agent may join the cluster again.
-func (m *membership) serve(ctx context.Context) (report.Result, error) {
-	if m.Joined != nil {
-		m.Joined(m.session.Node)
-	}
-	result, err := m.run(ctx)
-	if ended := m.session.Err(); m.session.Job == "" && ended != nil && errors.Is(err, ended) || errors.Is(err, keeper.ErrGone) {
-		err = lostError{err}
-	}
-	return result, err
 }
 
 // dialFunc makes a connection.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -14,8 +15,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// run follows orders as [Agent.Run] says, for one session, which is closed when it returns.
+// run follows orders as [Agent.Run] says, for one session, which is closed when it returns. The
+// error is a lostError if this agent may join the cluster again.
 func (m *membership) run(ctx context.Context) (report.Result, error) {
+	if m.Joined != nil {
+		m.Joined(m.session.Node)
+	}
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
 	stopQueries := m.queries.begin(ctx)
 	defer stopQueries()
@@ -45,6 +50,9 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 		why = err.Error()
 	}
 	m.session.Close(why)
+	if ended := m.session.Err(); m.session.Job == "" && ended != nil && errors.Is(err, ended) || errors.Is(err, keeper.ErrGone) {
+		err = lostError{err}
+	}
 	return result, err
 }
 

@@ -271,9 +271,8 @@ func (j *trackedJob) failure(s replica.Step) *report.Failure {
 		if ev.Exit.OK() || ev.Told {
 			return nil
 		}
-		unit = ev.Unit
-		f.Node, f.Rank, f.Attempt, f.Exit, f.At, f.Lived, f.Step = ev.Node, ev.Rank, ev.Attempt, ev.Exit, ev.At, ev.Lived, ev.Step
-		f.Tail, f.Traceback, f.Kernel, f.Verdict = ev.Tail, ev.Traceback, ev.Kernel, s.Verdict
+		unit, f = ev.Unit, ev.Failure(nil)
+		f.Why, f.Verdict = s.Reason, s.Verdict
 	case job.Stalled:
 		if !news(s) {
 			return nil

@@ -36,72 +36,66 @@ func valid(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // FromEvent converts an agent's report. It returns nil for an event that no agent reports.
 func FromEvent(id string, ev any) *pb.FromAgent {
-	msg := fromReport(ev)
-	if msg != nil {
-		msg.Job = id
+	msg := &pb.FromAgent{Job: id}
+	switch e := ev.(type) {
+	case Opened:
+		msg.Body = &pb.FromAgent_Opened{Opened: &pb.Opened{}}
+	case Restated:
+		msg.Body = &pb.FromAgent_Restated{Restated: &pb.Restated{}}
+	case job.Prepared:
+		msg.Body = &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: Plain(e.Err), Unable: fromExit(e.Unable),
+		}}
+	case job.Reached:
+		msg.Body = &pb.FromAgent_Reached{Reached: &pb.Reached{
+			Seq: int32(e.Seq), Err: Plain(e.Err), Unable: fromExit(e.Unable),
+		}}
+	case job.Started:
+		msg.Body = &pb.FromAgent_Started{Started: &pb.Started{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
+			Ras: Convert(e.RAS, fromRAS), Imports: fromImports(e.Imports),
+		}}
+	case Draining:
+		msg.Body = &pb.FromAgent_Draining{Draining: &pb.Draining{
+			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All, Signal: int32(e.Signal),
+		}}
+	case Freed:
+		msg.Body = &pb.FromAgent_Freed{Freed: &pb.Freed{Gpus: Convert(e.GPUs, fromGPU)}}
+	case job.Ready:
+		msg.Body = &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}
+	case job.Catching:
+		msg.Body = &pb.FromAgent_Catching{Catching: &pb.Catching{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}
+	case Met:
+		msg.Body = &pb.FromAgent_Met{Met: fromMet(e)}
+	case Replica:
+		msg.Body = &pb.FromAgent_Replica{Replica: fromReplica(e)}
+	case job.Stalled:
+		ranks := telling(e.Ranks)
+		msg.Body = &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: Convert(ranks, fromStill), Behind: Convert(e.Behind, fromClient),
+			More: int32(e.More + len(e.Ranks) - len(ranks)), Moving: int32(e.Moving),
+		}}
+	case job.Stepped:
+		msg.Body = &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Step: e.Step, Ago: durationpb.New(e.Ago),
+		}}
+	case job.Saved:
+		msg.Body = &pb.FromAgent_Saved{Saved: fromSaved(e)}
+	case job.Exited:
+		msg.Body = &pb.FromAgent_Exited{Exited: &pb.Exited{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
+			Lived: durationpb.New(e.Lived), Told: e.Told, Alike: e.Alike, Step: e.Step, Kernel: []byte(tail(e.Kernel)), Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
+		}}
+	case job.Stopped:
+		msg.Body = &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}
+	default:
+		return nil
 	}
 	return msg
 }
 
-func fromReport(ev any) *pb.FromAgent {
-	switch e := ev.(type) {
-	case Opened:
-		return &pb.FromAgent{Body: &pb.FromAgent_Opened{Opened: &pb.Opened{}}}
-	case Restated:
-		return &pb.FromAgent{Body: &pb.FromAgent_Restated{Restated: &pb.Restated{}}}
-	case job.Prepared:
-		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: Plain(e.Err), Unable: fromExit(e.Unable),
-		}}}
-	case job.Reached:
-		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{
-			Seq: int32(e.Seq), Err: Plain(e.Err), Unable: fromExit(e.Unable),
-		}}}
-	case job.Started:
-		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
-			Ras: Convert(e.RAS, fromRAS), Imports: fromImports(e.Imports),
-		}}}
-	case Draining:
-		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
-			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All, Signal: int32(e.Signal),
-		}}}
-	case Freed:
-		return &pb.FromAgent{Body: &pb.FromAgent_Freed{Freed: &pb.Freed{Gpus: Convert(e.GPUs, fromGPU)}}}
-	case job.Ready:
-		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
-	case job.Catching:
-		return &pb.FromAgent{Body: &pb.FromAgent_Catching{Catching: &pb.Catching{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
-	case Met:
-		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: fromMet(e)}}
-	case Replica:
-		return &pb.FromAgent{Body: &pb.FromAgent_Replica{Replica: fromReplica(e)}}
-	case job.Stalled:
-		ranks := telling(e.Ranks)
-		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: Convert(ranks, fromStill), Behind: Convert(e.Behind, fromClient),
-			More: int32(e.More + len(e.Ranks) - len(ranks)), Moving: int32(e.Moving),
-		}}}
-	case job.Stepped:
-		return &pb.FromAgent{Body: &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Step: e.Step, Ago: durationpb.New(e.Ago),
-		}}}
-	case job.Saved:
-		return &pb.FromAgent{Body: &pb.FromAgent_Saved{Saved: fromSaved(e)}}
-	case job.Exited:
-		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
-			Lived: durationpb.New(e.Lived), Told: e.Told, Alike: e.Alike, Step: e.Step, Kernel: []byte(tail(e.Kernel)), Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
-		}}}
-	case job.Stopped:
-		return &pb.FromAgent{Body: &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
-	default:
-		return nil
-	}
-}
-
-// ToEvent converts a report of the named node. It returns nil for a message that is no event of a
-// job.
+// ToEvent converts a report of the named node. It returns nil for a message that is not an event
+// of a job.
 func ToEvent(node string, m *pb.FromAgent) job.Event {
 	switch b := m.GetBody().(type) {
 	case *pb.FromAgent_Prepared:
@@ -162,57 +156,52 @@ func FromOrders(o Order) (msgs []*pb.ToAgent) {
 }
 
 // FromOrder converts an order. It returns nil for an action that is not an agent's.
-func FromOrder(o Order) *pb.ToAgent {
-	msg := fromAction(o.Do)
-	if msg != nil {
-		msg.Job = o.Job
+func FromOrder(of Order) *pb.ToAgent {
+	msg := &pb.ToAgent{Job: of.Job}
+	switch o := of.Do.(type) {
+	case Assign:
+		msg.Body = &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter, Workspace: FromWorkspace(o.Workspace)}}
+	case Leave:
+		msg.Body = &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}
+	case Ask:
+		msg.Body = &pb.ToAgent_Ask{Ask: &pb.Ask{Id: o.ID, Question: fromQuestion(o.Question)}}
+	case job.Prepare:
+		msg.Body = &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers), Ranks: int32(o.Ranks),
+		}}
+	case job.Admit:
+		msg.Body = &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}
+	case job.Reach:
+		msg.Body = &pb.ToAgent_Reach{Reach: &pb.Reach{
+			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late, Ranks: int32(o.Ranks), Unit: int32(o.Unit),
+		}}
+	case job.Start:
+		msg.Body = &pb.ToAgent_Start{Start: &pb.Start{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			NodeRank: int32(o.Group.NodeRank), Bundles: Convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World), OwnRules: o.OwnRules,
+		}}
+	case job.Notice:
+		msg.Body = &pb.ToAgent_Notice{Notice: &pb.Notice{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Within: durationpb.New(o.Within), Why: Plain(o.Why),
+		}}
+	case job.Stop:
+		msg.Body = &pb.ToAgent_Stop{Stop: &pb.Stop{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			Grace: durationpb.New(o.Grace), Kill: o.Kill, Evidence: string(o.Evidence), Signal: int32(o.Signal),
+		}}
+	case job.Finish:
+		msg.Body = &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}
+	case Signal:
+		msg.Body = &pb.ToAgent_Signal{Signal: &pb.Signal{Number: int32(o.Number)}}
+	case Cohort:
+		msg.Body = &pb.ToAgent_ReplicaQuorum{ReplicaQuorum: fromCohort(o)}
+	default:
+		return nil
 	}
 	return msg
 }
 
-func fromAction(do any) *pb.ToAgent {
-	switch o := do.(type) {
-	case Assign:
-		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter, Workspace: FromWorkspace(o.Workspace)}}}
-	case Leave:
-		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}}
-	case Ask:
-		return &pb.ToAgent{Body: &pb.ToAgent_Ask{Ask: &pb.Ask{Id: o.ID, Question: fromQuestion(o.Question)}}}
-	case job.Prepare:
-		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers), Ranks: int32(o.Ranks),
-		}}}
-	case job.Admit:
-		return &pb.ToAgent{Body: &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}}
-	case job.Reach:
-		return &pb.ToAgent{Body: &pb.ToAgent_Reach{Reach: &pb.Reach{
-			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late, Ranks: int32(o.Ranks), Unit: int32(o.Unit),
-		}}}
-	case job.Start:
-		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			NodeRank: int32(o.Group.NodeRank), Bundles: Convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World), OwnRules: o.OwnRules,
-		}}}
-	case job.Notice:
-		return &pb.ToAgent{Body: &pb.ToAgent_Notice{Notice: &pb.Notice{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Within: durationpb.New(o.Within), Why: Plain(o.Why),
-		}}}
-	case job.Stop:
-		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			Grace: durationpb.New(o.Grace), Kill: o.Kill, Evidence: string(o.Evidence), Signal: int32(o.Signal),
-		}}}
-	case job.Finish:
-		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
-	case Signal:
-		return &pb.ToAgent{Body: &pb.ToAgent_Signal{Signal: &pb.Signal{Number: int32(o.Number)}}}
-	case Cohort:
-		return &pb.ToAgent{Body: &pb.ToAgent_ReplicaQuorum{ReplicaQuorum: fromCohort(o)}}
-	}
-	return nil
-}
-
-// ToAction converts an order to the given node. It returns nil for a message that is no order.
+// ToAction converts an order to the given node. It returns nil for a message that is not an order.
 func ToAction(node placement.Node, m *pb.ToAgent) any {
 	switch b := m.GetBody().(type) {
 	case *pb.ToAgent_Prepare:
