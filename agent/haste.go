@@ -55,8 +55,8 @@ func (h *haste) end() {
 	}
 }
 
-// catching reports whether each rank that runs catches the signal that stops it. A job with a
-// signal for notices has another way to hear of its end.
+// catching reports whether each running rank catches its stop signal. A job with a signal for
+// notices has another way to hear of its end.
 func (h *haste) catching() bool {
 	task := h.attempt.job.work.Task
 	members, err := h.scope.Members()

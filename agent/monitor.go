@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// CheckRankMonitor returns why a text is no configuration of NVRx's rank monitor. It is "on", or
+// CheckRankMonitor returns why a text does not configure NVRx's rank monitor. It is "on", or
 // items separated by commas: SECTION:SECONDS, or KEY=VALUE as in NVRx's own configuration. SECONDS
 // may be none.
 func CheckRankMonitor(text string) error {

@@ -55,7 +55,7 @@ type localRun struct {
 	filesOnNodes bool
 	// cluster is the coordinator of the cluster that runs the job, if one does.
 	cluster string
-	// slurmGPUs and nobodyHint are role.Nodes's.
+	// slurmGPUs and nobodyHint are fields of role.Nodes.
 	slurmGPUs  int
 	nobodyHint string
 	// archive is the job's workspace, which the process that begins the job packs.
@@ -71,7 +71,7 @@ func newLocalRun(j Job) *localRun {
 	return l
 }
 
-// role is the process with all that the job says of it.
+// role fills in what the job says about this process.
 func (l *localRun) role() *role.Process {
 	j, p := l.job, l.process
 	silence, kill := leaseParts(j.Network.Lease)

@@ -185,7 +185,7 @@ type Surroundings struct {
 }
 
 // Survey looks at this machine as a node of the job, as if the other nodes were alike. Without a
-// coordinator, its address is the one that the job gives it, or its first, and it has rank 0.
+// coordinator, its address is what the job gives it, or its first, and it has rank 0.
 func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	j, err := j.complete()
 	if err != nil {

@@ -13,7 +13,7 @@ const Label = "golaunch.network"
 
 // Agreement is what the networks of a job's nodes have in common, in a few words.
 type Agreement struct {
-	// Fabric is the one that all nodes have, or TCP.
+	// Fabric is what all nodes have, or TCP.
 	Fabric Fabric
 	// RDMA says that a node has devices that NCCL must not use if the fabric is TCP.
 	RDMA bool

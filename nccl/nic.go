@@ -121,7 +121,7 @@ func rdmaDevice(sys fs.FS, name string) NIC {
 	return n
 }
 
-// ethernet is false for an interface that is no device on the PCI bus.
+// ethernet is false for an interface that is not a device on the PCI bus.
 func ethernet(sys fs.FS, name string) (NIC, bool) {
 	dir := path.Join("class/net", name)
 	n := NIC{Name: name, Fabric: TCP, Place: placeOf(sys, dir)}

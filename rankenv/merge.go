@@ -46,8 +46,8 @@ func Merge(l Layers) *Base {
 	return b
 }
 
-// With adds settings, such as those of package nccl, that yield to all that b has. It does not
-// change b.
+// With adds settings, such as those of package nccl. The variables of b have precedence. It does
+// not change b.
 func (b *Base) With(vars []Var) *Base {
 	more := &Base{
 		vars: slices.Clone(b.vars), dropped: slices.Clone(b.dropped), pairs: slices.Clone(b.pairs), index: maps.Clone(b.index),

@@ -104,8 +104,8 @@ func (s *Candidate) Terms() <-chan Term { return s.terms }
 func (s *Candidate) Close() { s.election.Close() }
 
 // Transfer makes another process coordinate. It first waits for agents that are about to leave, so
-// that those that remain are a majority. It returns false if no remaining process knows enough.
-// Call Close if it returns true.
+// that the others are a majority. It returns false if no remaining process knows enough. Call Close
+// if it returns true.
 func (s *Candidate) Transfer() bool {
 	if c := s.coordinator.Load(); c != nil {
 		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {

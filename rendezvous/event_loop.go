@@ -12,8 +12,8 @@ type eventLoop struct {
 	// inbox has functions for that goroutine; done is closed when it ends.
 	inbox chan func()
 	done  chan struct{}
-	// ready are the streams with messages that wait, each once, and heartbeats those with a
-	// heartbeat, which does not wait behind messages.
+	// ready are the streams with waiting messages, each once. heartbeats are the streams with a
+	// waiting heartbeat, which does not wait behind messages.
 	ready, heartbeats readyStreams
 }
 

@@ -30,7 +30,7 @@ type query struct {
 	id string
 	// nodes are those that the client chose; none means all.
 	nodes map[string]bool
-	// job is the one that the question is about; nil when it is about nodes.
+	// job is what the question is about; nil when it is about nodes.
 	job *trackedJob
 	// known are the positions up to which the client has read log files, by the node that delivered
 	// them. The name "" stands for files that several nodes have.
@@ -121,7 +121,7 @@ func (qs *queries) targets(q *query) (targets []string) {
 	return targets
 }
 
-// asks says that a node is among those that the client chose.
+// asks says that the client asks this node.
 func (q *query) asks(node string) bool { return len(q.nodes) == 0 || q.nodes[node] }
 
 // ask asks one node. A node that is not connected is asked when it is back, if there is time for

@@ -63,9 +63,9 @@ type (
 	// Freed is a report that GPUs of the node are free now that were held when it joined. Each has the
 	// index and the UUID with which it joined.
 	Freed struct{ GPUs []placement.GPU }
-	// Met is a report of the processes that have come to the store that this node serves to a gang,
-	// and of those that wait there. It is sent when none of this has changed for a while. An empty
-	// one says that the earlier one does not matter any more.
+	// Met reports which processes of a gang have connected to the store on this node, and which
+	// wait there. It is sent when none of this has changed for a while. An empty one says that the
+	// earlier one does not matter any more.
 	Met struct {
 		Unit, Attempt int
 		Meeting       job.Meeting

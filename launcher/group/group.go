@@ -107,8 +107,8 @@ type Answer struct {
 }
 
 // WorkerError says that a worker has failed in a call: its handler, as Message says, with the stack
-// of a panic, or the worker itself, as Failure says. A Failure whose Exit has code 0 and no Spawn
-// is that of a worker that exited as if it were done.
+// of a panic, or the worker itself, as Failure says. If the Exit of a Failure has code 0 and no
+// Spawn, the worker exited as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string

@@ -27,7 +27,8 @@ type Failure struct {
 	// Tail is the end of the rank's output, Traceback the end of its exception's traceback, and
 	// Kernel the messages of its node's kernel about its GPUs.
 	Tail, Traceback, Kernel string
-	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
+	// Hung says that nothing ended: the ranks stood still, and Rank lags behind the others, if one
+	// does.
 	Hung bool
 	// Verdict is what the failure means, as the coordinator decided by all the evidence and the job's
 	// failure rules.

@@ -50,7 +50,7 @@ func ProgressOf(ranks []Usage, now time.Time) Progress {
 	return p
 }
 
-// higher is the higher of two numbers, one of which may be NaN.
+// higher is the higher of two numbers. One of them may be NaN.
 func higher(a, b float64) float64 {
 	if math.IsNaN(a) || b > a {
 		return b

@@ -7,8 +7,8 @@ type RAS struct {
 	// NCCL is the version of the rank that was asked; empty when none answers, and Why then says why.
 	NCCL string `json:"nccl,omitempty"`
 	Why  string `json:"why,omitempty"`
-	// Communicators counts those of the job, Processes the processes in them, and Responding those
-	// that have answered.
+	// Communicators counts the job's communicators, Processes their processes, and Responding the
+	// processes that have answered.
 	Communicators int `json:"communicators"`
 	Processes     int `json:"processes"`
 	Responding    int `json:"responding"`

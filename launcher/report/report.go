@@ -42,7 +42,7 @@ type Result struct {
 	// Cause is the root cause of the last attempt; nil on success and where there was none.
 	Cause *Failure `json:"cause,omitempty"`
 	// Attempts counts the attempts that were started, over all ranks that restart on their own;
-	// Restarts those of them that followed a failure, whether or not the budget paid for it.
+	// Restarts counts those that followed a failure, whether or not the budget paid for them.
 	Attempts int `json:"attempts"`
 	Restarts int `json:"restarts"`
 	// Goodput is what the time of the ranks went into; nil if the job never had ranks.

@@ -25,9 +25,9 @@ type Save struct {
 type Saves struct {
 	// Last is the newest one that is complete; nil if none was seen.
 	Last *Save `json:"last,omitempty"`
-	// InFlight is the one that is being written; nil if none is.
+	// InFlight is being written; nil if none is.
 	InFlight *Save `json:"in_flight,omitempty"`
-	// Every is the time between the last two, in seconds; 0 if that is not known.
+	// Every is the time between the last two, in seconds; 0 if unknown.
 	Every float64 `json:"every_seconds,omitempty"`
 	// AtRisk is how long the job has trained since the last one began, in seconds. A stop loses
 	// that. If the ranks restart on their own, it is the time since then; 0 if there is no last one.

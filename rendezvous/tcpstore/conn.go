@@ -184,8 +184,8 @@ func (c *conn) next(b []byte) (n int, err error) {
 	}
 }
 
-// endWait ends the wait of a client that sends a request: torch 1.13 has no other way to give up. A
-// client that cancels a wait that is over does not take what it waited for.
+// endWait ends the wait of a client that sends a request: torch 1.13 has no other way to give up.
+// If a client cancels a wait that is already over, it does not get the value.
 func (c *conn) endWait(op byte) {
 	w := c.wait
 	if w == nil {

@@ -60,8 +60,9 @@ func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	return w
 }
 
-// wait has a client wait for keys. The store gives one key, which may be a queue's, to one of those
-// that wait. Several keys are waited for together; if all are cached, no wait is needed.
+// wait has a client wait for keys. The store gives each key to one waiting client, since the key
+// may belong to a queue. Several keys are waited for together; if all are cached, no wait is
+// needed.
 func (u *uplink) wait(c *conn, a protocol.Args) error {
 	keys := a
 	n := int(keys.Int8B())

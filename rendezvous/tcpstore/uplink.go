@@ -25,7 +25,8 @@ type uplink struct {
 	link storeLink
 	// asked are the requests that have yet to be answered, the oldest first.
 	asked []question
-	// numbered counts clients and waits. client is the one that was last identified to the store.
+	// numbered counts clients and waits. client is the client that was last identified to the
+	// store.
 	numbered, client uint32
 	// stalled are the clients that are not read until all requests are sent.
 	stalled []*conn

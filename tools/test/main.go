@@ -124,7 +124,7 @@ func newReport(to io.Writer) *report {
 	return &report{to: to, tests: map[[2]string]*test{}, cpu: map[string]time.Duration{}}
 }
 
-// read takes events until their end. It shows a line that is no event as it is.
+// read takes events until their end. It shows a line that is not an event as it is.
 func (r *report) read(from io.Reader) {
 	lines := bufio.NewReader(from)
 	for {

@@ -30,7 +30,7 @@ func (c *Counter) Changed() {
 }
 
 // Take counts the processes, by their PIDs, which torch before 2.5 does not send. Once all have come,
-// it returns the one that came last, and when; before that and later it returns nil.
+// it returns the last to come, and when; before that and later it returns nil.
 func (c *Counter) Take(now time.Time, clients []tcpstore.ClientStatus, worldSize int) (last *job.Client, at time.Time) {
 	c.Due = nil
 	came := map[job.Client]time.Time{}

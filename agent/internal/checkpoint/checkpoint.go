@@ -42,7 +42,7 @@ type Finding struct {
 
 // Known is what the caller knows of a checkpoint besides its files.
 type Known struct {
-	// Ranks is how many ranks wrote it; 0 if that is not known.
+	// Ranks is how many ranks wrote it; 0 if unknown.
 	Ranks int
 	// Settled says that no process has any of its files open for writing, and that nothing of it
 	// has changed for a while. That is enough for formats without a mark of the end.

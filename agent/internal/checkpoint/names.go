@@ -13,10 +13,10 @@ import (
 // Lightning.
 var directories = lazyregexp.New(`^(?:step-|iter_|checkpoint[-_]|global_step_?|step_|epoch_\d+_step_)(\d+)$|\.ckpt$`)
 
-// bare is the name of a checkpoint of Orbax. Other directories may have such a name too.
+// bare matches a checkpoint of Orbax. Other directories may have such a name too.
 var bare = lazyregexp.New(`^\d+$`)
 
-// inner says of a directory what its file's name says about it: it is a checkpoint.
+// inner matches names of files whose directory is a checkpoint.
 var inner = lazyregexp.New(`\.distcp$|^(?:__\d+)?\.metadata(?:\.tmp)?$|_(?:model|optim)_states\.pt$|^random_states_\d+\.pkl$` +
 	`|^(?:pytorch_model|model|optimizer|scheduler|adapter_model|diffusion_pytorch_model)(?:-\d+-of-\d+)?\.(?:bin|safetensors)$|^trainer_state\.json$|^rng_state(?:_\d+)?\.pth$`)
 
@@ -65,12 +65,12 @@ func finalName(name string) string {
 	return strings.Replace(name, "_local.dirty.pt", "_local.pt", 1)
 }
 
-// isTemporary reports whether a name says that what has it is not complete, or was set aside.
+// isTemporary reports whether a checkpoint with that name is incomplete, or was set aside.
 func isTemporary(name string) bool {
 	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, SetAside)
 }
 
-// SetAside ends the names of partial checkpoints that were set aside.
+// SetAside is the suffix of a partial checkpoint that was set aside.
 const SetAside = ".partial"
 
 // isCheckpoint reports whether a name may be that of a checkpoint.
@@ -91,7 +91,7 @@ func Step(name string) int64 {
 	return -1
 }
 
-// number returns -1 for what is no number of a step.
+// number parses the number of a step; -1 if it is none.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

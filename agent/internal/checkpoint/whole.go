@@ -44,7 +44,7 @@ const (
 
 // wholeZip reports whether a file of torch.save is whole. The file must consist of a zip archive
 // alone, so that an archive inside of a tensor is not taken for it. It returns true for a file
-// which is no zip archive, such as those of torch before 1.6.
+// which is not a zip archive, such as those of torch before 1.6.
 func (t *tree) wholeZip(f file) bool {
 	first := t.readAt(f, 0, 4)
 	if len(first) < 4 {

@@ -79,8 +79,8 @@ type keptRank struct {
 	files   []int
 }
 
-// keptConn is an agent's connection, which must not end before the ranks are dead. It is former if
-// that agent has died.
+// keptConn is an agent's connection, which must not end before the ranks are dead. former says that
+// the agent has died.
 type keptConn struct {
 	id     int
 	file   *os.File

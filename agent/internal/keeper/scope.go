@@ -16,7 +16,7 @@ import (
 
 // Scope is a [proc.Scope] in the keeper, with the same methods.
 type Scope struct {
-	// Data is what [Keeper.Scope] was given, and Ranks are those that an earlier agent has started.
+	// Data was given to [Keeper.Scope], and Ranks were started by an earlier agent.
 	Data  []byte
 	Ranks []Rank
 	// Stopped says that that agent had ordered its end.

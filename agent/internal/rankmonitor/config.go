@@ -21,7 +21,7 @@ type Limits struct {
 	OutOfSection time.Duration
 }
 
-// Config is what a job says of its rank monitor.
+// Config is a job's configuration of its rank monitor.
 type Config struct {
 	Limits
 	// Safety is what clients multiply the longest times by that they have seen, to learn limits.
@@ -104,8 +104,8 @@ func (c *Config) set(key, value string) (err error) {
 	return nil
 }
 
-// keys are those of NVRx's configuration that a rank monitor knows, but for
-// rank_section_timeouts, whose sections are items of their own.
+// keys are the keys of NVRx's configuration that a rank monitor knows. rank_section_timeouts is not
+// among them, because each of its sections is an item of its own.
 var keys = []string{
 	"initial_rank_heartbeat_timeout", "rank_heartbeat_timeout", "rank_out_of_section_timeout", "safety_factor",
 	"num_warmup_iterations", "skip_section_response", "install_exception_hook",

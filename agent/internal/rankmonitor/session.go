@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// session is what the process of a rank has said since it began to talk. Its rules are those of
-// rank_monitor_server.py of NVRx 0.7, but that any section that is open too long counts.
+// session is what the process of a rank has said since it began to talk. It follows
+// rank_monitor_server.py of NVRx 0.7, except that any section counts that is open for too long.
 type session struct {
 	limits *Limits
 	warmUp int
@@ -59,7 +59,7 @@ const (
 	warmUpSection = "warmup"
 )
 
-// section notes what a rank says of a section, and returns what is wrong with that.
+// section notes a rank's message about a section, and returns what is wrong with the message.
 func (s *session) section(m sectionMsg, now time.Time) (wrong string) {
 	if m.name == stepSection && m.iteration >= 0 {
 		if s.iteration = m.iteration; s.first < 0 {
@@ -141,8 +141,8 @@ func (s *session) sectionLimit(name string) time.Duration {
 	return s.limits.Sections[name]
 }
 
-// sooner returns the wait that is over first. One that is over precedes one without a limit, and of
-// two without the one that began later, which says most.
+// sooner returns the wait that is over first. A wait with a limit precedes one without. Of two
+// without a limit it returns the later one, which says more.
 func sooner(a, b wait) wait {
 	switch {
 	case a.by.IsZero() && b.by.IsZero():

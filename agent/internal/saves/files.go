@@ -98,8 +98,8 @@ func syncFS(dir string) error {
 // answer is what the disk says.
 type answer struct {
 	dir, name string
-	// looked says that it is about the directory, which has changed at a time, and in which name is
-	// the newest checkpoint.
+	// looked says that the answer is about the directory: it has changed at a time, and name is the
+	// newest checkpoint in it.
 	looked bool
 	at     time.Time
 	// shared says that all nodes see the files; asked that nothing else was asked. Then the first

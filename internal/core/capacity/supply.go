@@ -11,8 +11,7 @@ import (
 )
 
 // supply is what jobs can have: free shares of nodes that are there, and nodes on their way. Nodes
-// that differ in nothing that matters to a request are alike, so that a request is tried on few of
-// them.
+// are alike if no request can tell them apart, so a request is tried on few of them.
 type supply struct {
 	buckets map[shape]*bucket
 	order   []*bucket
@@ -28,7 +27,7 @@ type shape struct {
 	slots, unfit, role string
 }
 
-// bucket has nodes that are alike, those that came first at the front.
+// bucket has nodes that are alike, the first to come at the front.
 type bucket struct {
 	shape shape
 	nodes []*node

@@ -5,7 +5,7 @@ import "github.com/golaunch/golaunch/placement"
 // Demand is what a job or reservation needs that waits for nodes of the cluster.
 type Demand struct {
 	Job string
-	// Request is for the fewest nodes with which the job can go on, those that it holds among them.
+	// Request is for the fewest nodes with which the job can go on, including those that it holds.
 	Request placement.Request
 	// Holds are its shares of nodes that the request includes. Not are other nodes that it must not
 	// be given, because it holds them already or gives them up.

@@ -55,8 +55,8 @@ func byScore(r placement.Request) bool {
 	return r.Strategy == placement.Pack || r.Strategy == placement.Spread
 }
 
-// candidates are the nodes for a request, with what a job may have of them. With avoiding, they
-// have none that the job avoids, except those that it holds.
+// candidates are the nodes for a request, with what a job may have of them. With avoiding, nodes
+// that the job avoids are left out unless it holds them.
 func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int, avoiding bool) []placement.Node {
 	list := make([]placement.Node, 0, len(s.nodes))
 	add := func(n *clusterNode, offer placement.Node) {

@@ -172,8 +172,8 @@ func (s *State) Attempt(id string, unit int) int {
 	return -1
 }
 
-// Weighs reports whether what a rank of a job left behind can bear on what its failure means, as
-// [job.State.Weighs] does. Otherwise it can be left out of the event before [State.Step].
+// Weighs reports whether the evidence of a job's rank can change the verdict on a failure, see
+// [job.State.Weighs]. Otherwise it can be left out of the event before [State.Step].
 func (s *State) Weighs(id string, ev job.Exited) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Weighs(ev)

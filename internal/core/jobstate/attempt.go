@@ -111,8 +111,8 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 	})
 }
 
-// evidence is what a stop should keep: nothing of a unit that did not fail, and nothing for which a
-// user who cancels would have to wait.
+// evidence is what a stop should keep: nothing if the unit did not fail, and nothing if a user
+// cancels, who would have to wait for it.
 func (u *unit) evidence(cancels int) job.Evidence {
 	switch {
 	case u.cause == nil || u.cause.departs || cancels > 0:
@@ -263,7 +263,7 @@ type budget struct {
 	failing int
 }
 
-// tally is what has failed of that which has a budget: the job, or a replica group.
+// tally counts the failures of the job, or of a replica group, which each have a budget.
 type tally struct {
 	// streak counts the restarts since the budget was last full, and spent those that count against
 	// it.

@@ -13,7 +13,7 @@ import (
 
 // departures are the ends that were announced to ranks.
 type departures struct {
-	// announced are those whose time is not over, in the order in which they were announced.
+	// announced are the departures that are still to come, in the order of their announcement.
 	announced []departure
 	// end is how the job ends once all that lives is ready; nil unless its end was announced.
 	end *report.Result
@@ -25,7 +25,7 @@ type departures struct {
 // departure announces that ranks will be stopped and have until then to get ready: those of a node
 // that will be gone, or all of them, for the end of the job or for its growth.
 type departure struct {
-	// node is the one that will be gone, or everyNode.
+	// node will be gone; it may be everyNode.
 	node   string
 	within time.Duration
 	why    string
@@ -220,7 +220,7 @@ func (s *State) vacateAll(d departure) (text string, stopped bool) {
 	return text, stopped
 }
 
-// vacate stops a unit for a departure, which is no failure.
+// vacate stops a unit for a departure, which is not a failure.
 func (s *State) vacate(u *unit, d departure) string {
 	f := report.Failure{Node: d.node, Rank: -1, Attempt: u.attempt, Why: d.reason()}
 	u.stopFor(&fault{Failure: f, departs: true, decided: true})

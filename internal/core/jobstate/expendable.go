@@ -47,7 +47,7 @@ func (s *State) abandon(u *unit, why string) string {
 }
 
 // expendableRanks reports whether enough ranks can run without so many more of a gang that runs. A
-// program that could not be started, or that is told of its end, is not one that goes on.
+// program that could not be started does not go on, nor does one that was told of its end.
 func (s *State) expendableRanks(u *unit, n int) bool {
 	return s.spec.LostRanks > 0 && s.gang() && u.phase == job.Running && u.notice.departure == nil && s.enough(s.size(u)-u.lost-n)
 }

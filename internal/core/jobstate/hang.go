@@ -198,8 +198,8 @@ func slowest(all []job.Still) (late map[int]bool, why string) {
 	return late, fmt.Sprintf("%s, and others were at step %d", doingOf(low), high.Step)
 }
 
-// oddest returns the ranks that do not do what more than half of all do, compared by a part of
-// that. A rank alone is one.
+// oddest returns the ranks that do something else than the majority. by is the part of what they do
+// that is compared. A single rank is always returned.
 func oddest(all []job.Still, by func(does string) string) (late map[int]bool, why string) {
 	if len(all) == 1 {
 		return map[int]bool{all[0].Rank: true}, doingOf(all[0])

@@ -5,7 +5,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// Changes are what units turned to in the newest step, for a ledger that knows when that was.
+// Changes are what the ranks of units spend their time on since the newest step, for a ledger that
+// knows its time.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
 // spending is what the ranks of a unit spend their time on in a phase. They train once all of them

@@ -23,8 +23,8 @@ type saves struct {
 	inFlight []inFlight
 }
 
-// inFlight is a checkpoint that is being written. Writers are those that have not proved it, and
-// failed says that one of them has given it up.
+// inFlight is a checkpoint that is being written. writers have not proved it yet, and failed says
+// that one of them has given up.
 type inFlight struct {
 	report.Save
 	writers []writer

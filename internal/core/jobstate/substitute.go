@@ -46,7 +46,8 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	return nil
 }
 
-// askAgain asks the new node of a node rank what replica groups there wait for that prepare.
+// askAgain asks a node that has taken a node rank the questions of the replica groups there that
+// prepare.
 func (s *State) askAgain(nodeRank int) {
 	if !s.grouped() {
 		return
@@ -90,8 +91,8 @@ func (s *State) smallest(nodeRank int, spares []placement.Node) []placement.Node
 	return slices.DeleteFunc(slices.Clone(spares), func(n placement.Node) bool { return s.room(n) != least })
 }
 
-// room is how many ranks a node has GPUs, CPUs and memory for as far as that is known, or
-// math.MaxInt.
+// room is for how many ranks a node has GPUs, CPUs and memory. Unknown CPUs and memory suffice for
+// any number. It is math.MaxInt if the ranks need none of these.
 func (s *State) room(n placement.Node) int {
 	r, room := s.spec.Request, math.MaxInt
 	if r.GPU {

@@ -276,7 +276,8 @@ func (u *unit) moves(m *member) {
 	m.stalled, m.idle = nil, 0
 }
 
-// succeeded reports whether every rank has exited 0, so that only what ranks left behind may live.
+// succeeded reports whether every rank has exited 0. Processes that they left behind may still
+// live.
 func (u *unit) succeeded() bool {
 	return u.phase == job.Finished && !u.abandoned || u.phase == job.Stopping && u.cause == nil
 }

@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// MinReplicas is how many replicas a cohort needs, unless all members of the last one ask again.
 	MinReplicas int
-	// JoinTimeout is how long the replicas that ask wait for those that are alive and do not.
+	// JoinTimeout is how long the replicas that ask wait for other live replicas to ask.
 	JoinTimeout time.Duration
 	// HeartbeatTimeout is the silence after which a replica is not alive.
 	HeartbeatTimeout time.Duration

@@ -43,8 +43,7 @@ func (s *Schema) Encode(p any) []byte {
 	return w.out
 }
 
-// Decode reads what Encode wrote of a value into what p points to, which must be zero and of the
-// same type.
+// Decode reads what Encode wrote into *p, which must be a zero value of the same type.
 func (s *Schema) Decode(b []byte, p any) error {
 	v := reflect.ValueOf(p)
 	rest, same := bytes.CutPrefix(b, s.fingerprint(v.Type()))

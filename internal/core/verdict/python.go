@@ -23,7 +23,7 @@ const (
 	maxChain   = 16
 )
 
-// logged matches the beginning of a line of torch's C++ log, which is no part of a message
+// logged matches the beginning of a line of torch's C++ log, which is not part of a message
 // (c10/util/Logging.cpp).
 var logged = later(`^(?:\[rank\d+\]:)?\[[IWEF]\d* `)
 

@@ -19,7 +19,7 @@ type Rule struct {
 	// loose lines are also written in passing, as warnings. They decide only in an exception, or if
 	// there is none.
 	loose bool
-	// asked lines are those of a rank that knew what to do.
+	// asked says that the rank itself asks for the action.
 	asked    bool
 	patterns []pattern
 }

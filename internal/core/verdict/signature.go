@@ -55,7 +55,7 @@ func lastWords(f report.Failure) string {
 	return ""
 }
 
-// routine matches how loggers mark lines that are no errors, and Python its warnings. It also
+// routine matches how loggers mark lines that are not errors, and Python its warnings. It also
 // matches a progress bar, which overwrites itself.
 var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)

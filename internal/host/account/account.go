@@ -64,7 +64,7 @@ func entry(ctx context.Context, uid uint32) (User, error) {
 	return parse(line, uid)
 }
 
-// Home is the home directory of this process's user: HOME, or if that is not set, as in a daemon,
+// Home is the home directory of this process's user: HOME, or if it is unset, as in a daemon,
 // the entry in the user database.
 func Home() (string, error) {
 	home, undefined := os.UserHomeDir()

@@ -80,7 +80,7 @@ func Rename(name string) error {
 	return unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(text)), 0, 0, 0)
 }
 
-// Signals returns the signals that must not end a helper that outlives the process that started it.
+// Signals returns the signals that must not end a helper which outlives its parent.
 func Signals() []os.Signal {
 	return []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,

@@ -11,8 +11,8 @@ const (
 	maxHead = 2 << 10
 	// maxSlots is how many values of a line are told from its words; a mask of them is a uint64.
 	maxSlots = 64
-	// mark begins a value in a shape. It is no byte of UTF-8; a zero follows where the line itself
-	// has it.
+	// mark begins a value in a shape. It does not occur in UTF-8; a zero follows where the line
+	// itself has it.
 	mark = 0xff
 )
 

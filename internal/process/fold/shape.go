@@ -15,7 +15,7 @@ type shape struct {
 	parts []Part
 	// rest is the number of bytes of a line after its head.
 	rest int
-	// keyed are the values that must be equal in lines that fold, unless they are varying, that is,
+	// keyed are the values that must be equal in lines that fold, unless they are varying: these
 	// differ by rank. doubtful are varying values that seem not to differ any more.
 	keyed, varying, doubtful uint64
 	// bare shapes have no words, so values in the same place need not mean the same.

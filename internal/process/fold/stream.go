@@ -10,11 +10,10 @@ const (
 	maxRepeats = 16
 	// orderGap leaves room in the order for groups that are placed between two others.
 	orderGap = 1 << 20
-	// afterWithin is how soon after its rank's previous line a line must come to be placed behind
-	// it and not at the end.
+	// A line that comes within afterWithin of its rank's previous line is placed behind that one,
+	// and a later line at the end.
 	afterWithin = 20 * time.Millisecond
-	// blockWithin is how much later the rest of a block may have started to close with its first
-	// line.
+	// Lines of a block that start within blockWithin of its first line are closed with it.
 	blockWithin = 50 * time.Millisecond
 )
 
@@ -295,8 +294,8 @@ func (t *shape) unindex(n *openGroup) {
 	}
 }
 
-// shrink makes room: it merges groups that differ only by nature, and then returns the oldest until
-// a quarter is free, so that this is rare.
+// shrink makes room: it merges groups that differ only in values which differ on every rank, and
+// returns the oldest groups until a quarter of the room is free, so that it is called rarely.
 func (l *streamFolder) shrink() {
 	if l.groups <= maxOpen && l.fold.bytes <= maxBytes {
 		return

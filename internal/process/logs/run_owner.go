@@ -19,9 +19,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// ownerFile is in each directory that a run has for itself and says which run that is. Every
-// process of the run holds a shared flock(2) on it, which the kernel releases when the last one
-// ends. A process writes the file under an exclusive lock and then keeps a shared one.
+// ownerFile is in each directory that belongs to one run, and names that run. Every process of the
+// run holds a shared flock(2) on it, which the kernel releases when the last one ends. A process
+// writes the file under an exclusive lock and then keeps a shared one.
 //
 // On a file system without locks the text decides alone: the owner lives if its machine has not
 // booted since, and its pid still has the same start time. An owner on another machine counts as

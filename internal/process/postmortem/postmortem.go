@@ -109,7 +109,7 @@ func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b.At)) }
 
 // class is -1 for the root cause by the coordinator's decision, 0 for a possible root cause, and 2
-// for an echo. The coordinator takes the first failure that is no echo, whether or not a rule
+// for an echo. The coordinator takes the first failure that is not an echo, whether or not a rule
 // recognizes it. Where a failure has no time, one that no rule recognizes comes last, with class 1.
 func (j Judged) class() int {
 	switch {

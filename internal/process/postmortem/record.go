@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// record is what a coordinator wrote of a job that bears on what its failure means.
+// record is the part of a coordinator's record of a job from which its failure is judged.
 type record struct {
 	// failed are the failures of the last attempt in which a rank failed, and early the ranks that
 	// exited 0, by attempt.

@@ -93,8 +93,8 @@ func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	})
 }
 
-// others returns the scopes of fork servers that live beside one that ends, and whether other
-// scopes do.
+// others returns the living scopes of fork servers except the one that ends, and whether other
+// scopes live.
 func (s *Supervisor) others(ending *Scope) (servers []*Scope, others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

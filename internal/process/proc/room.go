@@ -38,5 +38,5 @@ func Room(processes int, of *safefile.Rights) error {
 
 // Memory returns how many bytes new processes may use without making the kernel swap or kill: what
 // /proc/meminfo calls available, and no more than the limits of this cgroup and those above it
-// leave. It returns 0 if that is not known.
+// leave. It returns 0 if unknown.
 func Memory() int { return min(procfs.Available(), cgroup.MemoryRoom()) }

@@ -200,7 +200,7 @@ func ReadNumber(path string) (int, bool) {
 }
 
 // Available returns how many bytes of memory new programs may use without swapping (MemAvailable,
-// proc_meminfo(5)), or 0 if that is not known.
+// proc_meminfo(5)), or 0 if unknown.
 func Available() int {
 	text, err := ReadFile("/proc/meminfo")
 	if err != nil {

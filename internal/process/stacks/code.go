@@ -137,7 +137,7 @@ func (r *reader) stringAt(pointer uint64) string {
 }
 
 // decode decodes characters of 1, 2 or 4 bytes. It replaces halves of surrogates, which Python uses
-// for bytes that are no UTF-8.
+// for bytes that are not UTF-8.
 func decode(b []byte, wide int) string {
 	var text strings.Builder
 	for ; len(b) >= wide; b = b[wide:] {

@@ -65,7 +65,7 @@ var layouts = map[int]layout{
 }
 
 // published are the offsets that CPython publishes at the beginning of its runtime since 3.13, in
-// words from the one that follows the version.
+// words from the word after the version.
 type published struct {
 	interpreters, nextInterpreter, threads, lock, locks, locked, holder int
 	nextThread, interpreter, frame, thread, native                      int

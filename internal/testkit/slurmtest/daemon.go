@@ -25,7 +25,7 @@ const (
 	killLimit = 10 * time.Second
 )
 
-// boot starts the daemons, each as soon as the one that it talks to answers.
+// boot starts the daemons, each as soon as its peer answers.
 func (c *Cluster) boot() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), startLimit)

@@ -129,7 +129,7 @@ func (e *Endpoint) chown() error {
 }
 
 // For is where a number of workers connect; empty without an endpoint. Blobs that the first workers
-// have got are kept for those that are still to come.
+// have received are kept for later workers.
 func (e *Endpoint) For(workers int) string {
 	if e == nil {
 		return ""

@@ -15,7 +15,7 @@ import (
 type Disk interface {
 	// Keep returns once everything would survive a power failure: the state, if not nil, which
 	// replaces all that was kept before, and the changes after it. A voter says and does nothing
-	// that depends on what is not kept yet, so a voter whose disk hangs acts like one that is gone.
+	// that depends on unkept entries, so a voter whose disk hangs acts like a lost one.
 	Keep(state []byte, changes [][]byte) error
 }
 

@@ -50,7 +50,7 @@ func (r *Replay[Sent]) Acknowledge(count uint64) error {
 	return nil
 }
 
-// Answered forgets the frames up to the one that was answered.
+// Answered forgets the frames up to the answered one.
 func (r *Replay[Sent]) Answered(is func(Sent) bool) { r.forget(slices.IndexFunc(r.unacked, is) + 1) }
 
 func (r *Replay[Sent]) forget(n int) {

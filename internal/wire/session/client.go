@@ -38,8 +38,8 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 
 // ClientOptions say how a client reaches the coordinator. Only Target is needed.
 type ClientOptions struct {
-	// Target is the coordinator's HOST:PORT. It may name several, separated by commas, one of which
-	// leads.
+	// Target is the coordinator's HOST:PORT. It may name several, separated by commas; one of
+	// them leads.
 	Target string
 	// Dial connects to one of them; TCP when nil. If it returns a [RequestError], the client ends.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)

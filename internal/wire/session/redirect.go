@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// A client of several coordinators asks any of them. One that does not lead does nothing and names
-// those that may; the client asks again there.
+// A client of several coordinators asks any of them. A process that does not lead does nothing and
+// names those that may; the client asks again there.
 
 // secure connects to the coordinator that is asked next, or to another one if that does not answer
 // at once.

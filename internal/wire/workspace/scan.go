@@ -46,7 +46,7 @@ func inputErrorf(format string, args ...any) error {
 type tree struct {
 	dir     string
 	entries []entry
-	// files counts what is no directory, and bytes what the plain files have.
+	// files counts all but directories, and bytes what the plain files have.
 	files int
 	bytes int64
 }
@@ -65,8 +65,7 @@ type entry struct {
 type scanner struct {
 	tree
 	limit int64
-	// levels are the rules that hold for the files that are looked at, those of the outermost
-	// directory first.
+	// levels are the rules for the current directory, those of the outermost directory first.
 	levels []level
 	// refused has a line for each file that cannot travel.
 	refused []string

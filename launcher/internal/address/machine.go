@@ -112,7 +112,7 @@ func OfInterface(name string) (netip.Addr, error) {
 	return found, nil
 }
 
-// Parse reads an address that must belong to this machine, whose node has that name.
+// Parse reads an address of this machine. The error names the node.
 func Parse(text, node string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {

@@ -58,8 +58,8 @@ func onlyMine(dir string) error {
 	return errors.Join(safefile.Dir(root), root.Close())
 }
 
-// passable makes a directory of this user's that other users cannot list, but in which they reach
-// what is theirs.
+// passable makes a directory that other users cannot list, but in which they can reach their own
+// files.
 func passable(dir string) error {
 	if err := safefile.Path(dir); err != nil {
 		return err

@@ -67,8 +67,8 @@ func Parse(texts []string, defaultPort int) ([]string, error) {
 // Self is this process among its peers: its name in their list, and where it listens.
 type Self struct{ Name, Listen string }
 
-// Find returns which of the peers this process is: the one that listen names, or else the one whose
-// host is this machine. Own is this machine's address for others.
+// Find returns which of the peers this process is: the peer that listen names, or else the peer
+// whose host is this machine. Own is this machine's address for others.
 func Find(
 	ctx context.Context, peers []string, listen string, defaultPort int, own func(context.Context) (netip.Addr, error), say func(string),
 ) (Self, error) {

@@ -35,8 +35,8 @@ func Await[T any](ctx context.Context, warn func(error), ask func(context.Contex
 	return Retry(ctx, warn, found, err, ask)
 }
 
-// Retry calls ask until the name is known or ctx ends, and warns of each reason once. It returns
-// last and why, those of the previous call, if ctx ends first.
+// Retry calls ask until the name is known or ctx ends, and warns of each reason once. If ctx ends
+// first, it returns what the call before it has returned: last and why.
 func Retry[T any](ctx context.Context, warn func(error), last T, why error, ask func(context.Context) (T, error)) (T, error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxPause),
 		backoff.WithMaxElapsedTime(0))

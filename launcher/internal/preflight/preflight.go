@@ -30,8 +30,8 @@ func Check(policy string) error {
 	return nil
 }
 
-// Examine labels the node with what it finds. With gpus it looks at the devices, which are those
-// that the driver shows.
+// Examine labels the node with what it finds. With gpus it looks at devices, all that the driver
+// shows.
 func Examine(
 	ctx context.Context, policy string, node *placement.Node, gpus bool, devices []gpu.Device, system health.System,
 ) []health.Finding {

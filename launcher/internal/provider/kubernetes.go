@@ -119,8 +119,8 @@ func copyOf(value any) any {
 	}
 }
 
-// Create implements rendezvous.Provider. kubectl makes what it can of a stream of pods, and fails for
-// those that are there.
+// Create implements rendezvous.Provider. kubectl creates the pods of a stream that do not exist,
+// and fails for the others.
 func (p Kubernetes) Create(ctx context.Context, tags []string) error {
 	var all []byte
 	for _, tag := range tags {

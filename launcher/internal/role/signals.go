@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Signals says what this process is told, and what that means.
+// Signals says which signals this process gets, and what they mean.
 type Signals struct {
 	*signals.Merged
 	// Done ends the reception.

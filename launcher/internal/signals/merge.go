@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Merged is a channel of signals on which those that are one event are one signal.
+// Merged is a channel of signals. Signals that belong to one event come once.
 type Merged struct {
 	// C is nil if no signals come.
 	C chan os.Signal

@@ -15,7 +15,7 @@ import (
 // maxSize bounds a journal, in bytes.
 const maxSize = 64 << 20
 
-// These lines are no events of the job itself. The first two begin and end it.
+// These lines are not events of the job itself. The first two begin and end it.
 const (
 	eventSubmission = "submission"
 	eventResult     = "result"

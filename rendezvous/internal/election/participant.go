@@ -1,4 +1,4 @@
-// Package election has processes elect the one that coordinates.
+// Package election has processes elect their coordinator.
 //
 // A [Participant] is one of them. It votes by Raft (internal/wire/quorum), carries Raft's messages
 // between the processes, and tells callers which process leads.

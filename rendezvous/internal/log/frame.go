@@ -19,7 +19,7 @@ func appendFrame(b, payload []byte) []byte {
 }
 
 // cutFrame takes the first frame of b. It returns false if that frame is incomplete or damaged.
-// Zeros, which a disk may leave there, are no frame.
+// Zeros, which a disk may leave there, are not a frame.
 func cutFrame(b []byte) (payload, rest []byte, ok bool) {
 	if len(b) < frameHeader {
 		return nil, b, false

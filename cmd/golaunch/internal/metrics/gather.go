@@ -44,7 +44,7 @@ type node struct {
 }
 
 // gather merges sources. Of two jobs or nodes with one name, as on a machine where several jobs
-// have their own coordinators, the one that is not over, or is newer, counts.
+// have their own coordinators, only the running one, or else the newest, counts.
 func gather(sources []source) *seen {
 	all := &seen{phases: map[string]int{}}
 	jobs, nodes := map[string]*job{}, map[string]*node{}

@@ -48,8 +48,8 @@ func ParseLevel(text string) (Level, error) {
 
 // Limits of what is shown.
 const (
-	// MaxOver bounds the jobs that are over, the newest, and MaxOpen those that are not, the
-	// oldest.
+	// MaxOver bounds the jobs that are over; the newest are shown. MaxOpen bounds the others; the
+	// oldest are shown.
 	MaxOver, MaxOpen = 20, 2000
 	// Stale is how long an old value stands for the present. After it a rank is silent, and a
 	// source that does not answer is left out.

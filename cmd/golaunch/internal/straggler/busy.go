@@ -33,7 +33,8 @@ type power struct {
 	// took is the time of each rank's newest sample.
 	took  []time.Time
 	level powerLevel
-	// warm counts slots in which the job worked, and paused those in a row in which all wait.
+	// warm counts slots in which the job worked, and paused the slots in a row in which all ranks
+	// waited.
 	warm, paused int
 	// stood is true if the job made no step in the last slot. idles is true if most GPUs idle.
 	// usual is their usual use.

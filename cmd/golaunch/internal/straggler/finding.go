@@ -19,8 +19,8 @@ type Finding struct {
 	// slow, and there are other nodes.
 	Whole bool
 	// Slower is how much longer than the median it takes for its part of a step, relative to its
-	// past: 0.12 is 12 %. Of several ranks it is the slowest; of a node, the median. By power it is
-	// right to about a quarter.
+	// past: 0.12 is 12 %. For several ranks it is that of the slowest, and for a node the median.
+	// If the power of the GPU shows it, Slower is off by up to a quarter.
 	Slower float64
 	// Since is when it began, within some seconds. Start is true if the job was slow from its
 	// beginning.
@@ -32,9 +32,9 @@ type Finding struct {
 	Cost float64
 	// Signals are those that show it, the most exact first.
 	Signals []Signal
-	// Confidence is from 0 to 1: half for one signal that just suffices, more if it is plain or
-	// others agree, at most 0.6 if the job was slow from its beginning. It orders findings; it is
-	// no probability.
+	// Confidence is from 0 to 1: 0.5 if one signal just reaches its limit, and more if the signal
+	// is stronger or others agree. It is at most 0.6 if the job was slow from its beginning. It
+	// orders findings, and is not a probability.
 	Confidence float64
 }
 
@@ -79,8 +79,8 @@ func (f Finding) lasting(now time.Time) string {
 // order lists the signals, the most exact first.
 var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
-// beside is the part of the slowest rank's slowness that another rank needs to be named too: how
-// long a rank waits for another does not show what it would take by itself.
+// beside is the part of the worst rank's Slower from which on another rank is named too. Ranks that
+// wait for the worst one seem faster than they are.
 const beside = 0.4
 
 // report makes one finding for each node with ranks that stick out.
@@ -106,7 +106,7 @@ func (w *Watch) report(slump float64) {
 		}
 	}
 	slices.SortStableFunc(w.findings, func(a, b Finding) int { return cmp.Compare(b.Slower, a.Slower) })
-	// The job would wait for the next straggler without the worst.
+	// Without the worst straggler, the job would wait for the next one.
 	for i := range w.findings {
 		f := &w.findings[i]
 		switch {
@@ -161,8 +161,8 @@ func (w *Watch) slower(r int, slump float64) float64 {
 	return 0
 }
 
-// excessOf is by how much a rank sticks out, including its longest stretch unless that alone makes
-// it; 0 if unknown now, as in a pause.
+// excessOf is by how much a rank sticks out. Its longest stretch counts too, but adds at most half
+// to the rest. It is 0 if it is unknown now, as in a pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
 		return sure(float64(w.sense[Busy].full[r]))

@@ -32,7 +32,7 @@
 // The watch ignores what lasts less than about three in ten seconds, and times in which nearly all
 // ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank delays all by
 // far, it does not judge the others. If more than half of the ranks stick out, or more than a
-// quarter on several nodes, they are no stragglers, and after a minute this is the new normal. Of
+// quarter on several nodes, they are not stragglers, and after a minute this is the new normal. Of
 // two equal stragglers neither costs anything alone.
 //
 // The package reads no clock. A tick takes O(ranks) time, and each rank has bounded memory.

@@ -172,7 +172,7 @@ func (l *look) strip(r *Rank, m measure, low, high float64, w timespan) string {
 	return b.String()
 }
 
-// value is the mean of the samples in a cell, or the last value before it if that is not too old.
+// value is the mean of the samples in a cell, or the last value before it unless that is too old.
 func (w timespan) value(samples []report.Sample, m measure, cell int) float64 {
 	from, to := w.at(cell), w.at(cell+1)
 	end, _ := slices.BinarySearchFunc(samples, to, func(s report.Sample, t time.Time) int { return btoi(s.At.After(t))*2 - 1 })

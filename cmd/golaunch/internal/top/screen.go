@@ -42,7 +42,7 @@ type screen struct {
 	picture *Picture
 	// clock is the time now, and fresh when the picture was last up to date.
 	clock, fresh time.Time
-	// trail holds the spots from the first to the one that is shown.
+	// trail holds the spots from the first to the shown one.
 	trail []spot
 	rows  list
 	display
@@ -129,7 +129,7 @@ func (s *screen) chosen() place {
 	return s.current()
 }
 
-// job is the one that is shown or selected; nil if there is none.
+// job is the shown or selected job; nil if there is none.
 func (s *screen) job() *Job { return s.picture.Job(s.chosen().job) }
 
 // enter opens what is selected.

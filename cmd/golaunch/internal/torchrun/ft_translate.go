@@ -61,8 +61,8 @@ func (x *translation) resilience() error {
 // maxStop bounds how many seconds a rank may take to end.
 const maxStop = 1e9
 
-// spares are the nodes beyond MIN: the size of the job does not change. With min-healthy these train
-// too, and as many ranks may be lost as they have.
+// spares makes the nodes beyond MIN spares, because the size of the job does not change. With
+// min-healthy these nodes train too, and the job may lose as many ranks as they have.
 func (x *translation) spares() error {
 	switch {
 	case x.max == x.min:
@@ -108,7 +108,7 @@ func (t *ftFlags) configured() (map[string]string, error) {
 	return values, nil
 }
 
-// readConfig reads a file, if it is not too large, and one byte more than that otherwise.
+// readConfig reads a file. If it is too large, readConfig returns one byte more than maxConfig.
 func readConfig(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -89,8 +89,7 @@ var (
 	manyStreams = lazyregexp.New(`^(\d{1,6}:[0-3],)*\d{1,6}:[0-3]$`)
 )
 
-// refused returns an error for values that torchrun refuses, and for those that golaunch cannot
-// honour.
+// refused returns an error for values that torchrun refuses or golaunch cannot honour.
 func (x *translation) refused() error {
 	switch {
 	case x.maxRestarts < 0:

@@ -69,7 +69,7 @@ func interpreter(self, name string) string {
 // maxLinks is how many links the kernel follows (path_resolution(7)).
 const maxLinks = 40
 
-// torchLinks lists the link of that name that was called, and the links of that name it leads to.
+// torchLinks follows the link that was called, and lists the links with that name on the way.
 func torchLinks(self, name string) (names []string) {
 	link, err := exec.LookPath(self)
 	for range maxLinks {

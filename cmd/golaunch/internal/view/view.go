@@ -31,7 +31,7 @@ type State struct {
 	// Source says where it is from: "10.0.0.1:29400", "this machine".
 	Source string
 	// Answered is when the source last answered; zero if it never has. With several sources it is
-	// the one that was silent longest.
+	// the most silent one.
 	Answered time.Time
 	// Trouble says why the state is old; empty if it is not.
 	Trouble string

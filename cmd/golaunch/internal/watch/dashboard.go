@@ -216,7 +216,7 @@ func everywhere(host string) bool {
 
 // openTo reports whether other machines can reach an address. It refuses one that means all
 // addresses: the user must say which network may connect. In a pod, whose address is not known
-// beforehand, all addresses are the pod's own and the one that kubectl port-forward uses.
+// beforehand, all addresses means the pod's own and that of kubectl port-forward.
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -63,7 +63,7 @@ func newHeat(ranks []*view.Rank, meter string) heat {
 	return h
 }
 
-// slots returns the first slot with a sample that the map covers, and the one that is not over.
+// slots returns the first slot with a sample that the map covers, and the slot that is not over.
 func slots(ranks []*view.Rank) (first, last int64) {
 	first = math.MaxInt64
 	for _, r := range ranks {

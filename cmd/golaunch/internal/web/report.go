@@ -116,8 +116,8 @@ const (
 	reportBytes = 256 << 20
 )
 
-// ReadLog reads the newest lines of the ranks that matter most: rank 0, and the one that failed. It
-// reads until ctx ends or a limit is reached, and says what it left out.
+// ReadLog reads the newest lines of the ranks that matter most: rank 0, and the rank that failed.
+// It reads until ctx ends or a limit is reached, and says what it left out.
 func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	ranks := []report.Span{{From: 0, To: 0}}
 	if r := j.Result; r != nil && r.Cause != nil && r.Cause.Rank > 0 {

@@ -24,7 +24,7 @@ type rule struct {
 	negated, onlyDirs bool
 	// byName says that the last element of a path decides, at any depth.
 	byName bool
-	// text decides if re is nil: the whole, or what follows "*" if suffix is set.
+	// If re is nil, text is the whole name, or its end if suffix is set.
 	text   string
 	suffix bool
 	re     *regexp.Regexp
