@@ -15,15 +15,18 @@ type Exit struct {
 	Spawn string `json:"spawn,omitempty"`
 }
 
+// Started reports whether the process was started.
+func (e Exit) Started() bool { return e.Spawn == "" }
+
 // OK reports success.
-func (e Exit) OK() bool { return e.Code == 0 && e.Spawn == "" }
+func (e Exit) OK() bool { return e.Code == 0 && e.Started() }
 
 // String describes the end in words that follow the name of the process: "exited with code 7",
 // "died of SIGKILL (out of memory)".
 func (e Exit) String() string {
 	text := fmt.Sprintf("exited with code %d", e.Code)
 	switch {
-	case e.Spawn != "":
+	case !e.Started():
 		return "could not be started: " + e.Spawn
 	case e.Signal != 0:
 		text = "died of " + signalName(e.Signal)

@@ -40,7 +40,7 @@ func (r Result) Report(logs string) string {
 		if v.Cause != "" {
 			add("cause", v.Cause+": "+v.Title)
 		}
-		if f.Exit.Spawn == "" { // which the reason has
+		if f.Exit.Started() { // else the reason has it
 			add("evidence", v.Quote)
 		}
 		if v.Cause != "" {

@@ -21,7 +21,7 @@ type fault struct {
 	// told says that the rank had been told to stop before it ended.
 	told    bool
 	decided bool
-	// departs says that it is no failure: the ranks were stopped for a [departure].
+	// departs says that it is not a failure: the ranks were stopped for a [departure].
 	departs bool
 	// weighed are the ranks of the attempt whose failures were weighed, until the fault is decided.
 	weighed map[int]bool
@@ -54,7 +54,7 @@ func (f *fault) setTold(told bool)           { f.told = told }
 func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
 
 // started reports whether the process could be started at all.
-func (f *fault) started() bool { return f.Exit.Spawn == "" }
+func (f *fault) started() bool { return f.Exit.Started() }
 
 // nodeLost reports whether the fault is the loss of a node, or of the way to it.
 func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
@@ -96,7 +96,7 @@ type verdicts struct {
 	rules []verdict.Rule `snapshot:"-"`
 }
 
-// maxWeighed bounds the ranks that are weighed of all that fail together.
+// maxWeighed bounds how many of the ranks that fail together are weighed.
 const maxWeighed = 64
 
 func (v *verdicts) full() bool { return v.weighed >= maxWeighed }
@@ -139,7 +139,7 @@ func (u *unit) failure() report.Failure {
 }
 
 // Judged is the verdict on the failure that the newest step reported, as far as was known then. It
-// is zero if the step reported none, or one that does not bear on what an attempt failed of.
+// is zero if the step reported none, or one that cannot be why an attempt failed.
 func (s *State) Judged() report.Verdict { return s.step.judged }
 
 // blame weighs a further failure of an attempt that is being stopped, and says so if it is the
@@ -161,8 +161,8 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	return s.explain(u, other)
 }
 
-// weighs reports whether a further failure of a rank bears on what the unit's attempt failed of. It
-// does not if the job ends for another reason.
+// weighs reports whether a further failure of a rank may be why the unit's attempt failed. It does
+// not matter if the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
 	if old == nil || old.decided || old.weighed[rank] || s.verdicts.full() {
@@ -222,8 +222,8 @@ func code(f report.Failure) int {
 	return cmp.Or(f.Exit.Code, codeOwn)
 }
 
-// decide decides what follows a failure once all that can be known of it is: a restart and its
-// price, or the end of the job.
+// decide decides what follows a failure once all evidence is there: a restart and its price, or the
+// end of the job.
 func (s *State) decide(u *unit) string {
 	f := u.cause
 	f.decide()
@@ -286,8 +286,8 @@ func (s *State) refuseAtOnce(f *fault) refusal {
 	return refusal{}
 }
 
-// failed ends the job for the failure of a unit, unless it can do without. What caused it may still
-// change until nothing lives.
+// failed ends the job for the failure of a unit, unless the job can do without the unit. The cause
+// may still change until nothing lives.
 func (s *State) failed(u *unit, r refusal) string {
 	f := u.cause
 	if f.unreachable() {
@@ -311,7 +311,7 @@ func (u *unit) causeText() string {
 	return words.Also(u.cause.Why, early.Quote)
 }
 
-// endingOf is what a job ends for that ends with a failure.
+// endingOf is the Ending of a job that ends with a failure.
 func (s *State) endingOf(u *unit, f *fault) report.Ending {
 	switch v := f.Verdict; {
 	case f.nodeLost(), v.Action == report.ActionReplace:
@@ -332,8 +332,8 @@ const (
 	causeTimeLimit = "time-limit"
 )
 
-// deserted is the verdict on the echo of another failure before which a rank had exited 0, if one
-// had.
+// deserted is the verdict on an echo if a rank had exited 0 before it, which the other ranks still
+// needed.
 func (u *unit) deserted() (report.Verdict, bool) { return u.early.Explains(u.cause.Failure) }
 
 // bundle finds a rank in a group, whose ranks are consecutive.

@@ -41,7 +41,7 @@
 //   - The job finishes once, when nothing of it can live, and only that is final.
 //   - The announced end of a node costs nothing, however often it comes.
 //   - The job succeeds only if every rank's newest attempt exited 0 and each of its nodes said
-//     stopped. A lost node is a failure. Only of [job.Spec].LostRanks neither is required.
+//     stopped. A lost node is a failure. Neither is required of up to [job.Spec].LostRanks ranks.
 //   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
 //     is to blame. Each attempt but the first follows a [job.Wait] that has elapsed.
 //   - What cannot be started is not started again. Nothing starts once the end is decided or

@@ -140,7 +140,7 @@ func (s *State) exited(ev job.Exited) string {
 	switch {
 	case u.phase != job.Running || s.decided():
 		return s.exitedLate(u, b, ev)
-	case !ev.Exit.OK() && ev.Exit.Spawn == "" && s.expendableRanks(u, 1):
+	case !ev.Exit.OK() && ev.Exit.Started() && s.expendableRanks(u, 1):
 		return s.loseRanks(u, m, ev.Failure(b.GPU).Why, b)
 	case !ev.Exit.OK():
 		f := s.fault(ev.Failure(b.GPU))

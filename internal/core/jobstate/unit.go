@@ -287,4 +287,4 @@ func (u *unit) owes() bool { return !u.succeeded() && !u.abandoned }
 
 // excuses reports whether the end of a rank is no failure: the rank was told that it will be
 // stopped, and had started.
-func (u *unit) excuses(ev job.Exited) bool { return u.notice.departure != nil && ev.Exit.Spawn == "" }
+func (u *unit) excuses(ev job.Exited) bool { return u.notice.departure != nil && ev.Exit.Started() }

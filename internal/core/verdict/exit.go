@@ -22,7 +22,7 @@ var exits = []struct {
 	meant func(report.Exit) bool
 	rule  Rule
 }{
-	{certain, func(x report.Exit) bool { return x.Spawn != "" }, Rule{
+	{certain, func(x report.Exit) bool { return !x.Started() }, Rule{
 		Action: report.ActionStop, Cause: "not-started", Title: "the command could not be started", Origin: "execve(2)",
 		Remedy: "mend on that node what keeps it from starting",
 	}},
@@ -57,7 +57,7 @@ var exits = []struct {
 	}},
 }
 
-// signal matches what died of one of these signals, and a shell's exit code for that.
+// signal matches an end by one of these signals, or a shell's exit code for one.
 func signal(numbers ...int) func(report.Exit) bool {
 	return func(x report.Exit) bool {
 		return slices.Contains(numbers, x.Signal) || slices.Contains(numbers, x.Code-128)

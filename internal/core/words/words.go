@@ -16,7 +16,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Also joins two parts of a reason, either of which may be empty.
+// Also joins two parts of a reason. Either may be empty.
 func Also(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
