@@ -17,10 +17,11 @@ package rankenv
 
 // Var is an environment variable with who set it and why.
 type Var struct {
-	Name, Value string
-	Source      Source
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source Source `json:"source"`
 	// Reason is why it has this value; in [Env.Dropped], why it is not set.
-	Reason string
+	Reason string `json:"reason"`
 }
 
 // Source is where a variable comes from. If two sources set the same name, the precedence is

@@ -161,8 +161,8 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 // environment is what golaunch sets and removes, for plan --explain and env. Variables that a rank
 // merely inherits are omitted: they are the user's own and may hold secrets.
 type environment struct {
-	Set     []variable `json:"set"`
-	Dropped []dropped  `json:"dropped"`
+	Set     []rankenv.Var `json:"set"`
+	Dropped []dropped     `json:"dropped"`
 }
 
 // explained is what plan --explain shows.
@@ -173,14 +173,7 @@ type explained struct {
 	Workspace *report.Workspace `json:"workspace,omitempty"`
 }
 
-type variable struct {
-	Name   string `json:"name"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
-	Reason string `json:"reason"`
-}
-
-// dropped is a variable that a rank does not get.
+// dropped is a variable that a rank does not get. Its value may be secret.
 type dropped struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
@@ -190,7 +183,7 @@ type dropped struct {
 func newEnvironment(env rankenv.Env) (e environment) {
 	for _, v := range env.Vars {
 		if v.Source != rankenv.Inherited {
-			e.Set = append(e.Set, variable{v.Name, v.Value, string(v.Source), v.Reason})
+			e.Set = append(e.Set, v)
 		}
 	}
 	for _, v := range env.Dropped {

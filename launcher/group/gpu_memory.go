@@ -15,14 +15,15 @@ import (
 
 // MemoryQuery asks whether processes other than a job's hold memory of its GPUs.
 type MemoryQuery struct {
-	Job string
+	Job string `json:"job"`
 	// GPUs are the UUIDs of the job's GPUs, by node.
-	GPUs map[string][]string
+	GPUs map[string][]string `json:"gpus"`
 	// Keep is how much of a GPU each other process may have, in bytes. Whole is how much of it may
 	// be in use if the driver does not name the processes; 0 does not check that.
-	Keep, Whole int64
+	Keep  int64 `json:"keep"`
+	Whole int64 `json:"whole"`
 	// Within is how long the memory may take to become free.
-	Within time.Duration
+	Within time.Duration `json:"-"`
 }
 
 // GPUMemory is memory of a GPU that is in the way. PID is 0 if the driver does not name the

@@ -8,13 +8,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// memoryRequest is a group.MemoryQuery in JSON.
+// memoryRequest has Within in seconds.
 type memoryRequest struct {
-	Job   string              `json:"job"`
-	GPUs  map[string][]string `json:"gpus"`
-	Keep  int64               `json:"keep"`
-	Whole int64               `json:"whole"`
-	// Within is in seconds.
+	group.MemoryQuery
 	Within float64 `json:"within"`
 }
 
@@ -31,7 +27,9 @@ func (c *controller) freed(ctx context.Context, f memoryRequest) (memoryReply, e
 	if err != nil {
 		return found, err
 	}
-	err = group.Freed(ctx, client, group.MemoryQuery{Job: f.Job, GPUs: f.GPUs, Keep: f.Keep, Whole: f.Whole, Within: time.Duration(f.Within * float64(time.Second))})
+	q := f.MemoryQuery
+	q.Within = time.Duration(f.Within * float64(time.Second))
+	err = group.Freed(ctx, client, q)
 	if in, ok := errors.AsType[*group.GPUMemoryError](err); ok {
 		found.Held = append(found.Held, in.Held...)
 		found.Missing = append(found.Missing, in.Missing...)
