@@ -145,7 +145,7 @@ type Agent struct {
 	Preload []string
 	// Endpoints is TLS towards controllers of the ranks; nil admits none.
 	Endpoints *tls.Config
-	// Workspaces are where jobs have the workspaces that they run in.
+	// Workspaces says where the workspaces of jobs are.
 	Workspaces Workspaces
 	// Standalone says that all children of this process are the agent's, see [proc.Options].
 	Standalone bool
@@ -173,8 +173,8 @@ type Agent struct {
 	Warn func(error)
 }
 
-// Workspaces say where a node keeps workspaces, and how it gets them from other nodes, and lets these
-// get them. Without Server and Client, they come from the coordinator alone.
+// Workspaces say where a node keeps workspaces, and how nodes pass them on to each other. Without
+// Server and Client, they come from the coordinator alone.
 type Workspaces struct {
 	Dir            string
 	Server, Client *tls.Config

@@ -24,7 +24,7 @@ type exits struct {
 	twins verdict.Twins
 }
 
-// startFailed reports that a rank could not be started. That is no failure if the attempt was
+// startFailed reports that a rank could not be started. That is not a failure if the attempt was
 // ordered to stop meanwhile.
 func (a *attempt) startFailed(b placement.Bundle, err error) {
 	if !a.wasStopped() {

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// haste watches what the ranks of an attempt save closely, from the first notice of their end.
+// haste watches closely what the ranks of an attempt save, from the first notice of their end.
 type haste struct {
 	attempt *attempt
 	scope   ranks.Scope

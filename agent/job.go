@@ -222,7 +222,7 @@ func (j *jobOnNode) notify(o job.Notice) {
 }
 
 // reportOutlived reports an attempt before a as stopped once a has ended: then no rank of either
-// lives. A coordinator whose log was torn may wait for that.
+// lives. A coordinator whose log was torn may wait for this report.
 func (j *jobOnNode) reportOutlived(a *attempt, former int) {
 	j.node.living.Go(func() {
 		<-a.gone

@@ -33,7 +33,7 @@ type question struct {
 	reach bool
 }
 
-// renew ends the question before of that kind, and returns the context of the new one.
+// renew ends the previous question of that kind, and returns the context of the new one.
 func (c *startChecks) renew(q question) context.Context {
 	if end := c.ends[q]; end != nil {
 		end()
@@ -147,8 +147,8 @@ func (j *jobOnNode) checkFiles(count int) error {
 	return startcheck.Files(count)
 }
 
-// checkCommand returns the check that runs, or a new one: on a dead file system, one check of a job
-// hangs at most.
+// checkCommand returns the check that runs, or a new one: if a file system does not answer, only
+// one check of a job hangs.
 func (j *jobOnNode) checkCommand() *startcheck.Command {
 	if c := j.checks.command; c == nil || c.Done() {
 		j.checks.command = startcheck.NewCommand(startcheck.CommandOptions{

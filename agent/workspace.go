@@ -85,7 +85,7 @@ func (j *jobOnNode) arriveOnce(arrived func()) error {
 	return j.arrive(ctx)
 }
 
-// slowWorkspace is when a message says how far a workspace has come, and again after as long.
+// slowWorkspace is the time between messages about a workspace that is still on its way.
 const slowWorkspace = 10 * time.Second
 
 // arrive waits for the workspace, if the job has one.

@@ -66,8 +66,8 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	return &Client{coordinator, c, config}, nil
 }
 
-// ConnectJob connects to a job's own coordinator, if this user runs the job on this machine, and
-// else as Connect does.
+// ConnectJob connects to a job's own coordinator if this user runs the job on this machine,
+// otherwise as Connect does.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
 		if c, err := connectLocal(ctx, job); !errors.Is(err, discovery.ErrNoJob) {

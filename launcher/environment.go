@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// task is what the ranks on this node, at an address, run, with an environment to inherit.
+// task is what the ranks run on this node. at is the node's address, and inherited the environment.
 func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 	env, err := j.environment(inherited)
 	if err != nil {

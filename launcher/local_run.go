@@ -192,7 +192,7 @@ func (l *localRun) observe(d report.Decision) {
 	l.Decision(d.At, d.Reason, d.News)
 }
 
-// evidence adds to the place of the logs what else shows why the job failed.
+// evidence names the logs and what else shows why the job failed.
 func (l *localRun) evidence(r report.Result, logs string) string {
 	if r.Cause == nil || l.files.Dir() == nil || logs == "" {
 		return logs

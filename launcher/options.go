@@ -207,9 +207,9 @@ type Health struct {
 	// restart within their processes. A rank that is not back at the barrier as long after a fault
 	// fails its attempt (docs/hyperpod.md). 0 serves none.
 	InProcessRestart time.Duration `json:"InProcessRestart"`
-	// ExcludeAfter is after how many failures that a node may have caused other nodes are preferred
-	// for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails is
-	// avoided at once.
+	// ExcludeAfter is how many failures a node may have caused before other nodes are preferred to
+	// it for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails
+	// is avoided at once.
 	ExcludeAfter int           `json:"ExcludeAfter"`
 	ExcludeFor   time.Duration `json:"ExcludeFor"`
 	// Bundle keeps evidence of each failed attempt beside the logs: "on" (when empty) or "off".
@@ -262,9 +262,9 @@ type Network struct {
 	Rendezvous string `json:"Rendezvous"`
 	// Hosts are machines on which ssh starts an agent each.
 	Hosts []Host `json:"Hosts"`
-	// Golaunch is the path of the golaunch command, here and on the machines on which ssh or srun
-	// starts it as an agent; that in PATH here when empty. A program never starts itself there,
-	// where only an argument could tell it what it is.
+	// Golaunch is the path of the golaunch command, here and on the machines where ssh or srun
+	// starts it as an agent; when empty, it is golaunch in this machine's PATH. A program never
+	// starts itself on another machine, where only an argument could tell it what it is.
 	Golaunch string `json:"Golaunch"`
 	// Scheduler is "none" to ignore what a scheduler or another launcher says (SLURM_*, PET_*,
 	// ...).

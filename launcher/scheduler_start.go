@@ -20,7 +20,7 @@ import (
 )
 
 // scheduled runs a job whose every node a scheduler started with this same command and its
-// position: node 0 leads, at the port that the scheduler has for that, or behind the job's door.
+// position: node 0 leads, at the scheduler's port for it, or behind the job's door.
 func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 	node, err := l.examinedNode(ctx, false)
 	if err != nil {

@@ -177,7 +177,7 @@ func (j *Job) takeHosts() error {
 	return j.takeSlots()
 }
 
-// takeSlots makes the slots of the hosts the ranks of each node, or checks that the wanted ranks
+// takeSlots gives each node as many ranks as its host has slots, or checks that the wanted ranks
 // fit. It cannot check a list of ranks: the order of the nodes is not known yet.
 func (j *Job) takeSlots() error {
 	r, first := &j.Resources, j.Network.Hosts[0]

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// usable is how many bundles the strategy lets a node have that has room for that many.
+// usable is how many of the bundles that fit a node the strategy lets it have.
 func (r Request) usable(room int) int {
 	if r.Strategy == StrictSpread {
 		return min(room, 1)

@@ -85,8 +85,8 @@ func (o *LocalNode) is(instance string) bool {
 	return its != nil && *its == instance
 }
 
-// endIfTooFew ends a job that still waits for nodes when too few remain without the refused one, or
-// when that was started for another job. The other nodes learn why their wait is useless. A job
+// endIfTooFew ends a job that still waits for nodes if too few remain after a refusal, or if the
+// refused node was started for another job. The other nodes learn why their wait is useless. A job
 // that has its nodes continues.
 func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {

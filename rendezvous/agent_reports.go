@@ -183,7 +183,8 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	c.activate(m)
 }
 
-// kill kills an unknown attempt, and the earlier ones that should live in its place but do not.
+// kill kills an unknown attempt. An earlier attempt that should run there instead is dead, and is
+// stopped too.
 func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	stop := func(attempt int) {
 		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))

@@ -31,7 +31,7 @@ type CandidateConfig struct {
 	Peers []string
 	Facts map[string]string
 	File  *File
-	// Workspaces is the Coordinator's, for copies of what the leader has.
+	// Workspaces is as in [Config]: it gets copies of the leader's workspaces.
 	Workspaces string
 	// Lease is the coordinator's.
 	Lease time.Duration
@@ -53,7 +53,7 @@ type Candidate struct {
 	cfg      CandidateConfig
 	election *election.Participant
 	terms    chan Term
-	// coordinator is the one in this process, if there is one.
+	// coordinator is this process's; nil if it has none.
 	coordinator atomic.Pointer[Coordinator]
 }
 

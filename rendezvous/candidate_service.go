@@ -20,8 +20,8 @@ func (s *Candidate) await(ctx context.Context, caller election.Caller) (*Coordin
 	return nil, s.election.Elsewhere()
 }
 
-// candidateAgentService serves agents if the coordinator is in this process, and else tells them
-// where it is.
+// candidateAgentService serves agents if the coordinator is in this process, otherwise it tells
+// them where it is.
 type candidateAgentService struct {
 	pb.UnimplementedRendezvousServer
 	candidate *Candidate
@@ -56,8 +56,8 @@ func (s candidateAgentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return agentService{c: c, refusals: s.refusals}.Fetch(stream)
 }
 
-// candidateClientService serves clients of a cluster if the coordinator is in this process, and
-// else tells them where it is.
+// candidateClientService serves clients of a cluster if the coordinator is in this process,
+// otherwise it tells them where it is.
 type candidateClientService struct {
 	pb.UnimplementedClusterServer
 	candidate *Candidate

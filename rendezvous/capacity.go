@@ -24,8 +24,8 @@ import (
 type Provider interface {
 	// Create asks for nodes. It does not wait until they are there.
 	Create(ctx context.Context, tags []string) error
-	// List returns the nodes that the provider has or will have, also for others: by tag what it
-	// says of them, for people: "Slurm job 4711, pending: Priority".
+	// List returns the nodes that the provider has or will have, also those of others. By tag it
+	// has the provider's words about each: "Slurm job 4711, pending: Priority".
 	List(ctx context.Context) (states map[string]string, err error)
 	// Delete gives nodes back, or gives up those that are not there yet.
 	Delete(ctx context.Context, tags []string) error
@@ -153,8 +153,8 @@ func (c *Coordinator) startCapacity() {
 	p.happened()
 }
 
-// close ends the timer and the workers, with the calls that they have begun. What came of these the
-// next coordinator finds out.
+// close ends the timer and the workers, with the calls that they have begun. The next coordinator
+// finds out what these have done.
 func (p *capacityPlanner) close() {
 	if p == nil {
 		return

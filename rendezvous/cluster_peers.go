@@ -50,7 +50,7 @@ func (s *succession) lead() {
 // peerChecksPerLease is how often the leader asks each of the other peers who it is.
 const peerChecksPerLease = 6
 
-// watchPeer asks a peer again and again who it is. A new one votes instead of the one that was at
+// watchPeer asks a peer again and again who it is. A new peer votes instead of the former one at
 // its address.
 func (s *succession) watchPeer(addr string) {
 	cfg := s.candidate().cfg

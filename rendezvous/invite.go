@@ -42,7 +42,8 @@ func (s *succession) invite() {
 }
 
 // inviteOnce invites once, unless the node has joined the job already. The error says why the
-// invitation was refused. It is no error that no process listens there, or one with another token.
+// invitation was refused. It is not an error if no process listens there, or if that has another
+// token.
 func (s *succession) inviteOnce() (joined bool, err error) {
 	candidate := s.candidate()
 	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, wire.DialLimit)

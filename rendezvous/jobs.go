@@ -24,7 +24,7 @@ type trackedJob struct {
 	orphanTimer *time.Timer
 	// workspace keeps that of the job; nil if it has none.
 	workspace *depot.Use
-	// why is why the job waits, if a status has asked for that.
+	// why is why the job waits, if a status has asked.
 	why *reason
 	// announced is the last attempt of each unit whose first failure clients were told.
 	announced map[int]int
@@ -154,7 +154,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	}
 }
 
-// dropReplicas takes the replica groups out of their cohorts that do not train any more.
+// dropReplicas takes replica groups that no longer train out of their cohorts.
 func (c *Coordinator) dropReplicas() {
 	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
 		j.cohorts.Drop()

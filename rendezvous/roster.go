@@ -20,8 +20,9 @@ type roster struct {
 	members map[string]*member
 	// byAddr is a node at each address.
 	byAddr map[netip.Addr]string
-	// everJoined are nodes that have been members of the only job under this coordinator, and refused
-	// those that it has refused since. tooFewNodes says that the job ended for that.
+	// everJoined are nodes that have been members of the only job under this coordinator, and
+	// refused are nodes that it has refused since. tooFewNodes says that the job ended because of
+	// these.
 	everJoined, refused map[string]bool
 	tooFewNodes         bool
 	// allNodesKnown says that the only job need not wait for more of its nodes.

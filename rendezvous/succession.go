@@ -33,7 +33,8 @@ type succession struct {
 	// term is nil while no other process votes.
 	term   *quorum.Term
 	voters election.VoterSet
-	// want are those that are to vote, this one first, and announced the others as people were told.
+	// want are the processes that should vote, this one first. announced are the others that people
+	// were told about.
 	want      []quorum.Voter
 	announced string
 	// established says that the job has run long enough to be worth taking over; the timer is nil
@@ -195,8 +196,7 @@ func (s *succession) replaceMissing() {
 }
 
 // release lets an agent go that has said goodbye. If its node votes, the agent waits until others
-// vote instead, as long as it waits for anything: when most voters left at once, the rest would be
-// no majority.
+// vote instead: if most voters left at once, the rest would not be a majority.
 func (s *succession) release(node string, l *server.AgentStream) {
 	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
 		s.c.log.Then(func() { l.Cut <- nil })

@@ -367,7 +367,7 @@ func (g *Group) waitError(rank int, why error) error {
 	return fmt.Errorf("wait for worker %d: %w", rank, why)
 }
 
-// change changes the state, and wakes the goroutines that wait for that, or for a turn.
+// change changes the state, and wakes the goroutines that wait for a change, or for a turn.
 func (g *Group) change(do func()) {
 	defer g.turns.change(func() {})
 	g.mu.Lock()

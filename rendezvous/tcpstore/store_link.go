@@ -17,7 +17,7 @@ type storeLink struct {
 	poller *sockets.Poller
 	fd     int
 	root   netip.AddrPort
-	// connected and greeted say how far the connection is, and patience is the deadline for that.
+	// connected and greeted say how far the connection is, and patience is the deadline for both.
 	connected, greeted bool
 	patience           time.Time
 	// out has the requests, and sent is how many of its bytes were sent. in has the beginning of a

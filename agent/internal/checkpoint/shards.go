@@ -71,7 +71,7 @@ func (t *tree) missingShard(dir string) string {
 	return ""
 }
 
-// shorter names a file that is shorter than a metadata file says, or newer than that.
+// shorter names a file that is shorter than a metadata file says, or newer than the metadata file.
 func (t *tree) shorter(list file) string {
 	found, err := pickled(t.readAt(list, 0, list.size))
 	switch {

@@ -15,7 +15,8 @@ import (
 type proxy struct {
 	service
 	root netip.AddrPort
-	// ended is closed when it has ended, as it does with the store or the connection to that.
+	// ended is closed when the proxy has ended: by itself, with the store, or with its connection
+	// to the store.
 	ended chan struct{}
 }
 

@@ -24,7 +24,8 @@ type Limits struct {
 // Config is a job's configuration of its rank monitor.
 type Config struct {
 	Limits
-	// Safety is what clients multiply the longest times by that they have seen, to learn limits.
+	// Safety is the factor by which clients multiply the longest time that they have seen, to learn
+	// a limit.
 	Safety float64
 	// WarmUp is for how many iterations a step may take as long as the section warmup.
 	WarmUp int

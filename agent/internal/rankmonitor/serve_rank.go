@@ -95,7 +95,7 @@ func (c *client) update(m updateMsg) {
 	s.check()
 }
 
-// tell notes what a rank says, and answers if it waits for that.
+// tell notes what a rank says, and answers if the rank waits for an answer.
 func (c *client) tell(note func(now time.Time) (wrong string)) error {
 	s := c.server
 	s.mu.Lock()

@@ -62,8 +62,8 @@ func (h Heartbeat) Total() (int64, bool) {
 const stepEvery = time.Minute
 
 // ReportSteps reports the step of rank 0, if it is among these ranks: once a minute, and once more
-// at the end, because the next attempt is compared with that. Ticks replaces the minute unless it
-// is nil. The caller must call stop once the ranks have exited.
+// at the end, because the next attempt is compared with that step. Ticks replaces the minute unless
+// it is nil. The caller must call stop once the ranks have exited.
 func ReportSteps(all []Rank, ticks <-chan time.Time, report func(step int64, ago time.Duration)) (stop func()) {
 	i := slices.IndexFunc(all, func(r Rank) bool { return r.Bundle.Rank == 0 })
 	if i < 0 {

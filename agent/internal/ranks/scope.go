@@ -21,7 +21,7 @@ type Scope interface {
 	Close() error
 }
 
-// Starter starts processes under the Keeper if there is one, and else under the Supervisor.
+// Starter starts processes under the Keeper if there is one, otherwise under the Supervisor.
 type Starter struct {
 	Supervisor *proc.Supervisor
 	Keeper     *keeper.Keeper

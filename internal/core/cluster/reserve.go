@@ -73,8 +73,7 @@ func (s *State) cancelWithin(e *entry, ev job.Cancel) {
 	}
 }
 
-// close takes what a job held. If it was the last of a reservation that has ended, that ends with
-// it.
+// close takes what a job held. A reservation that has ended is closed with the last job within it.
 func (s *State) close(e *entry) {
 	e.done = true
 	s.release(e)

@@ -106,7 +106,7 @@ type (
 type Evidence string
 
 const (
-	// NoEvidence is for a stop that was asked for, or follows one that was.
+	// NoEvidence is for a stop that a user or a scheduler asked for, and for what follows it.
 	NoEvidence Evidence = ""
 	// CrashEvidence is for the peers of a rank or node that failed: quickly, since the restart
 	// waits for it.
@@ -128,9 +128,9 @@ const (
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
 	AlarmDeparture AlarmKind = "departure"
-	// AlarmSave begins the end of that time, in which a save that a signal asks for takes place.
+	// AlarmSave begins the last part of that time, in which ranks save when a signal asks for it.
 	AlarmSave AlarmKind = "save"
-	// AlarmGrow ends the time for which a job has as many nodes as it has ([Spec.GrowAfter]).
+	// AlarmGrow ends the time in which a job keeps its number of nodes ([Spec.GrowAfter]).
 	AlarmGrow AlarmKind = "grow"
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
 	AlarmExclusion AlarmKind = "exclusion"

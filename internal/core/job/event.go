@@ -106,12 +106,13 @@ type (
 		Node          string
 		Unit, Attempt int
 		Ranks         []Still
-		// Behind are the processes that NCCL waits for by its RAS service; Key is the reason. Only
-		// the master's node asks.
+		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason.
+		// Only the master's node asks.
 		Behind []Client
 		// More counts further ranks, which say less than those in Ranks.
 		More int `json:",omitempty"`
-		// Moving counts those that go on and print nothing; no heartbeat is missed then.
+		// Moving counts the ranks that go on and print nothing. If there are any, no heartbeat is
+		// missed.
 		Moving int `json:",omitempty"`
 	}
 	// Stepped says which step, above 0, rank 0 has reached by its heartbeat, and how long ago.
@@ -166,8 +167,8 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
-	// Cohort says which replicas the newest cohort of the replica groups has. With Why, there is
-	// none although replicas ask, and ID and Members are those of the last one.
+	// Cohort says which replicas the newest cohort of the replica groups has. If Why is set, there
+	// is none although replicas ask, and ID and Members are of the last one.
 	Cohort struct {
 		ID      int64
 		Members []lighthouse.Replica
@@ -191,7 +192,7 @@ type (
 		Ending report.Ending `json:",omitempty"`
 		// Within, if above 0, is the time that ranks have to get ready before the job ends. A later
 		// Cancel with Within may end it sooner, and its reason counts until nothing lives; one
-		// without Within ends the job at once. Loose says that someone else ends what is not ready
+		// without Within ends the job at once. Loose says that the scheduler ends what is not ready
 		// then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
@@ -225,8 +226,8 @@ type Still struct {
 	Does string
 }
 
-// Complete says that all ranks of a gang have connected to its store: the Last one, -1 if that is
-// not known, so long Ago.
+// Complete says that all ranks of a gang have connected to its store. Last was the last rank, -1 if
+// unknown, and Ago is how long ago it connected.
 type Complete struct {
 	Last int
 	Ago  time.Duration

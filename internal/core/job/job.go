@@ -53,9 +53,9 @@ type Spec struct {
 	// is to blame, for as long as ExcludeFor; 0 never. Failing hardware excludes its node at once.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
-	// GrowAfter is how long a job on fewer nodes than its most runs at least, with its whole gang,
-	// before it is stopped to start again on more, if there are any; 0 is for ever. DrainTime is
-	// how long its ranks then have to get ready.
+	// GrowAfter is the least time for which a whole gang runs on fewer nodes than the request
+	// allows, before the job stops to start again on more, if there are more; 0 is for ever.
+	// DrainTime is how long its ranks then have to get ready.
 	GrowAfter, DrainTime time.Duration
 	// ExitCodes replace the exit codes that the result would have, by ending.
 	ExitCodes map[report.Ending]int

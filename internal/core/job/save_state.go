@@ -17,6 +17,6 @@ const (
 	// SaveLeft means that a start finds it as the newest one, and that something is missing. A
 	// program that loads the newest one would fail.
 	SaveLeft SaveState = "left"
-	// SaveSetAside means that it was one, and has got another name before the ranks start.
+	// SaveSetAside means that it was one of these, and was renamed before the ranks start.
 	SaveSetAside SaveState = "set-aside"
 )

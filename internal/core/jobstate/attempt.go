@@ -244,7 +244,7 @@ func endingFor(code int) report.Ending {
 	return report.EndCancelled
 }
 
-// cause is a failure whose restart has not begun, or nil. A departure is no failure.
+// cause is a failure whose restart has not begun, or nil. A departure is not a failure.
 func (s *State) cause() *report.Failure {
 	for i := range s.progress.units {
 		if u := &s.progress.units[i]; u.cause != nil && !u.cause.departs {

@@ -22,20 +22,20 @@ type departures struct {
 	toSave bool
 }
 
-// departure announces that ranks will be stopped and have until then to get ready: those of a node
-// that will be gone, or all of them, for the end of the job or for its growth.
+// departure announces a stop, before which ranks have time to get ready: a stop of the ranks of a
+// node that will be gone, or of all ranks, because the job ends or grows.
 type departure struct {
 	// node will be gone; it may be everyNode.
 	node   string
 	within time.Duration
 	why    string
-	// loose says that someone else ends what is not ready in time. Otherwise alarm is the Seq of
-	// the alarm that does. Each departure has an alarm of its own: only the keeper of the clock can
-	// tell which one is due first.
+	// loose says that a scheduler ends what is not ready in time. Otherwise the alarm with the Seq
+	// of alarm does. Each departure has an alarm of its own: only the keeper of the clock can tell
+	// which one is due first.
 	loose bool
 	alarm int
 	// at is when it was announced. afterSave says that the ranks are stopped as soon as they have
-	// saved, and signal is the Seq of the alarm that ends their own time to do so; 0 for none.
+	// saved. signal is the Seq of the alarm at which they get a signal to save; 0 for none.
 	at        time.Time
 	afterSave bool
 	signal    int
@@ -165,7 +165,7 @@ func (s *State) orderNotice(u *unit, nodeRank int, d departure) {
 	})
 }
 
-// remind repeats to a node what its share of a unit was told.
+// remind repeats the notice to a unit's ranks on a node.
 func (s *State) remind(u *unit, nodeRank int) {
 	for _, d := range s.departures.announced {
 		if n := s.roster.nodes[d.node]; d.node == everyNode || n != nil && u.member(n.nodeRank) != nil {
@@ -209,7 +209,7 @@ func (s *State) overdue(ev job.TimedOut) string {
 	return "the time to get ready is over; " + text
 }
 
-// vacateAll stops what still runs of a departure, and reports whether anything did.
+// vacateAll stops all ranks of a departure that still run, and reports whether any did.
 func (s *State) vacateAll(d departure) (text string, stopped bool) {
 	units := s.leavers(d)
 	for i := range units {
@@ -254,8 +254,8 @@ func (s *State) letGoAll(u *unit) (text string) {
 	return text
 }
 
-// leaves reports whether a unit cannot start where it is: its node will be gone, and waits for
-// others there to end.
+// leaves reports whether a unit cannot start on its node, because the node will be gone once the
+// other ranks there have ended.
 func (s *State) leaves(u *unit) bool {
 	for i := range u.members {
 		n := s.roster.nodes[s.plan.slots[u.first+i].Node.Name]

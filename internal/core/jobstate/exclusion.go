@@ -34,7 +34,7 @@ const (
 	// excludedFailed is for a node whose hardware failed, or with too many failures.
 	excludedFailed exclusionCode = 2
 	// excludedUnreachable is for a node that did not reach the master, or was not reached as
-	// master. A node that does next time is pardoned.
+	// master. If it does so the next time, it is pardoned.
 	excludedUnreachable exclusionCode = 3
 )
 
@@ -47,7 +47,7 @@ func (q *suspects) pardonAll() {
 	clear(q.blamed)
 }
 
-// pardonUnreachable lifts an exclusion that was for a master that was not reached.
+// pardonUnreachable lifts the exclusion of a node that did not reach a master, or was not reached.
 func (q *suspects) pardonUnreachable(node string) {
 	if q.excluded[node].code == excludedUnreachable {
 		delete(q.excluded, node)
@@ -65,7 +65,7 @@ func (q *suspects) fit(nodes []placement.Node) []placement.Node {
 	return fit
 }
 
-// suspect counts a failure against its nodes, and excludes them by that evidence. An echo is no
+// suspect counts a failure against its nodes, and excludes nodes with too many. An echo is no
 // evidence, nor is a hang in which no rank is behind.
 func (s *State) suspect(f *fault) string {
 	if f.Verdict.Victim || f.wholeHang() {

@@ -46,8 +46,8 @@ func (s *State) abandon(u *unit, why string) string {
 	return words.Also(text, s.settle(u))
 }
 
-// expendableRanks reports whether enough ranks can run without so many more of a gang that runs. A
-// program that could not be started does not go on, nor does one that was told of its end.
+// expendableRanks reports whether a running gang has enough ranks without n more of them. A program
+// that could not be started does not go on, nor does one that was told of its end.
 func (s *State) expendableRanks(u *unit, n int) bool {
 	return s.spec.LostRanks > 0 && s.gang() && u.phase == job.Running && u.notice.departure == nil && s.enough(s.size(u)-u.lost-n)
 }
@@ -59,7 +59,7 @@ func (s *State) expendableNode(u *unit, nodeRank int) bool {
 	return m.started && nodeRank != s.masterOf(u).home && s.expendableRanks(u, m.left)
 }
 
-// loseRanks gives up those of some ranks that have not ended. The others go on.
+// loseRanks gives up some ranks, unless they have ended. The others go on.
 func (s *State) loseRanks(u *unit, m *member, why string, ranks ...placement.Bundle) string {
 	for _, b := range ranks {
 		if !s.progress.done[b.Rank] {
@@ -71,7 +71,7 @@ func (s *State) loseRanks(u *unit, m *member, why string, ranks ...placement.Bun
 	return words.Also(text, s.ended(u))
 }
 
-// ended is what follows the end of a rank that was no failure: nothing while others run.
+// ended is what follows a rank's end that was not a failure: nothing while others run.
 func (s *State) ended(u *unit) string {
 	if u.left > 0 {
 		return ""

@@ -42,9 +42,9 @@ func (s *State) Completed(m job.Meeting) *job.Complete { return s.ranks().Comple
 
 // stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the
 // unit have said so of all their ranks, or when this one says it of a heartbeat for the second
-// time. Ranks that only wait for the one that hangs are late by a step at most: their nodes say so
-// between the two reports, and the rank that is behind can be told from them. When most ranks stand
-// still and others go on, people must judge; they are told after a second report too.
+// time. Ranks that only wait for the hanging one are at most a step late. Their nodes report that
+// between the two reports, which tells them apart from the rank that is behind. When most ranks
+// stand still and others go on, people must judge; they are told after a second report too.
 func (s *State) stalled(ev job.Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != job.Running || u.notice.departure != nil { // ranks that are ready to be stopped wait for that

@@ -289,7 +289,7 @@ func (s *State) readyToStart(u *unit) bool { return u.phase == job.Preparing && 
 
 // masterUnreachable decides what follows when nodes do not reach the master. Before anything has
 // run, the network or an address is wrong, and a person must mend that. Later it is the failure of
-// a node as any other.
+// a node like any other.
 func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	ranks := slices.Sorted(maps.Keys(m.unreached))
 	why := s.notReached(m, ranks)
@@ -311,8 +311,8 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 }
 
 // blameFor returns the nodes that are to blame when some do not reach the master: the master, if
-// more nodes miss it than reach it, and else the nodes that miss it. All nodes that missed it since
-// all ranks ran count against it, except those that missed an earlier master too.
+// more nodes miss it than reach it, otherwise the nodes that miss it. All nodes that missed it
+// since all ranks ran count against it, except those that missed an earlier master too.
 func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[m.home].Node.Name, 0, 0
 	for _, rank := range ranks {
@@ -420,7 +420,7 @@ func (s *State) notReached(m *master, ranks []int) string {
 	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, strings.Join(list, ", "))
 }
 
-// portWait says what units wait for that prepare, like this one.
+// portWait says what this unit waits for, and others that prepare.
 func (s *State) portWait(u *unit) string {
 	m := s.masterOf(u)
 	switch {

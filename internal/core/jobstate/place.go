@@ -61,8 +61,8 @@ func uniform(p placement.Plan) int {
 	return n
 }
 
-// agree notes what the ranks use the network for until the job is placed anew: a node that takes
-// the place of another one must do as the running ones do.
+// agree notes which fabric the ranks use until the job is placed anew: a node that takes the place
+// of another one must use the same.
 func (p *plan) agree() {
 	nodes := make([]placement.Node, len(p.slots))
 	for i, sl := range p.slots {

@@ -153,7 +153,7 @@ func (s *State) freed(ev job.Freed) string {
 	return words.Also(ev.String(), s.use(n.Node, ""))
 }
 
-// use gives a spare a node rank if one is wanted, and else returns what is new about it.
+// use gives a spare a node rank if a node is wanted, otherwise it returns the news about the spare.
 func (s *State) use(n placement.Node, news string) string {
 	if s.placesAll() {
 		if s.gathering() {

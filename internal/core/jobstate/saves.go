@@ -58,8 +58,8 @@ func (s *saves) begin(save report.Save, w writer) {
 	}
 }
 
-// prove takes a node's proof. It returns the checkpoint if it is complete by that: on a directory
-// that all nodes share, by the proof of one node, and else by that of all nodes that wrote it.
+// prove takes a node's proof, and returns the checkpoint if that completes it. In a directory that
+// all nodes share, one proof is enough. Elsewhere each node that wrote a part must prove its own.
 func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Save, complete bool) {
 	if i := s.find(save.Path); i >= 0 {
 		f := &s.inFlight[i]
@@ -120,8 +120,8 @@ func (s *saves) abandon(unit int) {
 	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
 }
 
-// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer one, it
-// does not go on with one that agents have not given up yet.
+// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer one,
+// the older ones do not count, although agents have not given them up yet.
 func (s *saves) writes(unit int) bool {
 	for _, f := range slices.Backward(s.inFlight) {
 		if slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit }) {

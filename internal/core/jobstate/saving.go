@@ -21,8 +21,8 @@ import (
 // Otherwise it goes on until the deadline: its next checkpoint may come in time, and a program that
 // reads the notice may get ready. The deadline always wins.
 
-// signalMargin is how much more time a save gets than two of the newest one took: ranks look at the
-// signal between two steps.
+// signalMargin is added to the time of a save for a signal, which is twice that of the newest save:
+// ranks check for the signal only between steps.
 const signalMargin = 5 * time.Second
 
 // signalTime sets the alarm with which ranks that catch the signal get it. It reports whether they
@@ -66,7 +66,7 @@ func (s *State) signalDue(ev job.TimedOut) (text string) {
 	return text
 }
 
-// find returns the departure with that alarm for the signal.
+// find returns the departure whose signal is due at that alarm.
 func (ds *departures) find(signal int) (departure, bool) {
 	for _, d := range ds.announced {
 		if d.signal == signal && signal != 0 {
@@ -94,8 +94,8 @@ func (s *State) landed(u *unit, ended time.Time) {
 	}
 }
 
-// stopWhenSaved stops a unit that was told of its end, once it loses nothing by that, or can save
-// for the signal.
+// stopWhenSaved stops a unit that was told of its end, once it loses no work by the stop, or can
+// save for the signal.
 func (s *State) stopWhenSaved(u *unit) string {
 	n := u.notice
 	if n.departure == nil || u.phase != job.Running || s.decided() || s.saves.writes(u.id) {
@@ -114,8 +114,8 @@ func (s *State) stopWhenSaved(u *unit) string {
 	return words.Also(why, s.vacate(u, *n.departure))
 }
 
-// reprieve is the time until a departure's deadline, which ranks that are stopped to save may use
-// too: until an alarm, or if someone else ends them, for the whole time of the notice.
+// reprieve is how much more time ranks have that are stopped early to save: until the alarm of
+// their departure, or, if a scheduler ends them, the whole time of the notice.
 func (s *State) reprieve(u *unit) (alarm int, more time.Duration) {
 	d := u.notice.departure
 	switch {

@@ -240,12 +240,13 @@ func (e *ending) reword(end report.Ending, code int, reason string) {
 
 func (e *ending) finish() { e.finished = true }
 
-// step is what the newest event came to.
+// step is what the newest event caused.
 type step struct {
 	actions []job.Action
 	changes []goodput.Change
 	judged  report.Verdict
-	// loss is the loss of a node, as what keeps the next attempt from starting; nil if there is none.
+	// loss is the loss of a node, in case it keeps the next attempt from starting; nil if none was
+	// lost.
 	loss  *report.Failure
 	stale bool
 	// replaced says that a spare took the place of a node.

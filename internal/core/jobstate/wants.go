@@ -38,8 +38,8 @@ func (s *State) Wanting() bool {
 	return len(s.uncovered()) > 0
 }
 
-// LastCall is the sequence number of the [AlarmLastCall] for which a job waits that would start
-// with less than its most; 0 if it does not.
+// LastCall is the sequence number of the [AlarmLastCall] after which the job starts with fewer
+// nodes than it could use; 0 if it waits for none.
 func (s *State) LastCall() int {
 	if !s.gathering() {
 		return 0

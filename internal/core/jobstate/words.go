@@ -90,7 +90,7 @@ func (s *State) label(u *unit) string {
 	return fmt.Sprintf("attempt %d", u.attempt)
 }
 
-// leaveWait is what a unit waits for whose node leaves.
+// leaveWait says for which node's departure a unit waits.
 func (s *State) leaveWait(u *unit) string {
 	name := s.plan.slots[u.first].Node.Name
 	for i := range u.members {

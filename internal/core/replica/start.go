@@ -111,7 +111,7 @@ func (c *startClock) split(at time.Time, imported time.Duration) {
 	c.Since = c.Since.Add(imported)
 }
 
-// add adds a phase, or the time to an earlier one if the start went back to that.
+// add adds a phase, or adds time to an earlier phase to which the start went back.
 func (c *startClock) add(p report.StartPhase) {
 	phases := c.Start.Phases
 	if i := slices.IndexFunc(phases, func(o report.StartPhase) bool { return o.Phase == p.Phase }); i >= 0 {

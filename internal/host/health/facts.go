@@ -57,7 +57,7 @@ type Limits struct {
 	// Memlock is in bytes. LocksAll says that CAP_IPC_LOCK lifts it.
 	Memlock  uint64
 	LocksAll bool
-	// NoFile is the hard limit: every process may raise its own to that.
+	// NoFile is the hard limit, to which every process may raise its own limit.
 	NoFile uint64
 	// NProc are processes and threads of this user, unlimited for root; Pids are those of this
 	// cgroup.

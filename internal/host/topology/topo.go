@@ -215,9 +215,9 @@ func (r *reader) group(l Level, cpu int) (Set, bool) {
 	return Set{}, false
 }
 
-// Nearest is the index in Nodes of the usable node with that ID, or else at the least distance from
-// it; -1 if there is none or the ID is unknown. A GPU's memory may be a NUMA node without CPUs, as
-// on GB200.
+// Nearest is the index in Nodes of the usable node with that ID, or otherwise at the least distance
+// from it; -1 if there is none or the ID is unknown. A GPU's memory may be a NUMA node without
+// CPUs, as on GB200.
 func (t *Topology) Nearest(id int) int {
 	type candidate struct{ index, distance int }
 	var found []candidate

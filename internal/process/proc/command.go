@@ -67,7 +67,8 @@ type Forker interface {
 
 // Birth is what a scope wants of a fork, and how it takes it on.
 type Birth struct {
-	// Cgroup refers to the cgroup in which the process begins; -1 for that of its server.
+	// Cgroup is the descriptor of the cgroup in which the process begins; -1 for its server's
+	// cgroup.
 	Cgroup int
 	// Rights are those of the process's user; this process's own when nil.
 	Rights *safefile.Rights
@@ -133,7 +134,7 @@ func access(file string) error {
 	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 }
 
-// Check fails if a command would not start, as far as that shows beforehand.
+// Check fails if a command would not start. It finds what can be found without starting it.
 func Check(c Command) *StartError {
 	if err := checkStrings(&c); err != nil {
 		return c.failure(codeOwn, "%v", err)
@@ -182,7 +183,7 @@ func checkStrings(c *Command) error {
 }
 
 // lookPath does what execvp does, without a fork for each directory. It returns the first
-// executable file. It fails with 126 if it found only a file that is not executable, and else with
+// executable file. It fails with 126 if it found only a file that is not executable, otherwise with
 // 127.
 func lookPath(c *Command) (string, *StartError) {
 	if strings.Contains(c.Path, "/") {

@@ -14,7 +14,7 @@ const codeUnknown = 255
 // Process is one process that was started, without its descendants.
 type Process struct {
 	pid int
-	// handle is open from the start if a Forker made the process, and else once it is waited for.
+	// handle is open from the start if a Forker made the process, otherwise once it is waited for.
 	handle procfs.Handle
 	done   chan struct{}
 	exit   report.Exit

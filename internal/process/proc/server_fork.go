@@ -90,7 +90,7 @@ func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
 }
 
 // forkByServer has the command's Forker make the process, unless one waits that can become it. Only
-// signals and stops of this scope wait for that.
+// signals and stops of this scope wait for it.
 func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
 	sc.forks.asking.RLock()
 	defer sc.forks.asking.RUnlock()

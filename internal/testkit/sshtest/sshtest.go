@@ -93,7 +93,7 @@ func (h *Hosts) Command(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Processes are those on the nodes and on the head, but for the servers. One may end while it is
+// Processes are those on the nodes and on the head, except the servers. One may end while it is
 // looked at.
 func (h *Hosts) Processes() []int {
 	h.t.Helper()

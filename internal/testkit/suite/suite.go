@@ -198,7 +198,7 @@ func temporary() (string, error) {
 func Home() string { return cmp.Or(os.Getenv(home), os.Getenv("HOME")) }
 
 // Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for
-// [All], and else without, since the processes that tests start then take a third of the time.
+// [All], otherwise without it, since the processes that tests start then take a third of the time.
 func Golaunch(dir string) error {
 	args := []string{"build", "-buildvcs=false", "-ldflags=-w", "-o", filepath.Join(dir, "golaunch")}
 	if All() {

@@ -119,7 +119,7 @@ func (b *blobs) unpin(d *delivery, x *blob, had bool) {
 	}
 }
 
-// rest drops an unpinned blob that is of no more use, and else lets it rest.
+// rest drops an unpinned blob that no worker needs any more, and keeps others.
 func (b *blobs) rest(x *blob) {
 	if x.pins > 0 {
 		return

@@ -139,8 +139,8 @@ func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
 }
 
-// ready says that these voters have the log, but for messages under way, or that a majority has it
-// and the others do not answer.
+// ready says that these voters have the log, except for messages under way, or that a majority has
+// it and the others do not answer.
 func (l *Log) ready(want map[uint64]bool) bool {
 	now, have := l.node.Status(), 0
 	for id, p := range now.Progress {

@@ -54,8 +54,8 @@ type Client struct {
 	rpc  pb.ClusterClient
 
 	mu sync.Mutex
-	// first is the connection that Connect made, for gRPC to take; last is the newest of those
-	// made. trouble is why none could be made.
+	// first is the connection that Connect made, until gRPC takes it. last is the newest
+	// connection. trouble is why none could be made.
 	first, last net.Conn
 	made        int
 	trouble     error

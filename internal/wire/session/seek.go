@@ -132,8 +132,8 @@ func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 // that is started again has all its agents back within a second or two.
 const maxRedial = 700 * time.Millisecond
 
-// connect connects at once if possible, and else retries with ever longer waits. When ctx ends it
-// returns why it failed so far.
+// connect connects at once if possible, otherwise it retries with ever longer waits. When ctx ends
+// it returns why it failed so far.
 func (d dialer) connect(ctx context.Context) (*agentStream, error) {
 	longest := maxRedial
 	if len(d.voters) > 0 {

@@ -81,7 +81,7 @@ type level struct {
 	above, prefix string
 }
 
-// scan finds what a directory contains. It stops as soon as that is more than limit bytes.
+// scan finds what a directory contains. It stops as soon as the content exceeds limit bytes.
 func scan(dir string, limit int64) (tree, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // Kubernetes asks for nodes as pods whose names are the tags. It is not a workload such as a
-// StatefulSet, for that gives back only its last pod, and the idle one may be any.
+// StatefulSet, which gives back only its last pod: any pod may be the idle one.
 type Kubernetes struct {
 	kind    string
 	options []string

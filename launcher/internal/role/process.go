@@ -113,7 +113,7 @@ func (r role) close() error {
 }
 
 // BeginRemote is the role of a process that begins the job and has nodes start the agents in other
-// processes. What they fail of after the end of the job does not matter.
+// processes. Their errors after the end of the job do not matter.
 func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (report.Result, error) {
 	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
 		return role{begins: true, listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {

@@ -36,7 +36,7 @@ type Signals struct {
 	Spot string
 }
 
-// hearSignals passes signals on: to the whole job while this process leads it, and else to this
+// hearSignals passes signals on: to the whole job while this process leads it, otherwise to this
 // node. A pod that must go can be replaced, so it leaves the job to other nodes if they can lead
 // it.
 func (p *Process) hearSignals(n *signals.Node) {

@@ -1,5 +1,5 @@
-// Release tags the commit that is checked out as a version, once everything agrees with that and
-// every test has passed:
+// Release tags the commit that is checked out as a version, once everything agrees with the version
+// and every test has passed:
 //
 //	go run ./release -version 1.2.0
 //

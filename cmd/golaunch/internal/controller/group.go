@@ -92,8 +92,9 @@ func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedN
 	return nodes, nil
 }
 
-// outliving returns a context for what a question makes. Until made is called, it ends with ctx.
-// After that it outlives the question and the program, since close ends in order what was made.
+// outliving returns a context for a reservation or a group that a question makes. It ends with ctx
+// until made is called. After that it outlives the question and the program, and close ends all
+// groups in order.
 func outliving(ctx context.Context) (lasting context.Context, made func()) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)

@@ -1,9 +1,9 @@
 // Package metrics exports a cluster and its jobs to Prometheus.
 //
-// A [Collector] turns the newest [view.State] into metrics at each scrape. By default ([Level])
-// there are none of a rank, a process or an attempt, so that any cluster has only a few dozen
-// series a job. Unknown values are absent, never 0: if no coordinator answers, golaunch_up is 0,
-// the time of the last answer stays, and soon all jobs are gone.
+// A [Collector] turns the newest [view.State] into metrics at each scrape. By default ([Level]) no
+// metric is about a single rank, process or attempt, so each job has only a few dozen series.
+// Unknown values are absent, never 0: if no coordinator answers, golaunch_up is 0, the time of the
+// last answer stays, and soon all jobs are gone.
 package metrics
 
 import (
@@ -118,7 +118,7 @@ func (c *Collector) collect() sheet {
 type source struct {
 	*view.State
 	name string
-	// told is when it last answered; zero if it never did, or had before this Collector looked.
+	// told is when it last answered; zero if it has not since this Collector began.
 	told time.Time
 	up   bool
 }

@@ -175,7 +175,7 @@ func (l *LocalJob) Logs(ctx context.Context, id string, f report.LogFilter) iter
 	}
 }
 
-// ends reports whether the job is over. It waits a moment for that.
+// ends reports whether the job is over, and waits a moment for its end.
 func (l *LocalJob) ends(ctx context.Context) bool {
 	if over := l.waits(); over != nil {
 		select {

@@ -70,7 +70,7 @@ func (s *screen) overlay(l *look, height int) []string {
 	return out
 }
 
-// helpLines has the keys in two columns where there is room, and else below each other.
+// helpLines lists the keys in two columns if there is room, otherwise in one.
 func helpLines(l *look, width int) (lines []string) {
 	const keys, column = 18, 46
 	for i := 0; i < len(keyHelp); i += 2 {

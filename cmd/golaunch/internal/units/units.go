@@ -29,7 +29,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// Age is a number of seconds as a span; a number that no clock counts is not known.
+// Age is a number of seconds as a span; unknown beyond 30 years.
 func Age(seconds float64) string {
 	if !Known(seconds) || seconds > 1e9 {
 		return Unknown

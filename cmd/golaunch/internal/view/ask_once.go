@@ -22,9 +22,9 @@ func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*
 	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
 }
 
-// Look asks once what the ranks of a job do, and which were slow of late. It does not look for
-// stragglers among very many ranks: only a watching client, such as golaunch top, reads the samples
-// of so many.
+// Look asks once what the ranks of a job do, and which have been slow recently. It does not look
+// for stragglers among very many ranks: only a watching client, such as golaunch top, reads the
+// samples of so many.
 func Look(ctx context.Context, s Source, job report.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
 	if job.Ranks > maxLookBack || job.Phase != "running" {
 		ranks, err := Ranks(ctx, s, job.ID, within)
