@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"iter"
 	"math"
 	"slices"
@@ -108,7 +109,7 @@ func shownSaves(s *report.Saves) *report.Saves {
 	}
 	all := *s
 	all.Last, all.InFlight = shownSave(s.Last), shownSave(s.InFlight)
-	return &all
+	return writable(&all)
 }
 
 func shownSave(s *report.Save) *report.Save {
@@ -131,7 +132,15 @@ func shownGoodput(g *report.Goodput) *report.Goodput {
 		c.Cause, c.Node = text(c.Cause, maxName), text(c.Node, maxName)
 		all.Costs = append(all.Costs, c)
 	}
-	return &all
+	return writable(&all)
+}
+
+// writable is v, or nil if v has a number or a time that JSON cannot hold, from a broken coordinator.
+func writable[T any](v *T) *T {
+	if _, err := json.Marshal(v); err != nil {
+		return nil
+	}
+	return v
 }
 
 // alerts adds the alerts of ranks, and their order: the worst is first.

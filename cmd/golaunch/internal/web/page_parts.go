@@ -57,12 +57,12 @@ func newParts(q query, s *alert.Picture) parts {
 	return p
 }
 
+// add adds a part. A part with a number that JSON cannot hold, from a broken coordinator, is left
+// out.
 func (p parts) add(name string, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // texts and numbers always marshal
+	if body, err := json.Marshal(v); err == nil {
+		p[name] = body
 	}
-	p[name] = body
 }
 
 // since returns the parts that differ from before, as an object; parts that are gone are null.

@@ -119,6 +119,28 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestNoNumber: a job whose goodput and checkpoints have a number that is none is shown without them.
+func TestNoNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, v := range []float64{0.5, math.NaN(), math.Inf(1)} {
+			s, _ := stateOfCluster(t, &viewtest.Cluster{Nodes: 2, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, 0)
+			of := alert.NewPicture(s)
+			j := of.Job("llama-70b")
+			goodput, saves := *j.JobStatus.Goodput, *j.Saves
+			goodput.Costs, saves.AtRisk = append(slices.Clone(goodput.Costs), report.Cost{Lost: v}), v
+			j.JobStatus.Goodput, j.Saves = &goodput, &saves
+			all := newParts(query{"job", "llama-70b", "step_time"}, of)
+			var shown struct{ Ledger, Saves any }
+			if err := json.Unmarshal(all["job"], &shown); err != nil {
+				t.Fatalf("%v: %s: %v", v, all["job"], err)
+			}
+			if known := v == 0.5; (shown.Ledger != nil) != known || (shown.Saves != nil) != known || all["history"] == nil {
+				t.Errorf("%v is shown as %s", v, all["job"])
+			}
+		}
+	})
+}
+
 // TestText is one line without anything that a terminal or a browser would act on.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
