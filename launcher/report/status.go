@@ -123,7 +123,7 @@ type JobStatus struct {
 	Waits string `json:"waits,omitempty"`
 	// WaitsFor are the jobs that it waits for in the queue: the one before it, and those that are being
 	// preempted for it, at most 17.
-	WaitsFor []Awaited `json:"waits_for,omitempty"`
+	WaitsFor []Awaited `json:"waits_for"`
 	// Priority is "production", "interactive" or "batch"; empty outside of a cluster.
 	Priority string `json:"priority,omitempty"`
 	// Title is the command in one line.
