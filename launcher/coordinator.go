@@ -129,7 +129,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	}
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
-	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn, Limits: kinds.Limits}
+	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn, Limits: kinds.Limits, MaxNodes: kinds.Max}
 	if cfg.Capacity, err = provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{
 		Coordinator: cmp.Or(strings.Join(all, ","), at.String()), TokenFile: c.TokenFile, Token: token.Text(),
 	}); err != nil {

@@ -210,7 +210,7 @@ func (p *capacityPlanner) decide() {
 	p.due, p.last = time.Time{}, time.Now()
 	state := p.c.state
 	d := capacity.Decide(capacity.Situation{
-		Now: now(), Kinds: p.kinds, Pool: state.Capacity, Demands: state.Cluster.Demands(), Offers: state.Cluster.Offers(), Idle: p.idle,
+		Now: now(), Kinds: p.kinds, Max: p.c.cfg.MaxNodes, Pool: state.Capacity, Demands: state.Cluster.Demands(), Offers: state.Cluster.Offers(), Idle: p.idle,
 	})
 	p.idle = d.Idle
 	p.block(d)

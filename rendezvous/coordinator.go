@@ -74,6 +74,8 @@ type Config struct {
 	Workspaces string
 	// Capacity are the kinds of nodes that a cluster may ask for; nil asks for none.
 	Capacity []Capacity
+	// MaxNodes bounds the nodes of all these kinds together; 0 does not.
+	MaxNodes int
 	// Limits say how many GPUs each user of a cluster may hold in each priority, "*" standing for all
 	// others; nil limits none.
 	Limits map[string]map[string]int

@@ -114,7 +114,10 @@ func (Delete) action()  {}
 type Situation struct {
 	Now   time.Time
 	Kinds []Kind
-	Pool  *Pool
+	// Max bounds the nodes of all kinds together, beside the Max of each; 0 does not. Each kind keeps
+	// room for its Min.
+	Max  int
+	Pool *Pool
 	// Demands are what waits for nodes, in the order of the queue, and Offers all nodes.
 	Demands []cluster.Demand
 	Offers  []cluster.Offer

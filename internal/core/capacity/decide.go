@@ -216,8 +216,10 @@ func (d *decision) blocked() string {
 		text := d.unusable[k.Name]
 		switch {
 		case !d.usable(k):
-		case d.room(k) == 0:
+		case d.counts[k.Name]+d.want[k.Name] >= k.Max:
 			text = fmt.Sprintf("at its max of %d", k.Max)
+		case d.room(k) == 0:
+			text = fmt.Sprintf("the cluster may have %d nodes", d.Max)
 		default:
 			text = fmt.Sprintf("%d more would not do", d.room(k))
 		}
@@ -230,7 +232,28 @@ func (d *decision) blocked() string {
 }
 
 // room is how many more nodes of a kind there may be.
-func (d *decision) room(k Kind) int { return max(0, k.Max-d.counts[k.Name]-d.want[k.Name]) }
+func (d *decision) room(k Kind) int {
+	room := k.Max - d.counts[k.Name] - d.want[k.Name]
+	if d.Max > 0 {
+		room = min(room, d.left(k))
+	}
+	return max(0, room)
+}
+
+// left is how many more nodes the cluster may have of a kind, whatever that kind's Max is.
+func (d *decision) left(k Kind) int {
+	left := d.Max
+	for _, n := range d.counts { // also of kinds that there are no more
+		left -= n
+	}
+	for _, other := range d.Kinds {
+		left -= d.want[other.Name]
+		if other.Name != k.Name {
+			left -= max(0, other.Min-d.counts[other.Name]-d.want[other.Name])
+		}
+	}
+	return left
+}
 
 // offer is some nodes of kinds that complete a job.
 type offer struct {
@@ -263,6 +286,10 @@ func (d *decision) ask(demand cluster.Demand) bool {
 		return false
 	}
 	o := d.least(demand, kinds...)
+	if o.nodes == nil && d.Max > 0 { // the first kinds may leave no room for the last
+		slices.Reverse(kinds)
+		o = d.least(demand, kinds...)
+	}
 	if o.nodes != nil {
 		d.accept(demand, o)
 	}
@@ -279,6 +306,9 @@ func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 		for _, n := range added {
 			d.supply.drop(n)
 		}
+		for name, n := range o.nodes {
+			d.want[name] -= n
+		}
 	}()
 	for _, k := range kinds {
 		room := min(d.room(k), limit)
@@ -294,13 +324,15 @@ func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 			_, ok := d.supply.solve(demand)
 			return ok
 		}
-		n := room
-		if enough := grow(room); enough {
+		n, enough := room, grow(room)
+		if enough {
 			n = fewest(room, grow)
-			o.nodes[k.Name], o.cost = n, o.cost+float64(n)*k.Cost
-			return o
 		}
 		o.nodes[k.Name], o.cost = n, o.cost+float64(n)*k.Cost
+		d.want[k.Name] += n // until this returns
+		if enough {
+			return o
+		}
 	}
 	return offer{}
 }
@@ -340,6 +372,7 @@ func (d *decision) fill() {
 			continue
 		}
 		why := fmt.Sprintf("%s has %d of at least %d nodes", k.Name, d.active[k.Name]+d.want[k.Name], k.Min)
+		d.counts[k.Name] += short
 		d.do(Request{Kind: k.Name, Nodes: short, Code: CodeMin, Why: why})
 	}
 }

@@ -206,6 +206,20 @@ func TestDecide(t *testing.T) {
 			s.Pool.Joined(s.Now, "n1", c.Tag)
 			s.Pool.Lost(s.Now, "n1", c.Tag, true)
 		}, "delete a100-epochx-1 (left: node n1 was drained and has left)"},
+		{"all kinds together", []Kind{with(a100, func(k *Kind) { k.Max = 3 }), with(h100, func(k *Kind) { k.Max = 2 })}, func(s *scene) {
+			s.Max = 4
+			s.queue("j", request(4, 8))
+			s.queue("k", request(1, 8))
+		}, "3 x a100 (queue: for job j)\n1 x h100 (queue: for job j)\nk blocked: a100: at its max of 3; h100: the cluster may have 4 nodes"},
+		{"room for the minimum of another kind", []Kind{a100, with(h100, func(k *Kind) { k.Min = 2 })}, func(s *scene) {
+			s.Max = 3
+			s.claim("old", 1)
+			s.queue("j", request(1, 8))
+		}, "1 x h100 (min: h100 has 1 of at least 2 nodes)\n1 x h100 (queue: for job j)"},
+		{"the first kinds leave room for the last", []Kind{{Name: "small", Node: gpus(4), Max: 4}, {Name: "big", Node: gpus(8), Max: 2}}, func(s *scene) {
+			s.Max = 4
+			s.queue("j", placement.Request{MinNodes: 6, MaxNodes: 6, PerNode: []int{4}, GPU: true, Strategy: placement.Pack})
+		}, "2 x small (queue: for job j)\n2 x big (queue: for job j)"},
 		{"claims of a kind that is no longer there are left alone", []Kind{a100}, func(s *scene) { s.claim("old", 3) }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -73,7 +73,9 @@ type world struct {
 	rng    *rand.Rand
 	faults bool
 	kinds  []capacity.Kind
-	now    time.Time
+	// most bounds the nodes of all kinds; 0 does not.
+	most int
+	now  time.Time
 	// calm is when faults end.
 	calm time.Time
 
@@ -139,6 +141,9 @@ func newWorld(seed uint64) *world {
 			k.Max = 1 + rng.IntN(5)
 		}
 		w.kinds = append(w.kinds, k)
+	}
+	if seed%6 == 0 {
+		w.most = 3
 	}
 	for i := range 1 + rng.IntN(12) {
 		w.jobs = append(w.jobs, &arrival{
@@ -270,6 +275,9 @@ func (w *world) advance(j *arrival) {
 			for _, k := range w.kinds {
 				most += k.Max
 			}
+			if w.most > 0 {
+				most = min(most, w.most)
+			}
 			j.nodes = min(j.nodes, most)
 		}
 		s := replica.Submission{Spec: cluster.Spec{Job: job.Spec{ID: j.id, MaxRestarts: 100, Request: placement.Request{
@@ -371,7 +379,7 @@ func (w *world) decide() {
 	}
 	w.changed = false
 	d := capacity.Decide(capacity.Situation{
-		Now: w.now, Kinds: w.kinds, Pool: w.state.Capacity, Demands: w.state.Cluster.Demands(), Offers: w.state.Cluster.Offers(), Idle: w.idle,
+		Now: w.now, Kinds: w.kinds, Max: w.most, Pool: w.state.Capacity, Demands: w.state.Cluster.Demands(), Offers: w.state.Cluster.Offers(), Idle: w.idle,
 	})
 	w.idle, w.next = d.Idle, d.Next
 	if d.Blocked != "" {
@@ -435,6 +443,9 @@ func (w *world) work() error {
 		if counts[k.Name] > k.Max {
 			return fmt.Errorf("there are %d machines of kind %s, and its max is %d", counts[k.Name], k.Name, k.Max)
 		}
+	}
+	if w.most > 0 && len(w.machines) > w.most {
+		return fmt.Errorf("there are %d machines, and their max is %d", len(w.machines), w.most)
 	}
 	return nil
 }

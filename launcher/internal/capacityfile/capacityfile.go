@@ -42,6 +42,8 @@ type Kind struct {
 // File is what a file says.
 type File struct {
 	Kinds []Kind
+	// Max bounds the nodes of all kinds together; 0 does not.
+	Max int
 	// Limits are the GPUs that users may hold, by user and priority.
 	Limits map[string]map[string]int
 	Cluster
@@ -192,6 +194,11 @@ func parseFile(root *yaml.Node) (f File, err error) {
 		case "kinds":
 		case "limits":
 			f.Limits, err = limits(n)
+			return err
+		case "max":
+			if f.Max, err = number(n, maxNodes); err == nil && f.Max == 0 {
+				err = wrong(n, "the number of nodes that there may be of all kinds, 1 at least")
+			}
 			return err
 		default:
 			return f.set(key, at, n)

@@ -72,7 +72,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"":                                  "it is empty; want kinds:",
 		"kinds:":                            `line 1: "": want names with values`,
 		"kinds: {}":                         "it names no kinds of nodes",
-		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, limits, name, head,`,
+		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, max, limits, name, head,`,
 		"kinds: [a]":                        "line 1: a list is here: want names with values",
 		"kinds:\n  A_1: {}":                 `line 2: "A_1" is no name of a kind; use small letters, digits and hyphens, 40 at most`,
 		"kinds:\n  a: {max: 1}":             "line 2: a has no provider; give it one of aws, azure, exec, gcp, kubernetes, slurm, ssh",
@@ -113,12 +113,14 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		kind("tags: [a]"):                   "line 5: a list is here: want names with values",
 		"name: A b\n":                       `line 1: "A b": want the name of a cluster`,
 		"head: -oProxyCommand=x\n":          `line 1: "-oProxyCommand=x": want [USER@]HOST`,
+		"max: 0\n":                          `line 1: "0": want the number of nodes that there may be of all kinds, 1 at least`,
 		"head: {kinds: a}\n":                `line 1: "kinds" is not known; want kind`,
 		"ssh: {password: a}\n":              `line 1: "password" is not known; want user, key`,
 		"files: {x/y: z}\n":                 `line 1: "x/y": want an absolute path on the nodes, or one that begins with ~/`,
 		"files: {~/../../etc: z}\n":         `line 1: "~/../../etc": want an absolute path`,
-		"head: {kind: b}\nkinds:\n  a: {max: 1, exec: x}\n": "the head is of kind b, which is not among the kinds",
-		"head: {kind: a}\nkinds:\n  a: {max: 1, exec: x}\n": "the head is of kind a: only a machine of aws, azure, gcp can be made for it",
+		"max: 2\nkinds:\n  a: {min: 1, max: 2, exec: x}\n  b: {min: 2, max: 2, exec: x}\n": "its kinds have at least 3 nodes, and all together may have 2",
+		"head: {kind: b}\nkinds:\n  a: {max: 1, exec: x}\n":                                "the head is of kind b, which is not among the kinds",
+		"head: {kind: a}\nkinds:\n  a: {max: 1, exec: x}\n":                                "the head is of kind a: only a machine of aws, azure, gcp can be made for it",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.200s\ngives %v\nwant  %s", text, err, want)

@@ -70,7 +70,7 @@ func (f *File) set(key string, at, n *yaml.Node) (err error) {
 	case "head_setup":
 		f.HeadSetup, err = words(n)
 	default:
-		return unknown(at, "kinds", "limits", "name", "head", "listen", "ssh", "files", "setup", "head_setup")
+		return unknown(at, "kinds", "max", "limits", "name", "head", "listen", "ssh", "files", "setup", "head_setup")
 	}
 	return err
 }
@@ -128,6 +128,13 @@ func mounts(n *yaml.Node) (all []Mount, err error) {
 func (f *File) check() error {
 	if f.Name == "" {
 		f.Name = DefaultName
+	}
+	least := 0
+	for _, k := range f.Kinds {
+		least += k.Min
+	}
+	if f.Max > 0 && least > f.Max {
+		return fmt.Errorf("its kinds have at least %d nodes, and all together may have %d", least, f.Max)
 	}
 	if f.Head.Kind == "" {
 		return nil

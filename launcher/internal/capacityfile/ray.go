@@ -100,13 +100,7 @@ func parseRay(root *yaml.Node) (File, error) {
 		return File{}, err
 	}
 	r.Setup = slices.Concat(r.initialize, r.Setup)
-	sum := 0
-	for _, k := range r.Kinds {
-		sum += k.Max
-	}
-	if sum > r.maxWorkers {
-		r.Notes = append(r.Notes, fmt.Sprintf("max_workers: %d bounds each node type, and not their sum, which is %d", r.maxWorkers, sum))
-	}
+	r.Max = r.maxWorkers
 	if r.headType == nil {
 		return File{}, fmt.Errorf("line %d: there is no head_node_type", root.Line)
 	}

@@ -77,7 +77,7 @@ func TestRayOnGCP(t *testing.T) {
 		"--scopes=https://www.googleapis.com/auth/cloud-platform")
 	notes(t, f, "line 28: docker: not served: commands run on the machine itself, whose image must have what they need",
 		"line 12: accelerator: no resource of golaunch's: give nodes labels")
-	if f.Key != "~/.ssh/gcp" || f.Kinds[1].Tags["team"] != "vision" {
+	if f.Max != 2 || f.Key != "~/.ssh/gcp" || f.Kinds[1].Tags["team"] != "vision" {
 		t.Errorf("%+v", f)
 	}
 }
