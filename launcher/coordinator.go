@@ -279,6 +279,11 @@ func (c Coordinator) GiveBack(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, giveBackLimit, fmt.Errorf("their providers still have them after %v", giveBackLimit))
 	defer cancel()
 	n, err := rendezvous.GiveBack(ctx, file, all, c.Say)
+	for _, k := range all {
+		if cloud, is := k.Provider.(*provider.Cloud); is && err == nil {
+			err = cloud.RemoveRest(ctx)
+		}
+	}
 	if err == nil {
 		c.Say(fmt.Sprintf("%d nodes were given back; none is left", n))
 	}

@@ -40,7 +40,9 @@ func (c *Cluster) Down(ctx context.Context) error {
 		}
 	}
 	if was.values == "" && len(left) == 0 {
-		removeKeys(clouds)
+		if err := removeRest(ctx, clouds); err != nil {
+			return err
+		}
 		c.Say(fmt.Sprintf("cluster %s is not up: nothing is left of it", c.file.Name))
 		return nil
 	}
@@ -85,11 +87,17 @@ rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Q
 	return nil
 }
 
-// removeKeys removes the keys for machines that are gone. What is left of them does no harm.
-func removeKeys(clouds []*provider.Cloud) {
+// removeRest removes what was made for machines that are gone, and their keys.
+func removeRest(ctx context.Context, clouds []*provider.Cloud) error {
 	for _, p := range clouds {
-		_ = os.RemoveAll(filepath.Dir(p.Login().KnownHosts))
+		if err := p.RemoveRest(ctx); err != nil {
+			return fmt.Errorf("cannot delete what the machines have left: %w", err)
+		}
+		if err := os.RemoveAll(filepath.Dir(p.Login().KnownHosts)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // leftover is a machine that is still there, and its provider.
@@ -120,7 +128,9 @@ func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
 	for {
 		left, err := machines(ctx, clouds)
 		if err == nil && len(left) == 0 {
-			removeKeys(clouds)
+			if err := removeRest(ctx, clouds); err != nil {
+				return err
+			}
 			c.Say(fmt.Sprintf("cluster %s is down; nothing is left of it", c.file.Name))
 			return nil
 		}

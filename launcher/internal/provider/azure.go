@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // azure calls the command of Azure. The name of a machine is its tag.
@@ -20,7 +21,7 @@ type azure struct {
 func newAzure(o options, cfg CloudConfig) (azure, error) {
 	const group, subscription = "--resource-group", "--subscription"
 	a := azure{cfg: cfg, everywhere: o.only(subscription), group: o.only(group), tags: o.values("--tags")}
-	if err := o.refuse("--no-wait", "--output", "--query", "--name", "--count", "--admin-password", "--generate-ssh-keys"); err != nil {
+	if err := o.refuse("--no-wait", "--output", "--query", "--name", "--count", "--admin-password", "--generate-ssh-keys", "--nics"); err != nil {
 		return a, err
 	}
 	if len(o.values(group)) != 1 {
@@ -46,8 +47,11 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 	if strings.EqualFold(strings.Join(o.values("--priority"), ""), "Spot") {
 		defaults = append(defaults, option{name: "--eviction-policy", words: []string{"--eviction-policy", "Delete"}})
 	}
+	if o.has("--data-disk-sizes-gb") && !o.has("--attach-data-disks") { // those are the user's
+		defaults = append(defaults, option{name: "--data-disk-delete-option", words: []string{"--data-disk-delete-option", "Delete"}})
+	}
 	for _, d := range defaults {
-		if !o.has(d.name) && !(d.name == "--vnet-name" && o.has("--subnet", "--nics")) {
+		if !o.has(d.name) && !(d.name == "--vnet-name" && o.has("--subnet")) {
 			a.options = append(a.options, d.words...)
 		}
 	}
@@ -55,7 +59,7 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 }
 
 // network is the virtual network of a cluster whose file names none. az makes it with the first
-// machine.
+// machine, and tags it like that, as it does with all that it makes for a machine.
 func network(cluster string) string { return "golaunch-" + cluster }
 
 func (a azure) call(ctx context.Context, words ...string) ([]byte, error) {
@@ -119,4 +123,52 @@ func (a azure) remove(ctx context.Context, all []Machine) error {
 	}
 	_, err := a.call(ctx, words...)
 	return err
+}
+
+// rest are the IDs of what az has made for machines of the cluster.
+func (a azure) rest(ctx context.Context) ([]string, error) {
+	query := fmt.Sprintf("[?tags.%q=='%s'].{ID:id}", clusterTag, a.cfg.Cluster)
+	out, err := a.call(ctx, append(append([]string{"resource", "list"}, a.group...), "--query", query)...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := decode[struct{ ID string }]("az", out)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, f := range found {
+		if f.ID == "" {
+			return nil, errNonsense("az", out, errors.New("a resource has no ID"))
+		}
+		ids = append(ids, f.ID)
+	}
+	return ids, nil
+}
+
+const (
+	// restLimit bounds how long the rest of machines may take to go, and restEvery is how often it is
+	// listed. There is no event for that.
+	restLimit, restEvery = 10 * time.Minute, 5 * time.Second
+)
+
+// removeRest deletes the rest of machines that are gone, until a list of it is empty. What something
+// else that is on its way out still uses cannot be deleted yet.
+func (a azure) removeRest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, restLimit)
+	defer cancel()
+	for {
+		ids, err := a.rest(ctx)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if _, err = a.call(ctx, append([]string{"resource", "delete", "--ids"}, ids...)...); err == nil {
+			continue
+		}
+		select {
+		case <-time.After(restEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("%d resources of the machines are left, such as %s: %w", len(ids), ids[0], err)
+		}
+	}
 }

@@ -154,6 +154,19 @@ func (p *Cloud) Cluster(ctx context.Context) ([]Machine, error) { return p.api.l
 // Remove deletes machines.
 func (p *Cloud) Remove(ctx context.Context, all []Machine) error { return p.api.remove(ctx, all) }
 
+// RemoveRest deletes what the cloud has made for the machines of the cluster, such as their network,
+// unless there is a machine. Only Azure leaves something.
+func (p *Cloud) RemoveRest(ctx context.Context) error {
+	a, is := p.api.(azure)
+	if !is {
+		return nil
+	}
+	if all, err := p.Cluster(ctx); err != nil || len(all) > 0 {
+		return err
+	}
+	return a.removeRest(ctx)
+}
+
 // Deliver implements rendezvous.Deliverer.
 func (p *Cloud) Deliver(ctx context.Context, tags []string) (states, failed map[string]string) {
 	p.mu.Lock()

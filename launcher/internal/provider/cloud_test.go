@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ func TestCloudsByTheirCommands(t *testing.T) {
 		},
 	} {
 		t.Setenv("INSTANCES", t.TempDir())
+		t.Setenv("RESOURCES", t.TempDir())
 		cloud := func(kind string, words []string) *Cloud {
 			t.Helper()
 			p, err := NewCloud(c.name, words, CloudConfig{
@@ -71,6 +73,22 @@ func TestCloudsByTheirCommands(t *testing.T) {
 		}
 		if err := p.Remove(t.Context(), all[:1]); err != nil {
 			t.Error(err)
+		}
+		own, err := os.ReadDir(os.Getenv("RESOURCES"))
+		if (c.name == "azure") != (len(own) == 1 && own[0].Name() == "golaunch-c") || err != nil {
+			t.Errorf("%s has made %v, %v", c.name, own, err)
+		}
+		if err := p.RemoveRest(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if kept, err := os.ReadDir(os.Getenv("RESOURCES")); err != nil || len(kept) != len(own) {
+			t.Errorf("%s: %v, %v, while there is a machine", c.name, kept, err)
+		}
+		if err := errors.Join(p.Remove(t.Context(), all[2:]), p.RemoveRest(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if rest, err := os.ReadDir(os.Getenv("RESOURCES")); err != nil || len(rest) > 0 {
+			t.Errorf("%s: %v, %v", c.name, rest, err)
 		}
 		if states, err := p.List(t.Context()); err != nil || len(states) > 0 {
 			t.Errorf("%s: %v, %v", c.name, states, err)
