@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,7 +71,8 @@ func TestRequestsOfSlurmAreGivenUp(t *testing.T) {
 	for seq := range 3 {
 		coordinator.line(fmt.Sprintf("node-[a-z0-9]+-%d is gone", seq+1))
 	}
-	if _, left := s.run("squeue", "--noheader", "--format=%j").wait(); strings.TrimSpace(left) != "a|b|c" {
+	// Later requests, -4 to -6, may be there again.
+	if _, left := s.run("squeue", "--noheader", "--format=%j").wait(); !strings.Contains(left, "a|b|c\n") || regexp.MustCompile(`(?m)-[123]$`).MatchString(left) {
 		t.Errorf("Slurm has these jobs:\n%s", left)
 	}
 }
