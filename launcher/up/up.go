@@ -324,6 +324,12 @@ func (c *Cluster) start(ctx context.Context, h *head, was state) (address string
 	commands := c.file.HeadSetup
 	if c.file.Head.Kind != "" {
 		commands = slices.Concat(c.kind(c.file.Head.Kind).Setup, commands)
+		limited, cancel := context.WithTimeoutCause(ctx, setupLimit, fmt.Errorf("it did not end within %v", setupLimit))
+		_, err := h.run(limited, nil, "cd "+home(c.dir())+" || exit\n"+provider.PlaceScript(provider.Files(c.file)))
+		cancel()
+		if err != nil {
+			return "", fmt.Errorf("cannot put the files where they belong on %s: %w", h.name, err)
+		}
 	}
 	for _, line := range commands {
 		c.Say("head: " + line)

@@ -149,11 +149,7 @@ printf '%%s\n' "$token" | setsid sh ./start %[2]s >>log 2>&1 &`, machines[runtim
 func (p *Cloud) startScript(tag string) string {
 	var b strings.Builder
 	b.WriteString("IFS= read -r token\nexec </dev/null\nshell=sh\n! command -v bash >/dev/null || shell=bash\n")
-	for i, f := range p.cfg.Files {
-		to := target(f.To)
-		fmt.Fprintf(&b, "mkdir -p \"$(dirname %[1]s)\" && if [ -d files/%[2]d ]; then mkdir -p %[1]s && cp -R files/%[2]d/. %[1]s; else cp files/%[2]d %[1]s; fi || "+
-			"{ echo cannot write %[1]s; : >failed; exit 1; }\n", to, i)
-	}
+	b.WriteString(PlaceScript(p.cfg.Files))
 	for _, c := range p.cfg.Setup {
 		short := shellword.Quote(fmt.Sprintf("%.60s", strings.ReplaceAll(c, "\n", " ")))
 		fmt.Fprintf(&b, "echo %[2]s\n(cd && exec $shell -l -c %[1]s) || { echo exit code $?: %[2]s; : >failed; exit 1; }\n", shellword.Quote(c), short)
@@ -164,6 +160,18 @@ func (p *Cloud) startScript(tag string) string {
 	}
 	words[0] = `"$PWD/golaunch"`
 	fmt.Fprintf(&b, "GOLAUNCH_TOKEN=$token\nexport GOLAUNCH_TOKEN\nexec $shell -l -c 'cd && exec \"$0\" \"$@\"' %s\n", strings.Join(words, " "))
+	return b.String()
+}
+
+// PlaceScript copies files, of which an archive has the first as files/0, to where they are wanted. If
+// it cannot, it makes a file named failed.
+func PlaceScript(files []File) string {
+	var b strings.Builder
+	for i, f := range files {
+		to := target(f.To)
+		fmt.Fprintf(&b, "mkdir -p \"$(dirname %[1]s)\" && if [ -d files/%[2]d ]; then mkdir -p %[1]s && cp -R files/%[2]d/. %[1]s; else cp files/%[2]d %[1]s; fi || "+
+			"{ echo cannot write %[1]s >&2; : >failed; exit 1; }\n", to, i)
+	}
 	return b.String()
 }
 

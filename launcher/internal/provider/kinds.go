@@ -43,8 +43,14 @@ func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent
 		return nil, err
 	}
 	cfg := CloudConfig{Cluster: file.Name, Kind: k.Name, Tags: k.Tags, Agent: agent, Login: login, Token: secret, Setup: k.Setup}
-	for _, f := range file.Files {
-		cfg.Files = append(cfg.Files, File{To: f.To, From: f.From})
-	}
+	cfg.Files = Files(file)
 	return NewCloud(k.Provider, k.Words, cfg)
+}
+
+// Files are those of a file's machines.
+func Files(file capacityfile.File) (all []File) {
+	for _, f := range file.Files {
+		all = append(all, File{To: f.To, From: f.From})
+	}
+	return all
 }
