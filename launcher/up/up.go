@@ -67,9 +67,14 @@ func (c *Cluster) kind(name string) capacityfile.Kind {
 	return c.file.Kinds[slices.IndexFunc(c.file.Kinds, func(k capacityfile.Kind) bool { return k.Name == name })]
 }
 
+// agent is the command line of a kind's agents, but for what only the head knows.
+func (c *Cluster) agent(k capacityfile.Kind) provider.Agent {
+	return provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}
+}
+
 // provider is that of a kind, as this machine would call it.
 func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.Provider, error) {
-	p, err := provider.New(ctx, c.file, k, provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}, "")
+	p, err := provider.New(ctx, c.file, k, c.agent(k), "")
 	if err != nil {
 		return nil, usage.Errorf("%s: %s: %w", c.path, k.Name, err)
 	}
@@ -101,9 +106,9 @@ func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 	c.note()
 	var b bytes.Buffer
 	for _, k := range c.file.Kinds {
-		p, err := c.provider(ctx, k)
+		p, err := provider.Sample(ctx, c.file, k, c.agent(k))
 		if err != nil {
-			return err
+			return usage.Errorf("%s: %s: %w", c.path, k.Name, err)
 		}
 		fmt.Fprintf(&b, "# %s: %d to %d nodes, each by\n", k.Name, k.Min, k.Max)
 		if k.Name == c.file.Head.Kind {

@@ -32,29 +32,52 @@ type Login struct {
 // NewLogin returns a login with a key. If the file has none, it is one in the directory of the
 // cluster, made at first use.
 func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
-	l := Login{User: user, Key: key, KnownHosts: filepath.Join(dir, "known_hosts")}
+	l := newLogin(user, key, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return l, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyLimit)
 	defer cancel()
-	if rest, home := strings.CutPrefix(key, "~/"); home {
-		l.Key = filepath.Join(os.Getenv("HOME"), rest)
-	}
-	if key == "" {
-		l.Key = filepath.Join(dir, "key")
-		if _, err := os.Stat(l.Key); errors.Is(err, fs.ErrNotExist) {
-			if _, err = run(ctx, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "golaunch", "-f", l.Key); err != nil {
-				return l, err
-			}
+	if _, err := os.Stat(l.Key); key == "" && errors.Is(err, fs.ErrNotExist) {
+		if _, err = run(ctx, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "golaunch", "-f", l.Key); err != nil {
+			return l, err
 		}
 	}
+	err := l.read(ctx)
+	return l, err
+}
+
+// sampleLogin is the same login, and makes no key.
+func sampleLogin(ctx context.Context, user, key, dir string) (Login, error) {
+	l := newLogin(user, key, dir)
+	if _, err := os.Stat(l.Key); key == "" && errors.Is(err, fs.ErrNotExist) {
+		l.PublicKey = "ssh-ed25519 KEY golaunch"
+		return l, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyLimit)
+	defer cancel()
+	err := l.read(ctx)
+	return l, err
+}
+
+func newLogin(user, key, dir string) Login {
+	l := Login{User: user, Key: key, KnownHosts: filepath.Join(dir, "known_hosts")}
+	if rest, home := strings.CutPrefix(key, "~/"); home {
+		l.Key = filepath.Join(os.Getenv("HOME"), rest)
+	} else if key == "" {
+		l.Key = filepath.Join(dir, "key")
+	}
+	return l
+}
+
+// read reads what belongs to the private key.
+func (l *Login) read(ctx context.Context) error {
 	out, err := run(ctx, nil, "ssh-keygen", "-y", "-P", "", "-f", l.Key)
 	if err != nil {
-		return l, fmt.Errorf("cannot read the private key %s, which must have no passphrase: %w", l.Key, err)
+		return fmt.Errorf("cannot read the private key %s, which must have no passphrase: %w", l.Key, err)
 	}
 	l.PublicKey = strings.TrimSpace(string(out))
-	return l, nil
+	return nil
 }
 
 // keyLimit bounds how long ssh-keygen may take.

@@ -18,9 +18,20 @@ type Provider interface {
 	Line(tag string) []string
 }
 
+// Sample is a provider of a kind whose Line is to be shown: it leaves nothing on this machine.
+func Sample(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent) (Provider, error) {
+	return newProvider(ctx, file, k, agent, "", sampleLogin)
+}
+
 // New returns the provider of a kind. The secret is what its agents join with, if it is not in a file
 // that they have.
 func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent, secret string) (Provider, error) {
+	return newProvider(ctx, file, k, agent, secret, NewLogin)
+}
+
+func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent, secret string,
+	login func(ctx context.Context, user, key, dir string) (Login, error),
+) (Provider, error) {
 	switch k.Provider {
 	case "exec":
 		return Exec{Kind: k.Name, Command: k.Words, Agent: agent}, nil
@@ -38,11 +49,11 @@ func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent
 	if err != nil {
 		return nil, fmt.Errorf("cannot find a directory for the keys of machines: %w", err)
 	}
-	login, err := NewLogin(ctx, file.User, file.Key, filepath.Join(home, ".golaunch", "clusters", file.Name))
+	l, err := login(ctx, file.User, file.Key, filepath.Join(home, ".golaunch", "clusters", file.Name))
 	if err != nil {
 		return nil, err
 	}
-	cfg := CloudConfig{Cluster: file.Name, Kind: k.Name, Tags: k.Tags, Agent: agent, Login: login, Token: secret, Setup: k.Setup}
+	cfg := CloudConfig{Cluster: file.Name, Kind: k.Name, Tags: k.Tags, Agent: agent, Login: l, Token: secret, Setup: k.Setup}
 	cfg.Files = Files(file)
 	return NewCloud(k.Provider, k.Words, cfg)
 }
