@@ -125,10 +125,7 @@ func (s *State) hang(u *unit) report.Failure {
 		late, why = apart(all)
 	}
 	if len(late) == 0 {
-		f.Why += "; none is behind the others"
-		if alike(all) {
-			f.Why += ", all are " + all[0].Does
-		}
+		f.Why += "; none is behind the others" + standing(all)
 		return f
 	}
 	f.Why += fmt.Sprintf("; behind is %s: %s", s.ranks().Without(func(rank int) bool { return !late[rank] }), why)
@@ -173,9 +170,33 @@ func apart(all []job.Still) (late map[int]bool, why string) {
 	return late, why
 }
 
-// alike reports whether all ranks do the same.
-func alike(all []job.Still) bool {
-	return !slices.ContainsFunc(all, func(r job.Still) bool { return r.Does != all[0].Does })
+// shownDoings bounds how many things a reason names that ranks do.
+const shownDoings = 3
+
+// standing says what ranks do when none is behind, unless they do too many different things.
+func standing(all []job.Still) string {
+	ranks := map[string][]int{}
+	var order []string
+	for _, r := range all {
+		if ranks[r.Does] == nil {
+			order = append(order, r.Does)
+		}
+		ranks[r.Does] = append(ranks[r.Does], r.Rank)
+	}
+	switch {
+	case len(order) == 1:
+		return ", all are " + order[0]
+	case len(order) > shownDoings:
+		return ""
+	}
+	for i, does := range order {
+		who := fmt.Sprintf("rank %d is ", ranks[does][0])
+		if n := len(ranks[does]); n > 1 {
+			who = fmt.Sprintf("%d ranks are ", n)
+		}
+		order[i] = who + does
+	}
+	return ": " + strings.Join(order, "; ")
 }
 
 // slowest returns the ranks with the lowest step, if others have a higher one.
