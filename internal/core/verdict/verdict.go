@@ -127,7 +127,7 @@ var (
 	}
 	// Hang is the verdict on ranks that stand still.
 	Hang = report.Verdict{
-		Action: report.ActionRestart, Cause: "hang", Title: "no rank moved for --hang-timeout",
+		Action: report.ActionRestart, Cause: "hang", Title: "no rank moved for --hang-timeout, or one overran a limit of its own",
 		Remedy: "read where each rank stood: stacks.txt in the bundle",
 	}
 	// Unreachable is the verdict on a node that does not reach the master, or on a master that no
