@@ -205,7 +205,8 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := strings.NewReplacer("15s", "1s", "127.0.0.1:8265", good, "127.0.0.1:9100", bad).Replace(example(t))
+	// The interval is also the limit of a scrape: one that comes too late is a cluster that is silent.
+	config := strings.NewReplacer("15s", "3s", "127.0.0.1:8265", good, "127.0.0.1:9100", bad).Replace(example(t))
 	config += fmt.Sprintf("\nalerting:\n  alertmanagers:\n    - static_configs:\n        - targets: [%q]\n", alerts)
 	for name, text := range map[string]string{
 		"prometheus.yml": config, "alerts.yml": regexp.MustCompile(`(?m)^\s+for: .*$`).ReplaceAllString(string(rules), ""),
