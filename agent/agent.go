@@ -24,9 +24,9 @@ import (
 // Task is what every rank of a job runs on this node.
 type Task struct {
 	// Command is the program and its arguments; "${local_rank}" in an argument stands for the
-	// rank's own. With Templates, which are torchrun's, "$local_rank" does too, and "$$" stands for
-	// a dollar. In a job with replica groups, "${replica_group}" stands for the rank's group and
-	// "${replica_groups}" for their number.
+	// rank's own. With Templates (torchrun's macros), "$local_rank" stands for it too, and "$$" for
+	// a dollar sign. In a job with replica groups, "${replica_group}" stands for the rank's group
+	// and "${replica_groups}" for their number.
 	Command   []string
 	Templates bool
 	// Dir is the working directory; the agent's own when empty. In a workspace it is relative to the
@@ -34,19 +34,19 @@ type Task struct {
 	Dir string
 	// Env is the node's part of the environment, before a rank's own variables.
 	Env *rankenv.Base
-	// Presets are added to Env for a start: they depend on what the job's nodes have agreed on
-	// ([job.World].Network). Nil adds none.
+	// Presets returns further variables for a start. They depend on what the job's nodes have
+	// agreed on ([job.World].Network). A nil Presets adds none.
 	Presets func(network string) []rankenv.Var
 	// Visibility says which GPUs a rank sees.
 	Visibility rankenv.Visibility
-	// Bind says on which CPUs a rank runs; bind.None when empty. Strict refuses to start ranks that
-	// cannot be bound so, instead of a warning.
+	// Bind says on which CPUs a rank runs; bind.None when empty. If ranks cannot be bound so,
+	// Strict refuses to start them; otherwise the agent warns.
 	Bind   bind.Policy
 	Strict bool
-	// MasterPort is fixed by the user, or 0 for a free one per attempt.
+	// MasterPort is the port that the user has fixed. When 0, each attempt gets a free port.
 	MasterPort int
-	// Ports are the ports that the job may use on this node, FIRST:LAST; the agent chooses when
-	// empty.
+	// Ports is the range of ports that the job may use on this node, FIRST:LAST. When empty, the
+	// agent chooses.
 	Ports string
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string
@@ -56,36 +56,40 @@ type Task struct {
 	ProxyStore bool
 	// Bundle keeps evidence of failed attempts in the directory of Output.
 	Bundle bool
-	// HangTimeout is how long ranks may stand still; 0 is forever.
+	// HangTimeout is how long ranks may stand still; 0 means forever.
 	HangTimeout time.Duration
-	// RankMonitor serves NVRx's rank monitor to the ranks, as [CheckRankMonitor] describes; empty
-	// does not.
+	// RankMonitor, if not empty, serves NVRx's rank monitor to the ranks, as [CheckRankMonitor]
+	// describes.
 	RankMonitor string
-	// InProcessRestart serves the socket of HyperPod's elastic agent to the ranks, which may take as
-	// long to come to the barrier after a fault; 0 does not.
+	// InProcessRestart, if not 0, serves the socket of HyperPod's elastic agent to the ranks. It is
+	// how long ranks may take to reach the barrier after a fault.
 	InProcessRestart time.Duration
-	// CheckpointDir is where ranks write checkpoints, relative to Dir; empty if that is to be found
-	// out.
+	// CheckpointDir is where ranks write checkpoints, relative to Dir. When empty, the agent finds
+	// it out.
 	CheckpointDir string
-	// SetAsidePartial renames a partial checkpoint that is the newest, before ranks start.
+	// SetAsidePartial renames the newest checkpoint before ranks start, if that checkpoint is
+	// partial.
 	SetAsidePartial bool
 	// Preload are Python modules that a fork server imports once, for all ranks and attempts here.
-	// Ranks that cannot be forked import for themselves, or do not start if PreloadStrict.
+	// Ranks that cannot be forked import the modules themselves; with PreloadStrict they do not
+	// start.
 	Preload       []string
 	PreloadStrict bool
-	// Local is how many ranks this node will run, if that is known before they are placed, or 0.
+	// Local is how many ranks this node will run, or 0 if that is unknown before they are placed.
 	Local int
-	// Endpoint lets a controller on another machine reach the ranks, by the socket
+	// Endpoint lets a controller on another machine reach the ranks, through the socket
 	// GOLAUNCH_ENDPOINT.
 	Endpoint bool
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
-	// NoticeSignal is sent to ranks that find a notice in their GOLAUNCH_NOTICE_FILE; none when 0.
+	// NoticeSignal is sent to ranks that have a new notice in their GOLAUNCH_NOTICE_FILE. No signal
+	// is sent when it is 0.
 	NoticeSignal syscall.Signal
-	// StopSignal asks a rank to end; when 0, it is the signal that stops the job, or SIGTERM.
+	// StopSignal asks a rank to end. When 0, the rank gets the signal that stops the job, or
+	// SIGTERM.
 	StopSignal syscall.Signal
-	// Linger is how long processes that ranks have left running may go on once all ranks have
-	// exited with 0. Grace is how long they may take to end after that.
+	// Linger is how long leftover processes of ranks may run once all ranks have exited with 0.
+	// Grace is how long these processes may then take to end.
 	Linger, Grace time.Duration
 }
 
@@ -93,10 +97,11 @@ type Task struct {
 type Work struct {
 	Task   Task
 	Output Output
-	// User owns the ranks; nil is this process's own user. The agent touches a job's files, and
-	// whatever its ranks name, with the rights of that user only.
+	// User owns the ranks; nil is this process's own user. The agent opens the job's files, and
+	// files that its ranks name, only with the rights of that user.
 	User *User
-	// Close is called when the job is over here and no client reads its output; it may be nil.
+	// Close is called when the job is over on this node and no client reads its output. It may be
+	// nil.
 	Close func()
 }
 
@@ -106,7 +111,7 @@ type User struct {
 	Groups   []uint32
 }
 
-// Output is where the ranks' output goes.
+// Output is where the ranks' output is written.
 type Output struct {
 	// Dir has the files of every attempt.
 	Dir *logs.Dir
@@ -126,63 +131,65 @@ type Speaker struct {
 type Assignment struct {
 	Task      []byte
 	Submitter *uint32
-	// Workspace is what the ranks run in; its ID is empty if they run where the Task says.
+	// Workspace is what the ranks run in. Its ID is empty if they run in the Task's Dir.
 	Workspace report.Workspace
-	// Cluster identifies the cluster on all of its nodes, for as long as its log lasts.
+	// Cluster identifies the cluster on all of its nodes, for as long as its log exists.
 	Cluster string
 }
 
-// Agent is a node's part in a job or a cluster.
+// Agent runs a node's part of a job or a cluster.
 type Agent struct {
-	// Join says what this node is, and how it reaches the coordinator. The agent sets Proof,
-	// Former, Clock and Heard itself. A connection from Dial or DialAt ends with a proof once no
-	// rank of this node lives.
+	// Join describes this node and how it reaches the coordinator. The agent sets Proof, Former,
+	// Clock and Heard itself. A connection from Dial or DialAt ends with a proof that no rank of
+	// this node lives.
 	Join session.Options
-	// Keep is a directory for ranks that outlive this process. The agent goes on with those that an
-	// earlier agent has left there. It needs a cluster; when empty, ranks die with this process.
+	// Keep is a directory for ranks that outlive this process. The agent adopts ranks that an
+	// earlier agent has left there. Keep needs a cluster. When it is empty, ranks die with this
+	// process.
 	Keep string
 	// Preload are modules for jobs whose Task.Preload is nil.
 	Preload []string
-	// Endpoints is TLS towards controllers of the ranks; nil admits none.
+	// Endpoints is the TLS configuration for controllers of the ranks; nil admits no controller.
 	Endpoints *tls.Config
 	// Workspaces says where the workspaces of jobs are.
 	Workspaces Workspaces
-	// Standalone says that all children of this process are the agent's, see [proc.Options].
+	// Standalone says that all children of this process belong to the agent, see [proc.Options].
 	Standalone bool
-	// Open prepares for a job: for the coordinator's only one, or for one that a cluster has
-	// assigned. at is this node's address. The error is why no rank of the job can run here.
+	// Open prepares for a job: the coordinator's only job, or a job that a cluster has assigned. at
+	// is this node's address. The error says why no rank of the job can run here.
 	Open func(job string, as Assignment, at netip.Addr) (Work, error)
-	// Past finds the output of a job that is over; the agent of a cluster needs it.
+	// Past finds the output of a job that is over. The agent of a cluster needs it.
 	Past func(job string) (*logs.Dir, error)
-	// Joined is called with this node and its address when the coordinator has accepted it; nil is
-	// not.
+	// Joined, unless it is nil, is called with this node and its address when the coordinator has
+	// accepted the node.
 	Joined func(placement.Node)
 	// Signals are passed on to every rank of this node (USR1, USR2); nil passes none.
 	Signals <-chan syscall.Signal
-	// Leave asks this node to leave: its ranks are stopped in order before the coordinator hears
-	// that they are gone. Nil never asks.
+	// Leave asks this node to leave. The agent stops the node's ranks in order before the
+	// coordinator learns that they are gone. A nil Leave never asks.
 	Leave <-chan Departure
-	// Grace is how long its ranks may take then.
+	// Grace is how long the ranks of a leaving node may take to end.
 	Grace time.Duration
-	// Reached, unless it is nil, waits a moment and reports whether the ranks have had the signal
-	// that has just stopped this process. Then they do not get it twice.
+	// Reached, unless it is nil, waits a moment and reports whether the ranks have received the
+	// signal that has just stopped this process. If they have, the agent does not send them the
+	// signal again.
 	Reached func() bool
-	// Say gets messages for people, and Warn what went wrong without ending the agent, such as a
-	// full disk.
+	// Say gets messages for people. Warn gets errors that do not end the agent, such as a full
+	// disk.
 	Say  func(string)
 	Warn func(error)
 }
 
 // Workspaces say where a node keeps workspaces, and how nodes pass them on to each other. Without
-// Server and Client, they come from the coordinator alone.
+// Server and Client, a node gets workspaces only from the coordinator.
 type Workspaces struct {
 	Dir            string
 	Server, Client *tls.Config
 }
 
-// Departure is why a node leaves, and how long its ranks, and those that work with them, have to
-// get ready. With All, the scheduler ends the job on all nodes, and this node stays until then. A
-// Signal is one that every node's process got; the job stops with it.
+// Departure says why a node leaves, and how long its ranks, and the ranks that work with them, have
+// to get ready. With All, the scheduler ends the job on all nodes, and this node stays until then.
+// Signal, if set, is a signal that the process on every node got; the job stops with that signal.
 type Departure struct {
 	Why    string
 	Within time.Duration
@@ -190,21 +197,20 @@ type Departure struct {
 	Signal syscall.Signal
 }
 
-// ErrLeft says that this node left before its jobs ended, as it was asked to, and ErrDrained that
-// no job needs it any more.
+// ErrLeft says that this node was asked to leave, and left before its jobs ended. ErrDrained says
+// that no job needs this node any more.
 var (
 	ErrLeft    = errors.New("this node has left")
 	ErrDrained = errors.New("this node is drained")
 )
 
-// AutoPreload, as the only module of a [Task], stands for the modules that rank 0 of the command's
-// last run on this node had loaded.
+// AutoPreload, as the only module of a [Task], stands for a list of modules: those that rank 0
+// loaded when the command last ran on this node.
 const AutoPreload = "auto"
 
 // PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows
-// it, to follow "in use": " by pid 4411 (python3)". It is empty when none listens.
+// it. The text follows "in use": " by pid 4411 (python3)". It is empty when no process listens.
 func PortHolder(port int) string { return masterport.Holder(port) }
 
-// RASAddr returns an address of this machine at which nothing listens, for the RAS service of one
-// rank's NCCL.
+// RASAddr returns an unused address of this machine for the RAS service of one rank's NCCL.
 func RASAddr() (string, error) { return ncclprobe.Address() }

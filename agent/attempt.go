@@ -27,20 +27,20 @@ import (
 // flushLimit bounds the wait for the last lines of a rank when the disk or the console is slow.
 const flushLimit = 5 * time.Second
 
-// attempt is one attempt of a unit: of the ranks on this node that restart together.
+// attempt is one attempt of a unit. A unit is the ranks on this node that restart together.
 type attempt struct {
 	job   *jobOnNode
 	order job.Start
 	setup rankSetup
 
-	// mu guards scope, halt.ordered, ranks, requests and reports, which the goroutine that follows orders and
-	// the attempt's own share.
+	// mu guards scope, halt.ordered, ranks, requests and reports. The goroutine that follows orders
+	// and the attempt's own goroutine share these fields.
 	mu    sync.Mutex
 	scope ranks.Scope
 	halt  halt
-	// ranks are those that were started.
+	// ranks are the ranks that were started.
 	ranks []ranks.Rank
-	// requests are what the ranks have asked for by their monitor.
+	// requests are what the ranks have asked for through their monitor.
 	requests []rankmonitor.Request
 	reports  []job.Event
 
@@ -50,11 +50,11 @@ type attempt struct {
 	exits    exits
 	// former are the ranks that an earlier agent has started, by rank.
 	former map[int]keeper.Rank
-	// gone is closed when no process of the attempt lives.
+	// gone is closed when no process of the attempt is alive.
 	gone chan struct{}
 }
 
-// halt is whether an attempt was ordered to stop. Then ctx is done, which cancel does.
+// halt says whether an attempt was ordered to stop. In that case cancel has ended ctx.
 type halt struct {
 	ordered bool
 	ctx     context.Context
@@ -64,21 +64,23 @@ type halt struct {
 // rankSetup is what the ranks of an attempt on this node share.
 type rankSetup struct {
 	env *rankenv.Base
-	// bindings are by local rank. bindErr is why they cannot be as the job wants them.
+	// bindings are by local rank. bindErr says why ranks cannot be bound as the job wants.
 	bindings []bind.Binding
 	bindErr  error
-	// proxy is where the ranks find the store if that is not at the master. proxyErr is why there
-	// is none.
+	// proxy is where the ranks find the store's proxy, if they have one. proxyErr says why there is
+	// no proxy.
 	proxy    netip.AddrPort
 	proxyErr error
-	// lighthouse is what a replica group has, at lighthousePort. lighthouseErr is why it has none.
+	// lighthouse is the lighthouse of a replica group, at lighthousePort. lighthouseErr says why
+	// the group has none.
 	lighthouse     *lighthouse.Server
 	lighthousePort int
 	lighthouseErr  error
-	// monitor is the ranks' monitor, if they want one. monitorErr is why there is none.
+	// monitor is the ranks' monitor, if they want one. monitorErr says why there is none.
 	monitor    *rankmonitor.Server
 	monitorErr error
-	// hyperPod is HyperPod's socket, if they want that instead; monitorErr is why there is none.
+	// hyperPod is HyperPod's socket, if the ranks want it instead of a monitor. monitorErr says why
+	// there is none.
 	hyperPod *hyperpod.Server
 }
 
@@ -91,7 +93,7 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	return a
 }
 
-// run starts the ranks, waits until nothing of them lives, and reports each step.
+// run starts the ranks, waits until all their processes have ended, and reports each step.
 func (a *attempt) run() {
 	defer close(a.gone)
 	defer a.halt.cancel()
@@ -140,8 +142,8 @@ func (a *attempt) succeeded() bool {
 	return len(started) == len(a.order.Group.Bundles)
 }
 
-// endLeftovers is for processes, such as an upload, that ranks have left running when they
-// succeeded. The end of the scope kills what is left.
+// endLeftovers ends processes, such as an upload, that ranks have left running when they succeeded.
+// Closing the scope kills the rest.
 func (a *attempt) endLeftovers(scope ranks.Scope) {
 	if a.wasStopped() || !a.succeeded() {
 		return
@@ -159,7 +161,7 @@ func (a *attempt) endLeftovers(scope ranks.Scope) {
 // node is the name of this node.
 func (a *attempt) node() string { return a.job.node.session.Node.Name }
 
-// closeOutputs closes the files of ranks that have ended.
+// closeOutputs closes the output files of ranks that have ended.
 func (a *attempt) closeOutputs(outputs []*logs.Rank) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
 	defer cancel()
@@ -171,7 +173,7 @@ func (a *attempt) closeOutputs(outputs []*logs.Rank) {
 }
 
 // open makes the scope of the attempt's processes. It returns nil if the attempt was stopped before
-// it began, and a scope with an error if ranks live that cannot go on.
+// it began. It returns a scope and an error if living ranks cannot be adopted.
 func (a *attempt) open() (ranks.Scope, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,7 +202,7 @@ func (a *attempt) open() (ranks.Scope, error) {
 	return scope, nil
 }
 
-// scopeName is that of the unit's scope at an attempt.
+// scopeName is the name of the unit's scope for an attempt.
 func (a *attempt) scopeName(attempt int) string {
 	return fmt.Sprintf("%s-unit-%d-attempt-%d", a.job.id, a.order.Unit, attempt)
 }
@@ -281,7 +283,8 @@ func (a *attempt) endScope(end func() error) {
 	}
 }
 
-// stopSignal returns the signal that asks the ranks to end, and whether they have had it already.
+// stopSignal returns the signal that asks the ranks to end, and whether they have already received
+// it.
 func (a *attempt) stopSignal(o job.Stop) (sig syscall.Signal, heard bool) {
 	if sig = a.job.work.Task.StopSignal; sig != 0 {
 		return sig, false
@@ -302,6 +305,6 @@ func (a *attempt) signal(sig syscall.Signal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.scope != nil {
-		go a.scope.Signal(os.Signal(sig)) // it waits for processes that are being started
+		go a.scope.Signal(os.Signal(sig)) // Signal waits for processes that are being started
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Bind says where ranks run on this machine. Each has the GPU with a PCI address, or none if that
-// is empty.
+// Bind says where ranks run on this machine. gpus has the PCI address of each rank's GPU, or "" for
+// a rank without a GPU.
 func Bind(policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 	return bindOn(os.DirFS("/sys"), policy, gpus)
 }
@@ -42,13 +42,14 @@ func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 	return ranks
 }
 
-// bind returns where the job's ranks run here, by local rank, with those that are not to start now.
-// If some cannot be bound as they should, it warns once, or fails if the job is strict.
+// bind returns where the job's ranks run here, by local rank, including ranks that do not start
+// now. If some ranks cannot be bound as they should, bind warns once, or fails if the job is
+// strict.
 func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	task, node := j.work.Task, j.node.session.Node
 	planned := w.GPUs
 	if j.node.session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
-		planned = node.GPUs // ranks of other jobs may have the others
+		planned = node.GPUs // ranks of other jobs may have the other GPUs
 	}
 	sys := j.node.hooks.sys
 	if sys == nil {

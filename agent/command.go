@@ -36,7 +36,7 @@ func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFi
 	return c
 }
 
-// facts are what a rank is told of its part in the job.
+// facts are what a rank learns about its part in the job.
 func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
 	j, o, task := a.job, a.order, a.job.work.Task
 	localRank, localSize, gpus := b.LocalRank, o.World.LocalSize, o.World.GPUs
@@ -64,8 +64,8 @@ func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
 	return facts
 }
 
-// rasAddress returns an address for the RAS service of a rank's NCCL; "" if it has no GPU, or there
-// is no address.
+// rasAddress returns an address for the RAS service of a rank's NCCL. It is empty if the rank has
+// no GPU, or if no address is free.
 func (a *attempt) rasAddress(b placement.Bundle) string {
 	if b.GPU == nil {
 		return ""
@@ -77,7 +77,7 @@ func (a *attempt) rasAddress(b placement.Bundle) string {
 	return addr
 }
 
-// arguments returns the command's words for a rank.
+// arguments returns the arguments of a rank's command.
 func (t Task) arguments(localRank int, w job.World) []string {
 	n := strconv.Itoa(localRank)
 	words := []string{"${local_rank}", n}

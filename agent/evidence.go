@@ -12,10 +12,10 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// evidence is what is gathered once of an attempt that fails.
+// evidence is gathered once, for an attempt that fails.
 type evidence struct {
 	once sync.Once
-	// bundle and ranks may be read when the once is done; bundle is nil if nothing was gathered.
+	// bundle and ranks may be read when the once is done. bundle is nil if nothing was gathered.
 	bundle *failurebundle.Bundle
 	ranks  []failurebundle.Rank
 	ctx    context.Context
@@ -26,17 +26,17 @@ type evidence struct {
 // bundleWriter writes the evidence of a job's attempts.
 type bundleWriter struct {
 	writing sync.WaitGroup
-	// node is held while facts about the node are gathered: one attempt has them if several fail at
-	// once.
+	// node is held while facts about the node are gathered. If several attempts fail at once, only
+	// one of them gathers these facts.
 	node sync.Mutex
 
 	mu sync.Mutex
-	// released is closed when bundles that wait may be written; nil if none waits.
+	// released is closed when waiting bundles may be written. It is nil if no bundle waits.
 	released chan struct{}
 }
 
-// bundleDelay is how long a bundle waits for the next attempt: to gather and compress it takes the
-// processors that start the ranks some 20 ms.
+// bundleDelay is how long a bundle waits for the next attempt. Gathering and compressing a bundle
+// would delay the start of the ranks by some 20 ms of CPU time.
 const bundleDelay = 200 * time.Millisecond
 
 // await returns a channel that release closes.
@@ -49,7 +49,7 @@ func (w *bundleWriter) await() <-chan struct{} {
 	return w.released
 }
 
-// release has the bundles that wait be written: ranks have started, or none will.
+// release lets waiting bundles be written: ranks have started, or none will.
 func (w *bundleWriter) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,14 +64,14 @@ func newEvidence() evidence {
 	return evidence{ctx: ctx, hurry: cancel}
 }
 
-// seal waits until the evidence is gathered; from then on none is.
+// seal waits until the evidence is gathered. Afterwards nothing is added.
 func (e *evidence) seal() {
 	e.once.Do(func() {})
 	e.hurry()
 }
 
-// gather gathers the evidence that exists only while ranks live. Once it returns they may be
-// stopped.
+// gather gathers the evidence that exists only while ranks live. Once gather returns, the ranks may
+// be stopped.
 func (a *attempt) gather(why job.Evidence) {
 	if why == job.NoEvidence || !a.job.work.Task.Bundle {
 		return
@@ -85,7 +85,7 @@ func (a *attempt) gather(why job.Evidence) {
 	})
 }
 
-// bundleRanks describes the ranks that were started, with those that have exited.
+// bundleRanks describes the ranks that were started, including ranks that have exited.
 func (a *attempt) bundleRanks() []failurebundle.Rank {
 	a.mu.Lock()
 	all, scope := slices.Clone(a.ranks), a.scope
@@ -105,8 +105,8 @@ func (a *attempt) bundleRanks() []failurebundle.Rank {
 	return found
 }
 
-// writeBundle writes the evidence in the background, once the next attempt runs or does not come
-// soon.
+// writeBundle writes the evidence in the background once the next attempt runs, or once it is clear
+// that none starts soon.
 func (a *attempt) writeBundle() {
 	b, bundles := a.evidence.bundle, &a.job.bundles
 	dir := a.job.work.Output.Dir.Root()

@@ -17,15 +17,15 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exits has the exits of an attempt reported one by one.
+// exits reports the exits of an attempt one by one.
 type exits struct {
 	mu sync.Mutex
-	// twins are the failures whose evidence the coordinator has.
+	// twins are the failures whose evidence the coordinator already has.
 	twins verdict.Twins
 }
 
-// startFailed reports that a rank could not be started. That is not a failure if the attempt was
-// ordered to stop meanwhile.
+// startFailed reports that a rank could not be started. This is no failure if the attempt was
+// meanwhile ordered to stop.
 func (a *attempt) startFailed(b placement.Bundle, err error) {
 	if !a.wasStopped() {
 		a.exited(b, startcheck.Exit(err), time.Now(), 0, nil)
@@ -56,8 +56,8 @@ func (a *attempt) exited(b placement.Bundle, exit report.Exit, at time.Time, liv
 	a.report(e)
 }
 
-// withAdvice adds what to do to the last lines of a rank that found MASTER_PORT taken by golaunch's
-// own store.
+// withAdvice adds advice to the last lines of a rank that found MASTER_PORT taken by golaunch's own
+// store.
 func (a *attempt) withAdvice(tail string) string {
 	port := cmp.Or(int(a.setup.proxy.Port()), a.order.World.MasterPort)
 	if a.job.work.Task.Rank0Store || !masterport.SaysTaken(tail, port) {

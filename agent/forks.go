@@ -18,12 +18,12 @@ type forks struct {
 	release func()
 	mu      sync.Mutex
 	report  job.Imports
-	// ahead are those of the next attempt.
+	// ahead are the forks for the next attempt.
 	ahead *ahead.Forks
 }
 
-// awaitImports waits until it is known whether the ranks can be forked. The error is why they must
-// not start at all.
+// awaitImports waits until it is known whether the ranks can be forked. The error says why they
+// must not start at all.
 func (a *attempt) awaitImports() error {
 	servers := a.job.imports
 	if servers == nil {
@@ -67,7 +67,7 @@ func (a *attempt) notForked(why error) {
 	a.job.imports.Unforked(why)
 }
 
-// forkAhead prepares the next attempt, if it too can be forked.
+// forkAhead forks ranks of the next attempt, if they too can be forked.
 func (a *attempt) forkAhead() {
 	count, starter := len(a.order.Group.Bundles), a.job.node.starter
 	if a.forks.forker == nil || a.forks.report.Forked < count || a.order.World.MaxRestarts == 0 || starter.Keeper != nil {

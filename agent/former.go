@@ -14,13 +14,13 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// keptJob, keptAttempt and keptRank are what the next agent must know to go on with what it finds
-// at the keeper. It may be of another version, so the names of their fields do not change.
+// keptJob, keptAttempt and keptRank are what the next agent must know to adopt what it finds at the
+// keeper. That agent may be of another version, so the names of their fields do not change.
 type keptJob struct {
 	Assignment
 	// Endpoint is the directory in which the job's ranks connect.
 	Endpoint string `json:",omitempty"`
-	// Directory has the job's workspace.
+	// Directory is the directory of the job's workspace.
 	Directory string `json:",omitempty"`
 	// lock is the keeper's lock of Directory, for the next agent.
 	lock *os.File
@@ -48,7 +48,7 @@ func (m *membership) keep(id string, kept keptJob) {
 	m.starter.Keeper.Put(id, data)
 }
 
-// resume goes on with what an earlier agent has left at the keeper.
+// resume adopts what an earlier agent has left at the keeper.
 func (m *membership) resume() {
 	k := m.starter.Keeper
 	if k == nil {
@@ -73,7 +73,7 @@ func (m *membership) resume() {
 	m.resumeAttempts(k.Left.Scopes)
 }
 
-// resumeAttempts goes on with the newest attempt of each unit, and ends the others.
+// resumeAttempts adopts the newest attempt of each unit, and ends the other attempts.
 func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 	about := make(map[*keeper.Scope]keptAttempt, len(scopes))
 	for _, sc := range scopes {
@@ -96,7 +96,7 @@ func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
 	}
 }
 
-// resume goes on with an attempt, and starts its ranks that were not started yet.
+// resume adopts an attempt, and starts its ranks that had not been started.
 func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
 	store := j.stores.Of(o.Unit, o.World.Groups > 0)
 	store.Resize(o.World.Ranks())
@@ -117,7 +117,7 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
 	j.begin(a)
 }
 
-// resumeRank goes on with a rank.
+// resumeRank adopts a rank.
 func (a *attempt) resumeRank(b placement.Bundle, r keeper.Rank) (ranks.Rank, error) {
 	var kept keptRank
 	if err := json.Unmarshal(r.Data, &kept); err != nil {

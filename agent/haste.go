@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// haste watches closely what the ranks of an attempt save, from the first notice of their end.
+// haste watches closely what the ranks of an attempt save, once a notice has announced their end.
 type haste struct {
 	attempt *attempt
 	scope   ranks.Scope
@@ -21,13 +21,14 @@ type haste struct {
 	saved   *saves.Watch
 
 	mu sync.Mutex
-	// calm ends it; nil before it has begun. Over says that the ranks have exited.
+	// calm ends the close watch. It is nil before the watch has begun. Over says that the ranks
+	// have exited.
 	calm func()
 	over bool
 }
 
-// begin is for a notice. When the coordinator knows what the ranks are saving, it is told whether
-// they catch the signal that stops them.
+// begin starts the close watch after a notice. Once the coordinator knows what the ranks are
+// saving, begin reports to it whether the ranks catch the signal that stops them.
 func (h *haste) begin(deadline time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +57,7 @@ func (h *haste) end() {
 }
 
 // catching reports whether each running rank catches its stop signal. A job with a signal for
-// notices has another way to hear of its end.
+// notices learns of its end by that signal instead.
 func (h *haste) catching() bool {
 	task := h.attempt.job.work.Task
 	members, err := h.scope.Members()

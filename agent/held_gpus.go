@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// watchHeldGPUs tells the coordinator when GPUs become free that other processes held when this
-// node was surveyed. A later membership joins with what was seen.
+// watchHeldGPUs reports to the coordinator when GPUs become free that other processes held when
+// this node was surveyed. A later membership joins with the updated GPUs.
 func (m *membership) watchHeldGPUs() {
 	held := heldgpus.Held(m.Join.Node.GPUs)
 	if len(held) == 0 {

@@ -1,4 +1,4 @@
-// Package ahead forks the ranks of a unit's next attempt before that starts.
+// Package ahead forks the ranks of a unit's next attempt before that attempt starts.
 package ahead
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// Forks are forks that wait to become the ranks of a unit's next attempt here. The fork of a process
-// that has imported torch takes 10 ms of CPU time, which that attempt then does not wait for.
+// Forks are forks that wait to become the ranks of a unit's next attempt here. Forking a process
+// that has imported torch takes 10 ms of CPU time. The next attempt does not have to wait for that.
 type Forks struct {
-	// Hurry is for the failure of a rank, and Settle for the end of the attempt.
+	// Hurry must be called when a rank fails, and Settle when the attempt ends.
 	Hurry, Settle func()
 	failed, over  chan struct{}
-	// making is the goroutine that forks; scope is its result.
+	// making waits for the goroutine that forks; scope is its result.
 	making sync.WaitGroup
 	number int
 	scope  *proc.Scope
 }
 
-// New returns no forks yet.
+// New returns Forks that has forked nothing yet.
 func New() *Forks {
 	f := &Forks{failed: make(chan struct{}), over: make(chan struct{})}
 	f.Hurry = sync.OnceFunc(func() { close(f.failed) })
@@ -34,29 +34,30 @@ func New() *Forks {
 
 // Attempt is the next attempt of a unit.
 type Attempt struct {
-	// Number is its number, and Count that of its ranks.
+	// Number is the number of the attempt, and Count is how many ranks it has.
 	Number, Count int
 	Forker        proc.Forker
-	// Scope makes the scope of its processes, which have the Rights.
+	// Scope makes the scope of the attempt's processes, which have the Rights.
 	Scope  func() (*proc.Scope, error)
 	Rights *safefile.Rights
-	// JobOver is closed when no attempt of the job will begin any more.
+	// JobOver is closed when no further attempt of the job will begin.
 	JobOver <-chan struct{}
 	Warn    func(error)
 }
 
 const (
-	// startAfter is how long ranks have run when the next ones are forked. These would compete with
-	// the start of the first for CPUs.
+	// startAfter is how long ranks must have run before the next ones are forked. Earlier forks
+	// would compete with the start of the running ranks for CPUs.
 	startAfter = time.Second
-	// A process that waits has forkMemory of its own at most, in bytes, half of it page tables, and
-	// all that wait may take one part in memoryShare of what is available.
+	// forkMemory is how much memory a waiting process has of its own at most, in bytes; half is
+	// page tables. All waiting processes together may take one part in memoryShare of the available
+	// memory.
 	forkMemory  = 16 << 20
 	memoryShare = 16
 )
 
-// Prepare forks ranks of the next attempt when those of this one have run for a while, or when one
-// of them fails.
+// Prepare forks ranks of the next attempt when the ranks of this attempt have run for a while, or
+// when one of them fails.
 func (f *Forks) Prepare(a Attempt) {
 	f.making.Go(func() {
 		wait := time.NewTimer(startAfter)
@@ -89,13 +90,14 @@ func (f *Forks) make(a Attempt) error {
 		default:
 		}
 		if forked := scope.Ahead(a.Forker, a.Rights) == nil; !forked {
-			break // the next attempt finds out why, and says so
+			break // the next attempt finds out why, and reports it
 		}
 	}
 	return nil
 }
 
-// room reports whether there is room for processes beside those that run and the next ones.
+// room reports whether there is memory for more processes beside those that run and those of the
+// next attempt.
 func room(a Attempt) bool {
 	files, processes := startcheck.Files(2*a.Count), proc.Room(2*a.Count, a.Rights)
 	return files == nil && processes == nil && a.Count*forkMemory <= proc.Memory()/memoryShare

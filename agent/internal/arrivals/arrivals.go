@@ -1,4 +1,5 @@
-// Package arrivals tells which processes of a job have come to its store, and which came last.
+// Package arrivals tells which processes of a job have connected to its store, and which was the
+// last.
 package arrivals
 
 import (
@@ -11,26 +12,27 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// countAfter is how long after a change of a store its processes are counted: each that connects
-// causes several changes.
+// countAfter is how long after a change of a store its processes are counted. Each process that
+// connects causes several changes.
 const countAfter = 50 * time.Millisecond
 
-// Counter finds the process that is the last to connect to a store.
+// Counter finds the last process that connects to a store.
 type Counter struct {
-	// Due has a value when it is time for Take. It is nil unless something has changed since then.
+	// Due receives a value when it is time for Take. It is nil unless something has changed since
+	// the last Take.
 	Due <-chan time.Time
 	all bool
 }
 
-// Changed notes a change of the store.
+// Changed notes that the store has changed.
 func (c *Counter) Changed() {
 	if c.Due == nil && !c.all {
 		c.Due = time.After(countAfter)
 	}
 }
 
-// Take counts the processes, by their PIDs, which torch before 2.5 does not send. Once all have come,
-// it returns the last to come, and when; before that and later it returns nil.
+// Take counts the processes by their PIDs, which torch before 2.5 does not send. Once all processes
+// have connected, Take returns the last one and the time, but only once. Otherwise it returns nil.
 func (c *Counter) Take(now time.Time, clients []tcpstore.ClientStatus, worldSize int) (last *job.Client, at time.Time) {
 	c.Due = nil
 	came := map[job.Client]time.Time{}
@@ -54,7 +56,7 @@ func (c *Counter) Take(now time.Time, clients []tcpstore.ClientStatus, worldSize
 }
 
 // Meeting lists the processes at a store. It is zero if no process has connected, or if all have
-// and none waits.
+// connected and none waits.
 func Meeting(clients []tcpstore.ClientStatus, worldSize int) (m job.Meeting) {
 	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
 	for _, c := range clients {

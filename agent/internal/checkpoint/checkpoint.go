@@ -1,8 +1,8 @@
 // Package checkpoint tells from the files of a checkpoint whether it is complete.
 //
-// It asks the program nothing: each format leaves a mark at the end, or says how long its files
-// must be. [Inspect] reads little of large files and follows no instruction in them. It opens
-// files only through an [fs.FS] whose root is the directory that has the checkpoints.
+// It asks the program nothing: each format leaves a mark at the end, or states how long its files
+// must be. [Inspect] reads little of large files and follows no instruction in them. It opens files
+// only through an [fs.FS] whose root is the directory with the checkpoints.
 package checkpoint
 
 import (
@@ -15,43 +15,43 @@ import (
 type State int
 
 const (
-	// Unknown means that nothing is missing as far as the files say, but that they have no mark of
-	// the end.
+	// Unknown means that nothing seems to be missing, but that the files have no mark of the end.
 	Unknown State = iota
 	// Partial means that something is missing.
 	Partial
-	// Complete means that the program would find all that it has saved.
+	// Complete means that the program would find everything that it has saved.
 	Complete
 )
 
 // Finding is what the files of a checkpoint say.
 type Finding struct {
-	// Name is the name of its directory or file.
+	// Name is the name of the checkpoint's directory or file.
 	Name  string
 	State State
-	// Format says who wrote it: "dcp", "megatron", "file" and so on.
+	// Format says which library wrote the checkpoint: "dcp", "megatron", "file" and so on.
 	Format string
-	// Step is -1 if the names do not say it.
+	// Step is -1 if the names do not contain the step.
 	Step  int64
 	Bytes int64
-	// Oldest and Newest are when its files were changed, by the clock of the file server.
+	// Oldest and Newest are the times of the first and the last change of the files, by the clock
+	// of the file server.
 	Oldest, Newest time.Time
 	// Why is the reason for the state.
 	Why string
 }
 
-// Known is what the caller knows of a checkpoint besides its files.
+// Known is what the caller knows about a checkpoint besides its files.
 type Known struct {
-	// Ranks is how many ranks wrote it; 0 if unknown.
+	// Ranks is how many ranks wrote the checkpoint; 0 if unknown.
 	Ranks int
-	// Settled says that no process has any of its files open for writing, and that nothing of it
-	// has changed for a while. That is enough for formats without a mark of the end.
+	// Settled says that no process has any of the files open for writing, and that nothing has
+	// changed for a while. This is enough for formats without a mark of the end.
 	Settled bool
 	// Copied says that the files may be copies, whose times prove nothing.
 	Copied bool
 }
 
-// Inspect looks at the checkpoint of a name, which is a file or a directory.
+// Inspect examines the checkpoint with a name, which is a file or a directory.
 func Inspect(dir fs.FS, name string, known Known) Finding {
 	f := Finding{Name: name, Step: Step(name)}
 	t, err := scan(dir, name, known.Copied)
@@ -69,8 +69,8 @@ func Inspect(dir fs.FS, name string, known Known) Finding {
 	return f
 }
 
-// judge first looks for what no complete checkpoint has, whoever wrote it, then for the mark of the
-// end.
+// judge first looks for what no complete checkpoint has in any format, then for the format's mark
+// of the end.
 func judge(t *tree, kind kind, known Known) (State, string) {
 	if len(t.files) == 0 {
 		return Partial, "it has no file"
@@ -91,7 +91,7 @@ func judge(t *tree, kind kind, known Known) (State, string) {
 }
 
 // Newest returns the name of the checkpoint with the highest step in a directory, which most
-// programs load when they start; empty if there is none.
+// programs load when they start. The name is empty if there is no checkpoint.
 func Newest(dir fs.FS) (newest string, err error) {
 	entries, err := readDir(dir, ".")
 	step := int64(-1)
@@ -103,8 +103,9 @@ func Newest(dir fs.FS) (newest string, err error) {
 	return newest, err
 }
 
-// Chosen says how a program chooses the checkpoint that it loads when it starts: by a file beside
-// it, or the newest one if pointer is empty. Chosen is false if that file names another one.
+// Chosen says how a program chooses the checkpoint that it loads when it starts. The pointer is a
+// file beside the checkpoint that names it. If pointer is empty, the program takes the newest
+// checkpoint. Chosen is false if the file names another checkpoint.
 func Chosen(dir fs.FS, f Finding) (pointer string, chosen bool) {
 	t := &tree{dir: dir, name: f.Name}
 	switch f.Format {

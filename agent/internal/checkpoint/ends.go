@@ -13,19 +13,19 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// kind is a format: how to know it, and what its last file is.
+// kind is a format: how to recognize it, and which file is written last.
 type kind struct {
 	name string
 	is   func(*tree) bool
-	// end says whether what is written last is there. It may rely on whole files, whole shards and
-	// the absence of marks.
+	// end says whether the part that is written last is there. It may rely on whole files, whole
+	// shards and the absence of marks.
 	end func(*tree, Known) (State, string)
 }
 
-// Other is the format of what no kind knows.
+// Other is the format of checkpoints that no kind matches.
 const Other = "other"
 
-// kindOf returns the first kind that knows a checkpoint.
+// kindOf returns the first kind that matches a checkpoint.
 func kindOf(t *tree) kind {
 	for _, k := range kinds() {
 		if k.is(t) {
@@ -35,7 +35,7 @@ func kindOf(t *tree) kind {
 	return kind{Other, nil, unmarked}
 }
 
-// kinds are in the order in which they are asked: the more special first.
+// kinds are in the order in which they are tried: more specific kinds come first.
 var kinds = sync.OnceValue(func() []kind {
 	named := func(pattern string) func(*tree) bool {
 		r := lazyregexp.New(pattern)
@@ -71,7 +71,7 @@ func marked(why string) func(*tree, Known) (State, string) {
 	return func(*tree, Known) (State, string) { return Complete, why }
 }
 
-// unmarked is for a format that has no mark of the end.
+// unmarked is for a format without a mark of the end.
 func unmarked(*tree, Known) (State, string) {
 	return Unknown, "its format has no mark of the end that golaunch knows"
 }
@@ -112,7 +112,7 @@ func everyRank(t *tree, known Known, pattern *lazyregexp.Regexp, name func(rank 
 
 var randomStates = lazyregexp.New(`^random_states_(\d+)\.pkl$`)
 
-// accelerate may write files of the user's own objects after the last file that it names.
+// accelerate may write files of the user's own objects after the last file that it names itself.
 func accelerate(t *tree, known Known) (State, string) {
 	name := func(rank int) string { return fmt.Sprintf("random_states_%d.pkl", rank) }
 	for _, f := range t.files {
@@ -127,7 +127,7 @@ func accelerate(t *tree, known Known) (State, string) {
 	return state, why
 }
 
-// wholePickle reports whether a file, which is a pickle or of torch.save, has its end.
+// wholePickle reports whether a file, a pickle or a file of torch.save, has its end.
 func (t *tree) wholePickle(f file) bool {
 	if string(t.readAt(f, 0, 2)) == "PK" {
 		return t.wholeZip(f)
@@ -148,7 +148,7 @@ func lightning(t *tree, known Known) (State, string) {
 var rngState = lazyregexp.New(`^rng_state_(\d+)\.pth$`)
 
 // trainer is for transformers' Trainer. Rank 0 writes trainer_state.json last, but does not wait
-// for the files of the others.
+// for the files of the other ranks.
 func trainer(t *tree, known Known) (State, string) {
 	last, ok := t.find("trainer_state.json")
 	if !ok {
@@ -177,13 +177,13 @@ func trainer(t *tree, known Known) (State, string) {
 	return everyRank(t, known, rngState, func(rank int) string { return fmt.Sprintf("rng_state_%d.pth", rank) })
 }
 
-// latest is the file beside checkpoints of DeepSpeed that names the newest.
+// latest is the file beside checkpoints of DeepSpeed that names the newest checkpoint.
 const latest = "latest"
 
 var zeroRank = lazyregexp.New(`^(.*)zero_pp_rank_(\d+)_(mp_rank_\d+)_optim_states\.pt$`)
 
-// deepspeed: rank 0 names the checkpoint in "latest" without waiting for the others, so that
-// their files must be counted.
+// deepspeed counts files, because rank 0 names the checkpoint in "latest" without waiting for the
+// other ranks.
 func deepspeed(t *tree, known Known) (State, string) {
 	groups, files := map[string]map[int64]bool{}, 0
 	for _, f := range t.files {
@@ -221,8 +221,8 @@ func deepspeed(t *tree, known Known) (State, string) {
 
 const tracker = "latest_checkpointed_iteration.txt"
 
-// tracked is for formats whose checkpoint counts once the tracker beside it names it, or a later
-// one that is there.
+// tracked is for formats with a tracker file beside the checkpoints. A checkpoint counts once the
+// tracker names it or a later checkpoint that exists.
 func tracked(t *tree, _ Known) (State, string) {
 	text, at, ok := t.beside(tracker)
 	text = strings.TrimSpace(text)
@@ -241,7 +241,7 @@ func tracked(t *tree, _ Known) (State, string) {
 	return Complete, tracker + " has named it"
 }
 
-// follows reports whether the checkpoint of another step is there, under a name of the same form.
+// follows reports whether the checkpoint of another step exists under a name of the same form.
 func (t *tree) follows(step int64) bool {
 	digits := numbers.Get().FindString(t.name)
 	name := strings.Replace(t.name, digits, fmt.Sprintf("%0*d", len(digits), step), 1)
@@ -252,7 +252,8 @@ func (t *tree) follows(step int64) bool {
 	return err == nil
 }
 
-// megatron: Megatron-Bridge writes run_config.yaml after the tracker, which has no mark of its end.
+// megatron is for Megatron and Megatron-Bridge. Bridge writes run_config.yaml, which has no mark of
+// its end, after the tracker.
 func megatron(t *tree, known Known) (State, string) {
 	if !t.has("train_state.pt") {
 		return tracked(t, known)
@@ -271,8 +272,8 @@ func megatron(t *tree, known Known) (State, string) {
 	return Unknown, "run_config.yaml may still be written"
 }
 
-// orbax: a local directory gets its final name at the end. On object stores, commit_success.txt is
-// written at the end.
+// orbax is for Orbax. A local directory gets its final name at the end. On object stores, Orbax
+// writes commit_success.txt at the end.
 func orbax(t *tree, known Known) (State, string) {
 	if f, ok := t.find("commit_success.txt"); ok {
 		if !strings.Contains(string(t.readAt(f, 0, 1024)), "successful") {

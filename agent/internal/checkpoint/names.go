@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// directories matches names of directories that are checkpoints, with their step: those of
-// torchtitan, Megatron, Trainer and accelerate, DeepSpeed and verl, NeMo RL, NeMo Automodel and
-// Lightning.
+// directories matches names of directories that are checkpoints, with their step. They are the
+// names of torchtitan, Megatron, Trainer and accelerate, DeepSpeed and verl, NeMo RL, NeMo
+// Automodel and Lightning.
 var directories = lazyregexp.New(`^(?:step-|iter_|checkpoint[-_]|global_step_?|step_|epoch_\d+_step_)(\d+)$|\.ckpt$`)
 
 // bare matches a checkpoint of Orbax. Other directories may have such a name too.
@@ -28,12 +28,12 @@ var (
 	orbaxTmp = lazyregexp.New(`\.orbax-checkpoint-tmp.*$`)
 )
 
-// maxClimb is how far above a file its checkpoint is looked for.
+// maxClimb is how many directories above a file its checkpoint is looked for.
 const maxClimb = 5
 
-// Locate returns the checkpoint that a file belongs to, by its path alone: the directory that has
-// the checkpoint and the name of the checkpoint there. It returns false for other files. A
-// temporary name gives the final one.
+// Locate returns the checkpoint that a file belongs to, by the file's path alone: the directory
+// with the checkpoint, and the name of the checkpoint in that directory. It returns false for other
+// files. For a temporary name it returns the final name.
 func Locate(file string) (dir, name string, ok bool) {
 	file = path.Clean(file)
 	parts := strings.Split(file, "/")
@@ -70,10 +70,10 @@ func isTemporary(name string) bool {
 	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, SetAside)
 }
 
-// SetAside is the suffix of a partial checkpoint that was set aside.
+// SetAside is the suffix of a partial checkpoint that golaunch has set aside.
 const SetAside = ".partial"
 
-// isCheckpoint reports whether a name may be that of a checkpoint.
+// isCheckpoint reports whether a name may be the name of a checkpoint.
 func isCheckpoint(name string) bool {
 	return saved.Get().MatchString(name) || directories.Get().MatchString(name) || bare.Get().MatchString(name)
 }
@@ -91,7 +91,7 @@ func Step(name string) int64 {
 	return -1
 }
 
-// number parses the number of a step; -1 if it is none.
+// number parses the number of a step. It returns -1 if the text is no number.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/pickle"
 )
 
-// extents are how long the files that a DCP metadata file lists must be at least.
+// extents are the least lengths of the files that a DCP metadata file lists.
 type extents map[string]int64
 
-// pickled reads the extents from a metadata file, which is a pickle of torch's Metadata. Of its
-// values only the fields of _StorageInfo are kept.
+// pickled reads the extents from a metadata file, which is a pickle of torch's Metadata. It keeps
+// only the fields of _StorageInfo.
 func pickled(text []byte) (extents, error) {
 	found := extents{}
 	_, err := pickle.Read(text, found)
@@ -27,7 +27,7 @@ func pickled(text []byte) (extents, error) {
 	return found, nil
 }
 
-// fields are those fields of a dict that _StorageInfo has.
+// fields are the fields of _StorageInfo that a dict has.
 type fields struct {
 	path           string
 	offset, length int64
@@ -50,7 +50,7 @@ func (extents) Set(dict any, pairs []any) {
 	}
 }
 
-// storageInfo is an object of that class before it has fields.
+// storageInfo is a _StorageInfo object before it has fields.
 type storageInfo struct{}
 
 func (extents) Object(class, _ any) any {

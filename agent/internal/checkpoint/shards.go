@@ -18,8 +18,8 @@ var (
 )
 
 // missingShards names what is missing in a directory of torch's distributed checkpoint (DCP): the
-// metadata, which comes last, or a file that it lists. The metadata of an earlier save to the same
-// directory may still be there. Then it is older than a shard.
+// metadata, which is written last, or a file that the metadata lists. The directory may still have
+// the metadata of an earlier save. Such metadata is older than a shard.
 func missingShards(t *tree) string {
 	for _, dir := range t.shardDirs() {
 		if why := t.missingShard(dir); why != "" {
@@ -71,7 +71,8 @@ func (t *tree) missingShard(dir string) string {
 	return ""
 }
 
-// shorter names a file that is shorter than a metadata file says, or newer than the metadata file.
+// shorter names a file that is shorter than a metadata file states, or newer than the metadata
+// file.
 func (t *tree) shorter(list file) string {
 	found, err := pickled(t.readAt(list, 0, list.size))
 	switch {

@@ -24,13 +24,13 @@ const (
 type tree struct {
 	dir  fs.FS
 	name string
-	// files are by path below name, in order; "." for a checkpoint that is a file.
+	// files are sorted by path below name. The path is "." for a checkpoint that is a file.
 	files          []file
 	bytes          int64
 	oldest, newest time.Time
 	// copied says that the times of files prove nothing.
 	copied bool
-	// opens and read count what was read. err is why the tree is not known as a whole.
+	// opens and read count what was read. err says why the tree is not known as a whole.
 	opens, read int
 	err         error
 }
@@ -118,7 +118,7 @@ func readDir(dir fs.FS, name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// newer reports whether a time proves that something was written after another.
+// newer reports whether the times prove that a file was written after another.
 func (t *tree) newer(at, than time.Time) bool { return !t.copied && at.After(than) }
 
 // find returns the file of a path.
@@ -144,7 +144,7 @@ func (t *tree) any(match func(file) bool) (file, bool) {
 	return t.files[i], true
 }
 
-// readAt reads a part of a file, as far as it is there.
+// readAt reads a part of a file, as far as the file has it.
 func (t *tree) readAt(f file, from, length int64) []byte {
 	from = max(0, from)
 	length = min(length, f.size-from)

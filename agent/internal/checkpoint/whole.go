@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// cutFiles names a file that ends before its end.
+// cutFiles names a file that is cut short.
 func cutFiles(t *tree) string {
 	for _, f := range t.files {
 		name := f.path
@@ -43,8 +43,8 @@ const (
 )
 
 // wholeZip reports whether a file of torch.save is whole. The file must consist of a zip archive
-// alone, so that an archive inside of a tensor is not taken for it. It returns true for a file
-// which is not a zip archive, such as those of torch before 1.6.
+// alone, so that an archive inside a tensor does not count. It returns true for a file that is not
+// a zip archive, such as files of torch before 1.6.
 func (t *tree) wholeZip(f file) bool {
 	first := t.readAt(f, 0, 4)
 	if len(first) < 4 {
@@ -76,7 +76,7 @@ func (t *tree) wholeZip(f file) bool {
 	return string(t.readAt(f, offset, 4)) == "PK\x01\x02"
 }
 
-// wholeTensors reports whether a safetensors file has all that its header promises.
+// wholeTensors reports whether a safetensors file has all the data that its header promises.
 func (t *tree) wholeTensors(f file) bool {
 	first := t.readAt(f, 0, 8)
 	if len(first) < 8 {
@@ -117,8 +117,8 @@ func (t *tree) list(f file, from, length int64) []byte {
 // index is the list of files of a model in parts.
 const index = ".safetensors.index.json"
 
-// missingListed names a file that an index of safetensors files lists, and which is not there, or
-// is newer than the index: the index is written last.
+// missingListed names a file that an index of safetensors files lists but that does not exist, or
+// that is newer than the index. The index is written last.
 func missingListed(t *tree) string {
 	for _, f := range t.files {
 		if !strings.HasSuffix(f.path, index) {
@@ -143,7 +143,7 @@ func missingListed(t *tree) string {
 	return ""
 }
 
-// unfinished names a mark of a checkpoint that is not complete.
+// unfinished names a mark of an incomplete checkpoint.
 func unfinished(t *tree) string {
 	if isTemporary(t.name) {
 		return "its name says that it is not complete"
