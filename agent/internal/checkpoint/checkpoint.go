@@ -103,9 +103,9 @@ func Newest(dir fs.FS) (newest string, err error) {
 	return newest, err
 }
 
-// Chosen says how a program chooses the checkpoint that it loads when it starts. The pointer is a
-// file beside the checkpoint that names it. If pointer is empty, the program takes the newest
-// checkpoint. Chosen is false if the file names another checkpoint.
+// Chosen says how a program chooses the checkpoint that it loads when it starts. pointer is the
+// file beside the checkpoints that names the chosen one. If pointer is empty, the program takes the
+// newest checkpoint. chosen is false if the file names another checkpoint than f.
 func Chosen(dir fs.FS, f Finding) (pointer string, chosen bool) {
 	t := &tree{dir: dir, name: f.Name}
 	switch f.Format {

@@ -1,10 +1,10 @@
 // Package failurebundle gathers evidence of why the ranks of an attempt failed or hang.
 //
 // Each failed attempt gets one archive with an index on each node. [Bundle.Ranks] reads what exists
-// only while the ranks live: for a moment after a crash, because the restart waits for it, and for
-// seconds and with debuggers after a hang. [Bundle.Words] and [Bundle.Node] read the rest while the
-// next attempt runs. Every source has a deadline and a bound. If it yields nothing, the index says
-// why.
+// only while the ranks live. After a crash it takes only a moment, because the restart waits for
+// it. After a hang it takes seconds and uses debuggers. [Bundle.Words] and [Bundle.Node] read the
+// rest while the next attempt runs. Every source has a deadline and a bound. If a source yields
+// nothing, the index says why.
 package failurebundle
 
 import (
@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	// crashLimit is how long a restart may wait for the evidence of a crash, which mostly takes a
-	// few milliseconds.
+	// crashLimit is how long a restart may wait for the evidence of a crash. The evidence mostly
+	// takes a few milliseconds.
 	crashLimit = 200 * time.Millisecond
-	// hangLimit is the same for a hang, and toolLimit bounds a debugger or a service.
+	// hangLimit is how long a restart may wait for the evidence of a hang. toolLimit bounds a
+	// debugger or a service.
 	hangLimit = 10 * time.Second
 	toolLimit = 8 * time.Second
-	// maxEntry and maxTotal are in bytes before compression.
+	// maxEntry and maxTotal bound an entry and a bundle, in bytes before compression.
 	maxEntry = 1 << 20
 	maxTotal = 64 << 20
 )
@@ -43,20 +44,20 @@ type Title struct {
 // Rank is one of the ranks on this node.
 type Rank struct {
 	Number int
-	// Env is the environment that it was started with. RAS is the address of its NCCL's RAS
+	// Env is the environment that the rank was started with. RAS is the address of its NCCL's RAS
 	// service; empty without a GPU.
 	Env []string
 	RAS string
-	// PIDs are its living processes, the busiest first.
+	// PIDs are the rank's living processes, the busiest first.
 	PIDs []int
-	// Logs are the names of its log files in the directory of the job.
+	// Logs are the names of the rank's log files in the directory of the job.
 	Logs []string
-	// Rights are those of its user. Files that the rank names are read, and debuggers run, with no
-	// others.
+	// Rights are the rights of the rank's user. Only with these rights are files read that the rank
+	// names, and debuggers run.
 	Rights *safefile.Rights
 }
 
-// Bundle is evidence that is being gathered, by one goroutine at a time.
+// Bundle is evidence that is being gathered. Only one goroutine may use it at a time.
 type Bundle struct {
 	title   Title
 	entries []entry
@@ -97,29 +98,29 @@ func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 // entry is a file of the archive, and its line in the index.
 type entry struct {
 	Name string `json:"name"`
-	// From says where it comes from.
+	// From says where the entry comes from.
 	From string `json:"from"`
 	Size int    `json:"size_bytes"`
-	// Truncated says that there was more, and Missing why data is missing.
+	// Truncated says that the source had more data, and Missing why data is missing.
 	Truncated bool   `json:"truncated"`
 	Missing   string `json:"missing,omitempty"`
 
 	data []byte
-	// binary data cannot be masked.
+	// binary says that the data cannot be masked.
 	binary bool
 }
 
-// source reads an entry. Data that it returns with an error is kept too.
+// source reads an entry. If it returns data and an error, the data is kept too.
 type source struct {
 	name, from string
-	// most bounds it, in bytes; maxEntry when 0.
+	// most bounds the entry, in bytes; 0 means maxEntry.
 	most   int
 	binary bool
 	read   func(context.Context) ([]byte, error)
 }
 
-// gather reads all sources at once and takes what is there when ctx ends. A read about a process
-// that hangs in the kernel may hang for as long; gather does not wait for it.
+// gather reads all sources at once and takes what they have read when ctx ends. Reading about a
+// process that hangs in the kernel may hang too; gather does not wait for such a read.
 func (b *Bundle) gather(ctx context.Context, sources []source) {
 	read := make([]chan entry, len(sources))
 	for i, s := range sources {

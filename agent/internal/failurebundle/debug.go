@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxDebugged bounds the processes of a rank that gdb looks into, and debuggers how many run at
-	// once: gdb takes seconds and a gigabyte for the symbols of torch.
+	// maxDebugged bounds the processes of a rank that gdb examines, and debuggers bounds how many
+	// debuggers run at once. gdb takes seconds and a gigabyte for the symbols of torch.
 	maxDebugged = 4
 	debuggers   = 4
 	// maxReport bounds NCCL's report, in bytes.
 	maxReport = 4 << 20
 )
 
-// debug returns the sources that take seconds.
+// debug returns the sources that take seconds to read.
 func debug(dir string, r Rank) []source {
 	sources := []source{
 		{name: dir + "stacks.txt", from: "its memory, or gdb", read: stacksOf(r)},
@@ -123,7 +123,7 @@ func stack(ctx context.Context, as *safefile.Rights, pid int) ([]byte, error) {
 }
 
 // run runs a tool in a process group of its own, which it kills when ctx ends, and returns its
-// output. The tool gets nothing of golaunch's environment but PATH.
+// output. Of golaunch's environment the tool gets only PATH.
 func run(ctx context.Context, as *safefile.Rights, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// known are the variables whose values may be seen, with * for any end: those that configure ranks,
-// torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so it has only
-// the names of all others.
+// known are the variables whose values may be seen; * stands for any end of a name. They configure
+// ranks, torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so of all
+// other variables it has only the names.
 var known = strings.Fields(`
 	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
 	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
@@ -40,15 +40,15 @@ var login = lazyregexp.New(`://[^/\s:@]+:[^/\s@]+@`)
 
 const masked = "***"
 
-// shortest is the length of the shortest value that is masked everywhere: shorter ones are common
+// shortest is the length of the shortest value that is masked everywhere. Shorter values are common
 // words.
 const shortest = 8
 
 // secrets are values that are masked everywhere.
 type secrets []string
 
-// learn adds the values of an environment that must not be seen. It omits harmless ones: paths, and
-// parts of values that may be seen.
+// learn adds the values of an environment that must not be seen. It omits harmless values: paths,
+// and parts of values that may be seen.
 func (s *secrets) learn(env []string) {
 	var seen []string
 	for _, pair := range env {
@@ -68,9 +68,9 @@ func (s *secrets) learn(env []string) {
 	}
 }
 
-// mask returns a function that masks them.
+// mask returns a function that masks the secrets.
 func (s secrets) mask() func(text []byte) []byte {
-	longest := slices.SortedFunc(slices.Values(s), func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another
+	longest := slices.SortedFunc(slices.Values(s), func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one secret may be part of another
 	var pairs []string
 	for _, value := range longest {
 		pairs = append(pairs, value, masked)

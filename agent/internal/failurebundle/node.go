@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// nodeLimit bounds Words and Node, each.
+	// nodeLimit bounds Words, and also Node.
 	nodeLimit = 10 * time.Second
 	// maxWords and maxLog bound what is kept of a log file and of the kernel log, in bytes.
 	maxWords = 64 << 10
@@ -25,7 +25,7 @@ const (
 )
 
 // Words gathers the environment of the ranks, and the end of their logs in the directory of their
-// job, to which nothing must write any more.
+// job. No process may write to the logs any more.
 func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	var sources []source
 	for _, r := range ranks {
@@ -40,9 +40,9 @@ func (b *Bundle) Words(ctx context.Context, dir *safefile.Root, ranks []Rank) {
 	b.gather(ctx, sources)
 }
 
-// Node gathers what the driver and the kernel say, and the counters of the network. It takes at
-// most 10 s. If the ranks are another user's, it keeps only the kernel log's lines about GPUs: the
-// rest may be for root alone (kernel.dmesg_restrict).
+// Node gathers what the driver and the kernel report, and the counters of the network. It takes at
+// most 10 s. If the ranks belong to another user, Node keeps only the kernel log's lines about
+// GPUs: other lines may be for root alone (kernel.dmesg_restrict).
 func (b *Bundle) Node(ctx context.Context, of *safefile.Rights) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
@@ -78,7 +78,7 @@ func end(dir *safefile.Root, name string) func(context.Context) ([]byte, error) 
 	}
 }
 
-// kernelLog returns the Xids of the log, and then its end.
+// kernelLog returns the Xids of the kernel log, and then the log's end.
 func kernelLog(read func() (string, error), whole bool) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		log, err := read()
@@ -104,7 +104,7 @@ var counters = []string{
 	"infiniband/*/ports/*/counters/*", "infiniband/*/ports/*/hw_counters/*", "infiniband/*/hw_counters/*",
 }
 
-// network lists the counters that are not 0, and omits those that a device does not have.
+// network lists the counters that are not 0, and omits counters that a device does not have.
 func network(class fs.FS) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		var out bytes.Buffer

@@ -30,7 +30,7 @@ func environment(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// each calls write for each process of a rank, until ctx ends, and returns what that wrote.
+// each calls write for each process of a rank until ctx ends, and returns what the calls wrote.
 func each(r Rank, write func(out *bytes.Buffer, dir string) error) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(r.PIDs) == 0 {
@@ -52,8 +52,8 @@ func each(r Rank, write func(out *bytes.Buffer, dir string) error) func(context.
 // status names the lines of /proc/PID/status that are kept (proc_pid_status(5)).
 var status = []string{"Name", "State", "PPid", "TracerPid", "VmRSS", "VmSwap", "Threads", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"}
 
-// processes returns the state of each process and task, and where in the kernel and in which system
-// call it waits. Only root may read the kernel's stack.
+// processes returns the state of each process and task, where it waits in the kernel, and in which
+// system call. Only root may read the kernel's stack.
 func processes(r Rank) func(context.Context) ([]byte, error) {
 	return each(r, func(out *bytes.Buffer, dir string) error {
 		text, err := procfs.ReadFile(dir + "/status")

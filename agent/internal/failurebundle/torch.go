@@ -36,7 +36,7 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 		}
 		cache := cmp.Or(get("XDG_CACHE_HOME"), filepath.Join(cmp.Or(get("HOME"), "/tmp"), ".cache"))
 		dump := cmp.Or(get("TORCH_FR_DUMP_TEMP_FILE"), get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), cache+"/torch/comm_lib_trace_rank_")
-		root := fmt.Sprintf("/proc/%d/root/", r.PIDs[0]) // it may be in a container
+		root := fmt.Sprintf("/proc/%d/root/", r.PIDs[0]) // the process may be in a container
 		number := strconv.Itoa(r.Number)
 		ctx, cancel := context.WithTimeout(ctx, toolLimit)
 		defer cancel()
@@ -49,7 +49,7 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// readDump reads a file that a rank has named, whatever it is and however long.
+// readDump reads a file that a rank has named, whatever the file is and however long.
 func readDump(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 const kept = 5
 
 // Write writes the archive into the directory of the job, and returns its name:
-// bundle-NODE-attempt-N.tar.gz. If this node then has more than five, it removes the oldest but the
-// first.
+// bundle-NODE-attempt-N.tar.gz. If this node then has more than five archives, Write removes the
+// oldest except the first.
 func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	name := Name(b.title.Node, b.title.Unit, b.title.Attempt)
 	err := b.write(dir, name)
@@ -36,7 +36,7 @@ func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	return name, nil
 }
 
-// Name returns the name of an archive. A gang is unit 0, and so are the first ranks of a job whose
+// Name returns the name of an archive. A gang is unit 0. So are the first ranks of a job whose
 // ranks restart on their own.
 func Name(node string, unit, attempt int) string {
 	if unit == 0 {
@@ -45,7 +45,7 @@ func Name(node string, unit, attempt int) string {
 	return fmt.Sprintf("bundle-%s-unit-%d-attempt-%d.tar.gz", node, unit, attempt)
 }
 
-// write never leaves half of an archive under its name.
+// write never leaves a partial archive under its name.
 func (b *Bundle) write(dir *safefile.Root, name string) (err error) {
 	part := name + ".part"
 	f, err := dir.OpenOwn(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

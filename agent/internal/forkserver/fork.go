@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// forkLimit bounds each answer of a server's fork: a server that is stopped, or swaps, must not
-// delay an attempt.
+// forkLimit bounds the wait for each answer of a server or a fork. A server that is stopped, or
+// swaps, must not delay an attempt.
 const forkLimit = 5 * time.Second
 
 // fork is a process that waits to become a rank.
@@ -44,11 +44,12 @@ func (s *Server) Fork(b proc.Birth) (proc.Fork, error) {
 	return f, nil
 }
 
-// order has the server make the process. Once it is known here, it moves to a session of its own.
+// order has the server make the process. Once the process is known here, it moves to a session of
+// its own.
 func (f *fork) order(b proc.Birth, far *os.File) error {
 	fds := []int{int(far.Fd())}
-	// A server of another user may not make processes in a cgroup of this one, which then moves
-	// them there.
+	// A server of another user may not make processes in a cgroup of this user. This process then
+	// moves them there.
 	moves := b.Cgroup >= 0 && b.Rights != nil
 	if b.Cgroup >= 0 && !moves {
 		fds = append(fds, b.Cgroup)
@@ -119,7 +120,7 @@ func (f *fork) become(words []string, fds ...int) ([]string, error) {
 	return receive(f.conn)
 }
 
-// receive returns an answer of the process, or of its server if there is none.
+// receive returns an answer of the process, or of its server if there is no process.
 func (f *fork) receive() ([]string, error) {
 	if err := f.conn.SetDeadline(time.Now().Add(forkLimit)); err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (f *fork) refusal(answer []string) error {
 // Close implements [proc.Fork].
 func (f *fork) Close() error { return f.conn.Close() }
 
-// ask has the server make a fork with a connection and perhaps a cgroup.
+// ask has the server make a fork, with a connection and perhaps a cgroup.
 func (s *Server) ask(fds []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *Server) ask(fds []int) error {
 	return send(s.conn, []string{"fork"}, fds...)
 }
 
-// breaks ends the use of a server, and returns why that is.
+// breaks ends the use of a server, and returns the reason.
 func (s *Server) breaks(why error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +166,7 @@ func (s *Server) breaks(why error) error {
 	return s.broken
 }
 
-// fault ends the use of a server whose answer has not come.
+// fault ends the use of a server that has not answered.
 func (s *Server) fault(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return s.breaks(fmt.Errorf("the fork server did not answer for %v", forkLimit))
@@ -173,13 +174,13 @@ func (s *Server) fault(err error) error {
 	return s.breaks(fmt.Errorf("the fork server has died: %w", err))
 }
 
-// lies ends the use of a server whose answer is false: any module may run code in it.
+// lies ends the use of a server that gave a false answer: any module may run code in the server.
 func (s *Server) lies(err error) error {
 	return s.breaks(fmt.Errorf("the fork server does not behave: %w", err))
 }
 
-// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and above a
-// pid_t's: signals to them would reach other processes, or all.
+// number returns the pid in a server's answer, or 0. It refuses numbers below 2 and numbers above
+// the largest pid_t: signals to them would reach other processes, or all processes.
 func number(answer []string) int {
 	if len(answer) != 2 || answer[0] != "pid" {
 		return 0
@@ -204,7 +205,8 @@ func move(pid, cgroup int) error {
 	return nil
 }
 
-// begun and returned are called around what other ranks' starts wait for.
+// begun and returned enclose a call of Fork or Become. Other ranks do not run until these calls
+// have returned.
 func (s *Server) begun() {
 	s.gates.Lock()
 	defer s.gates.Unlock()
@@ -218,7 +220,7 @@ func (s *Server) returned() {
 	s.release()
 }
 
-// open lets a process run once no call waits for a fork.
+// open lets a process run once no call of Fork or Become is under way.
 func (s *Server) open(f *fork) {
 	s.gates.Lock()
 	defer s.gates.Unlock()
@@ -237,7 +239,7 @@ func (s *Server) release() {
 	s.held = nil
 }
 
-// words is the order to become a rank.
+// words returns the order to become a rank.
 func words(c *proc.Command, p Program, env []string) []string {
 	cpus := make([]string, len(c.CPUs))
 	for i, cpu := range c.CPUs {

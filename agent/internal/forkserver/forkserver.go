@@ -1,7 +1,7 @@
 // Package forkserver starts Python programs as forks of a process that has imported their modules.
 //
-// It does for whole programs what the forkserver of Python's multiprocessing does for functions: a
-// forked process is, to itself and to others, the one that `python script.py` would have been.
+// It does for whole programs what the forkserver of Python's multiprocessing does for functions. To
+// itself and to others, a forked process is the process that `python script.py` would have been.
 // docs/preload.md says what all forks of one server nevertheless share, and what a server refuses.
 //
 // A [Server] is a proc.Forker. Its forks are children of the process that started the server
@@ -46,8 +46,9 @@ var text = sync.OnceValue(func() string {
 	return all.String()
 })
 
-// stub is the program that the interpreter is given. It reads the server's text, and runs it in a
-// namespace of its own. It reports an unsupported Python, which could not parse the text.
+// stub is the program that the interpreter gets. It reads the server's text and runs it in a
+// namespace of its own. The stub also reports an unsupported Python, which could not parse the
+// text.
 const stub = `import os,sys,struct;` +
 	`b=("failed\0Python %%d.%%d is not CPython 3.9 to 3.14\0"%%sys.version_info[:2]).encode();` +
 	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
@@ -62,7 +63,7 @@ type Server struct {
 	conn    *net.UnixConn
 	program Program
 
-	// Took is how long the imports took, and Modules are those that took longest.
+	// Took is how long the imports took. Modules are the modules that took longest.
 	Took    time.Duration
 	Modules []report.Module
 	stamp   Stamps
@@ -70,9 +71,9 @@ type Server struct {
 	mu     sync.Mutex
 	broken error
 
-	// forking counts the calls of Fork and Become that have not returned, and held are the ranks
-	// that wait for the last of them: if they ran at once, they would compete with the later forks
-	// for CPUs.
+	// forking counts the calls of Fork and Become that have not returned. held are the ranks that
+	// wait for the last of these calls: if they ran at once, they would compete with the later
+	// forks for CPUs.
 	gates   sync.Mutex
 	forking int
 	held    []*fork
@@ -80,7 +81,7 @@ type Server struct {
 
 // ImportError says that a module could not be imported.
 type ImportError struct {
-	// Traceback is Python's, without the server's own frames.
+	// Traceback is Python's traceback, without the server's own frames.
 	Traceback string
 }
 
@@ -89,9 +90,9 @@ func (e *ImportError) Error() string {
 	return lines[len(lines)-1]
 }
 
-// UnsafeError is why a process must not be forked from the server, although it could run by itself.
-// Module is the one whose import was the cause, if it was one, and Files are the files imported by
-// then.
+// UnsafeError says why a process must not be forked from the server, although the process could run
+// by itself. Module is the module whose import was the cause, if an import was. Files are the files
+// imported by then.
 type UnsafeError struct {
 	Why, Module string
 	Files       Stamps
@@ -99,7 +100,7 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv returns the command line of a server for a program. ps(1) shows what as the purpose of the
+// Argv returns the command line of a server for a program. ps(1) shows what, the purpose of the
 // process.
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
@@ -109,14 +110,15 @@ func Argv(p Program, what string) []string {
 // Modules are the modules that a server imports.
 type Modules struct {
 	Names []string
-	// Record, if set, is a file to which a program with LOCAL_RANK=0 writes, when it ends, the
-	// names of the modules that it has loaded from outside its own folder, one a line. Modules that
-	// cannot be imported are then skipped.
+	// Record, if set, is a file for the names of modules. When a program with LOCAL_RANK=0 ends, it
+	// writes there the modules that it has loaded from outside its own folder, one a line. Modules
+	// that cannot be imported are then skipped.
 	Record string
 }
 
-// Pair returns the two ends of a server's connection: golaunch's, and the server's standard input,
-// which the caller must close once the server has started, so that its end is seen.
+// Pair returns the two ends of a server's connection: golaunch's end, and the server's standard
+// input. The caller must close stdin once the server has started; otherwise the end of the server
+// goes unnoticed.
 func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -131,9 +133,9 @@ func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 	return c.(*net.UnixConn), stdin, nil
 }
 
-// Greet sends a server its text and the environment that it was started with, and waits until it
-// has imported its modules. It owns conn. The error may be an [*ImportError] or an [*UnsafeError];
-// any other says why there is no server.
+// Greet sends a server its text and the environment that the server was started with, and waits
+// until the server has imported its modules. It owns conn. The error may be an [*ImportError] or an
+// [*UnsafeError]. Any other error says why there is no server.
 func Greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
 	s, err := greet(ctx, conn, p, modules, env)
 	if err != nil {
@@ -183,18 +185,18 @@ func modulesOf(text string) (all []report.Module) {
 }
 
 // Share returns a server that another process has greeted, without its files. It owns conn. Only
-// one of the two processes may fork.
+// one of the two processes may fork from the server.
 func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
 
-// Conn is the server's connection, to be shared with the process that is its parent.
+// Conn returns the server's connection, to be shared with the server's parent process.
 func (s *Server) Conn() *net.UnixConn { return s.conn }
 
-// Program is a program that the server forks.
+// Program returns the program that the server forks.
 func (s *Server) Program() Program { return s.program }
 
 // hello exchanges the first messages, and returns the server's last one.
 func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
-	_, refused := io.WriteString(conn, text()) // a server that does not read it may still say why
+	_, refused := io.WriteString(conn, text()) // a server that does not read the text may still say why
 	words, err := receive(conn)
 	if err != nil {
 		return nil, cmp.Or(refused, err)
@@ -209,20 +211,20 @@ func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) 
 	return receive(conn)
 }
 
-// Close lets the server end. What it has forked goes on.
+// Close lets the server end. Its forks keep running.
 func (s *Server) Close() error { return s.conn.Close() }
 
-// Files is how many files its modules came from.
+// Files returns how many files the server's modules came from.
 func (s *Server) Files() int { return len(s.stamp) }
 
-// Err is why the server cannot be used any more: it was killed, or did not answer in time.
+// Err says why the server cannot be used any more: it was killed, or did not answer in time.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broken
 }
 
-// Changed fails if a file of its modules has changed, see [Stamps.Changed].
+// Changed fails if a file of the server's modules has changed, see [Stamps.Changed].
 func (s *Server) Changed(as *safefile.Rights) error { return s.stamp.Changed(as) }
 
 func send(conn *net.UnixConn, words []string, fds ...int) error {

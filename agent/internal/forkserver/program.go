@@ -9,11 +9,11 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Program is a command line of CPython, parsed as the interpreter does it (Python/getopt.c and
+// Program is a command line of CPython, parsed as the interpreter parses it (Python/getopt.c and
 // initconfig.c of CPython).
 type Program struct {
-	// Interpreter is the command's first word, and Flags are its options, which come before the
-	// program.
+	// Interpreter is the command's first word. Flags are the interpreter's options, which come
+	// before the program.
 	Interpreter string
 	Flags       []string
 	// Kind is what Name is.
@@ -34,10 +34,10 @@ const (
 )
 
 // interpreters matches the names under which CPython is installed. The interpreter itself says
-// whether it is CPython, and which.
+// whether it is CPython, and its version.
 var interpreters = lazyregexp.New(`^python(3(\.\d+t?)?)?$`)
 
-// Parse parses a command line. The error says why no rank can be forked for it.
+// Parse parses a command line. The error says why no rank can be forked for the command.
 func Parse(argv []string) (Program, error) {
 	if len(argv) == 0 || !interpreters.Get().MatchString(filepath.Base(argv[0])) {
 		return Program{}, fmt.Errorf("%q is not Python: the command must begin with python, python3 or python3.N (what a script starts is not seen)",
@@ -77,7 +77,7 @@ func (p Program) check() error {
 }
 
 // options parses a word of one-letter options without its dash, and returns how many of the
-// following words they use. It is done if one of them names the program.
+// following words they use. done says that one of the options names the program.
 func (p *Program) options(letters string, rest []string) (used int, done bool, err error) {
 	for i, letter := range letters {
 		after := letters[i+1:]

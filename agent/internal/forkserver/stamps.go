@@ -23,8 +23,8 @@ func stampsOf(words []string) Stamps {
 	return s
 }
 
-// Changed fails if a file has changed for a user since it was imported, and names it. It waits for
-// slow file systems.
+// Changed fails if a file has changed, as a user sees it, since it was imported. The error names
+// the file. Changed waits for slow file systems.
 func (s Stamps) Changed(as *safefile.Rights) error {
 	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxFaults bounds what is reported of the kernel log, in bytes: the newest lines.
+	// maxFaults bounds the reported part of the kernel log, in bytes. The newest lines are kept.
 	maxFaults = 4 << 10
 	// printkSlack is how far the kernel log's clock may be from CLOCK_MONOTONIC.
 	printkSlack = 2 * time.Second

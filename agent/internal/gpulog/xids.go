@@ -72,7 +72,7 @@ func (x *XidCounter) read() {
 		n, err := unix.Read(x.fd, x.record)
 		switch {
 		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR):
-			continue // EPIPE: records were overwritten before they were read; the next read goes on after them
+			continue // EPIPE: records were overwritten before they were read; the next read starts after them
 		case err != nil || n == 0:
 			return
 		}

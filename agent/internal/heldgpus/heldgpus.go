@@ -12,17 +12,17 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Watch is how to wait.
+// Watch says how to wait.
 type Watch struct {
-	// Survey lists the devices of this machine, also those that CUDA_VISIBLE_DEVICES hides.
+	// Survey lists the devices of this machine, including devices that CUDA_VISIBLE_DEVICES hides.
 	Survey func(context.Context) ([]gpu.Device, error)
 	// Freed is called with GPUs that have become free.
 	Freed func([]placement.GPU)
-	// Warn is called with the reason why a survey failed, when that changes.
+	// Warn is called with the reason why a survey failed, when the reason changes.
 	Warn func(error)
 }
 
-// Held are the GPUs that are held and that a survey can find again.
+// Held returns the GPUs that are held and that a survey can find again.
 func Held(gpus []placement.GPU) (held []placement.GPU) {
 	for _, g := range gpus {
 		if g.HeldBy != "" && g.UUID != "" {
@@ -32,9 +32,9 @@ func Held(gpus []placement.GPU) (held []placement.GPU) {
 	return held
 }
 
-// The pauses between surveys, which cost some 150 ms each, double from one to the next. They begin
-// short, because the driver lists a process for some 300 ms after its end. While all holders can be
-// waited for, a survey finds only that one of them lives on without the GPU, which is rare.
+// The pauses between surveys double. They begin short, because the driver lists a process for some
+// 300 ms after its end. A survey costs some 150 ms. While the end of every holder can be awaited, a
+// survey finds only one thing: that a holder lives on without the GPU. This is rare.
 const (
 	shortest = 50 * time.Millisecond
 	long     = 30 * time.Second
@@ -42,8 +42,8 @@ const (
 )
 
 // Run returns when all the held GPUs have become free, or when ctx ends. It surveys them again when
-// a holder ends, and after a pause. The pause is short if it cannot wait for a holder: for one that
-// has ended but is still listed, or for one that may be another container's.
+// a holder ends, and after a pause. The pause is short if Run cannot wait for a holder, because the
+// holder has ended but is still listed, or may be another container's process.
 func (w Watch) Run(ctx context.Context, held []placement.GPU) {
 	said := ""
 	for pause := shortest; ; {
@@ -72,8 +72,8 @@ func (w Watch) Run(ctx context.Context, held []placement.GPU) {
 	}
 }
 
-// sift returns which GPUs are free and which are not, with a holder of each: it holds the GPU until
-// it ends, at least.
+// sift returns which GPUs are free and which are not. For each GPU that is not free it returns a
+// holder: the GPU is held at least until the holder ends.
 func sift(held []placement.GPU, devices []gpu.Device) (free, still []placement.GPU, holders pids) {
 	for _, g := range held {
 		i := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == g.UUID })
@@ -90,14 +90,13 @@ func sift(held []placement.GPU, devices []gpu.Device) (free, still []placement.G
 	return free, still, holders
 }
 
-// unknown is the holder of a GPU that a survey did not find.
+// unknown stands for the holder of a GPU that a survey did not find.
 const unknown = -1
 
 // pids are the holders of GPUs.
 type pids []int
 
-// await waits until one of them ends that lived, and for the pause at most. It returns the next
-// pause.
+// await waits until a living holder ends, but at most for the pause. It returns the next pause.
 func (p pids) await(ctx context.Context, pause time.Duration) (next time.Duration) {
 	ended, all := make(chan struct{}, len(p)), procfs.HostPIDs()
 	var waiting sync.WaitGroup

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 )
 
-// The types of messages, and the ways to restart, are those of
+// The types of messages and the ways to restart are defined in
 // hyperpod_elastic_agent/ipc/common.py.
 const (
 	typeInit       = "init"
@@ -25,18 +25,19 @@ const (
 	inProcess = "in_process_restart"
 )
 
-// message is what a rank says.
+// message is a message from a rank.
 type message struct {
 	Type   string `json:"type"`
 	Client string `json:"client_id"`
-	// RestartMode, Reason and Message are of a fault.
+	// RestartMode, Reason and Message are set in the report of a fault.
 	RestartMode string `json:"restart_mode"`
 	Reason      string `json:"reason"`
 	Message     string `json:"message"`
-	// Data is what the other ranks are to know at the next start.
+	// Data is what the other ranks learn at the next start.
 	Data *string `json:"data"`
-	// Prefix and Kinds are of a rank that begins to save: how many ranks of the node save a
-	// checkpoint of a kind; nil for none. Step, Path and Kind are of what one has saved.
+	// Prefix and Kinds are set when a rank begins to save. Kinds is how many ranks of the node save
+	// a checkpoint of each kind; nil for none. Step, Path and Kind are set when a rank has saved a
+	// checkpoint.
 	Prefix string         `json:"prefix"`
 	Kinds  map[string]int `json:"checkpoint_types"`
 	Step   int64          `json:"step"`
@@ -57,25 +58,25 @@ func parse(text []byte) (m message, err error) {
 	return m, nil
 }
 
-// said is a message for a client of a rank.
+// said is a message to a client of a rank.
 type said struct {
 	Type   string `json:"type"`
 	Client string `json:"client_id"`
 	// Env and Job are what a rank needs for the next run.
 	Env map[string]string `json:"worker_envs,omitempty"`
 	Job *jobData          `json:"aggregate_worker_data,omitempty"`
-	// RestartCount is of a fault.
+	// RestartCount is set when the message tells of a fault.
 	RestartCount *int `json:"restart_count,omitempty"`
 }
 
-// newestSave answers what the newest checkpoint is; Path is null if there is none.
+// newestSave answers a question for the newest checkpoint. Path is null if there is no checkpoint.
 type newestSave struct {
 	Type   string  `json:"type"`
 	Client string  `json:"client_id"`
 	Path   *string `json:"path"`
 }
 
-// jobData is what all ranks are told of all.
+// jobData is what all ranks learn about all ranks.
 type jobData struct {
 	RankIPs []rankIP   `json:"rank_ips"`
 	Workers []rankData `json:"aggregate_worker_data"`

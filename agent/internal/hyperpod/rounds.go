@@ -14,38 +14,41 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// rounds are what the nodes of a job agree on, in its store. In a round all ranks come to the
-// barrier, run, and run until the first fault, which begins the next round. So a round has four
-// keys: the nodes that have come, how many ranks these have, whether the round has begun to run, and
+// rounds are what the nodes of a job agree on, in the job's store. In a round all ranks come to the
+// barrier and then run until the first fault. The fault begins the next round. So a round has four
+// keys: the nodes that have come, how many ranks they have, whether the round has begun to run, and
 // why it ended.
 //
-// A node whose processes restart alone comes to the barrier again, perhaps of a round in which it
-// has been counted. Then the round begins to run without the last node, whose coming is a fault.
+// A node whose processes restart alone comes to the barrier again, perhaps in a round that has
+// already counted the node. Then the round begins to run before the last node has come. The arrival
+// of the last node is a fault.
 type rounds struct {
 	calls *tcpstore.Client
 	world int
 }
 
-// prefix keeps the keys apart from those of the ranks.
+// prefix keeps these keys apart from the keys of the ranks.
 const prefix = "golaunch/hyperpod/"
 
 func key(what string, round int) string { return prefix + what + "/" + strconv.Itoa(round) }
 
-// arrival is what a node says of itself at the barrier.
+// arrival is what a node writes about itself at the barrier.
 type arrival struct {
 	Node    int    `json:"node"`
 	IP      string `json:"ip"`
 	Attempt int    `json:"attempt"`
-	// Ranks are the data of its ranks that have some.
+	// Ranks are the data of the node's ranks that have data.
 	Ranks []rankData `json:"ranks,omitempty"`
-	// Saves says that the ranks save checkpoints, and Saved is the newest that all here have saved.
+	// Saves says that the ranks save checkpoints. Saved is the newest checkpoint that all ranks
+	// here have saved.
 	Saves bool  `json:"saves,omitempty"`
 	Saved *save `json:"saved,omitempty"`
-	// First is the first of the ranks, which tells units of one node apart.
+	// First is the first of the ranks. It distinguishes the units of one node.
 	First int `json:"first"`
 }
 
-// arrive says that n ranks of this node are at the barrier. The last ones begin the round.
+// arrive reports that n ranks of this node are at the barrier. The last ranks to arrive begin the
+// round.
 func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -71,9 +74,9 @@ func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
 	return r.calls.Set(ctx, key("run", round), []byte("1"))
 }
 
-// empty deletes the keys of the run before. All ranks are at the barrier, so none uses them. torch
-// would find there the addresses of connections that are closed: its names of keys are those of the
-// run before.
+// empty deletes the keys of the previous run. All ranks are at the barrier, so none uses these
+// keys. torch uses the same names of keys in each run, so it would find addresses of closed
+// connections there.
 func (r rounds) empty(ctx context.Context) error {
 	keys, err := r.calls.ListKeys(ctx)
 	if err != nil {
@@ -90,7 +93,7 @@ func (r rounds) empty(ctx context.Context) error {
 	return nil
 }
 
-// fault ends a round that runs.
+// fault ends a running round.
 func (r rounds) fault(ctx context.Context, round int, why string) error {
 	return r.calls.Set(ctx, key("fault", round), []byte(why))
 }
@@ -98,11 +101,13 @@ func (r rounds) fault(ctx context.Context, round int, why string) error {
 // event is the beginning or the end of a run.
 type event struct {
 	round int
-	// arrivals are those of a run that begins, one for each unit of a node; nil at its end.
+	// arrivals are the arrivals of a run that begins, one for each unit of a node; nil at the end
+	// of the run.
 	arrivals []arrival
 }
 
-// watch tells what becomes of the rounds, from the one on that ranks who come now belong to.
+// watch reports the beginning and the end of each round from round on. Ranks that arrive now belong
+// to round.
 func watch(ctx context.Context, c *tcpstore.Client, round int, tell func(event)) error {
 	for ; ; round++ {
 		if err := await(ctx, c, key("run", round)); err != nil {
@@ -130,8 +135,8 @@ func await(ctx context.Context, c *tcpstore.Client, key string) error {
 	}
 }
 
-// newest is the round that ranks who come now belong to. A round that runs is ended: it runs without
-// them.
+// newest returns the round to which ranks that arrive now belong. It ends a running round, because
+// that round runs without these ranks.
 func (r rounds) newest(ctx context.Context, why string) (int, error) {
 	for round := 0; ; round++ {
 		over, err := r.calls.Check(ctx, key("fault", round))
@@ -176,7 +181,8 @@ func arrived(ctx context.Context, c *tcpstore.Client, round int) ([]arrival, err
 	return arrivals, nil
 }
 
-// restarts is the number of the run that begins: each has its own in a job's store.
+// restarts returns the number of the run that begins. Each run has a number of its own in a job's
+// store.
 func restarts(round int, arrivals []arrival) int {
 	least := arrivals[0].Attempt
 	for _, a := range arrivals {
@@ -185,7 +191,7 @@ func restarts(round int, arrivals []arrival) int {
 	return round + least
 }
 
-// together is what the ranks are told of each other.
+// together returns what the ranks learn about each other.
 func together(arrivals []arrival) *jobData {
 	job := &jobData{RankIPs: []rankIP{}, Workers: []rankData{}}
 	for _, a := range arrivals {
@@ -197,5 +203,5 @@ func together(arrivals []arrival) *jobData {
 	return job
 }
 
-// callLimit bounds a call of the store, and so how long a node may take to come back.
+// callLimit bounds a call of the store. So it also bounds how long a node may take to come back.
 const callLimit = time.Minute

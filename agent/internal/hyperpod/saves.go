@@ -12,21 +12,23 @@ type save struct {
 	Path string `json:"path"`
 }
 
-// Saves are the checkpoints that the ranks of a job on this node have told, over its attempts.
+// Saves are the checkpoints that the ranks of a job on this node have reported, over its attempts.
 type Saves struct {
 	mu     sync.Mutex
 	prefix string
 	// kinds is how many ranks here save a checkpoint of each kind.
 	kinds map[string]int
-	// partial are the ranks that have saved one of a kind, by step.
+	// partial are the ranks that have saved a checkpoint of a kind, by step.
 	partial map[int64]map[string]map[int]bool
-	// newest is what all have saved; nil before the first. told says that a rank has saved something.
+	// newest is the newest checkpoint that all ranks here have saved; nil before the first. told
+	// says that a rank has saved something.
 	newest *save
 	told   bool
 }
 
 const (
-	// maxKinds and maxPath bound what a rank says of a checkpoint, and maxPartial the steps at a time.
+	// maxKinds and maxPath bound what a rank says about a checkpoint. maxPartial bounds the steps
+	// at a time.
 	maxKinds   = 8
 	maxPath    = 4096
 	maxPartial = 16
@@ -46,7 +48,8 @@ func (s *Saves) begin(m message) {
 	}
 }
 
-// saved notes what a rank has saved. It is complete when as many ranks have as were announced.
+// saved notes what a rank has saved. The checkpoint is complete when as many ranks have saved as
+// were announced.
 func (s *Saves) saved(rank int, m message) (ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,15 +83,16 @@ func (s *Saves) saved(rank int, m message) (ok bool) {
 	return true
 }
 
-// state is what the other nodes are told: whether ranks here save, and what all have saved.
+// state returns what the other nodes learn: whether ranks here save, and the newest checkpoint that
+// all of them have saved.
 func (s *Saves) state() (told bool, newest *save) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.told, s.newest
 }
 
-// agree begins a run after the newest checkpoint that all nodes have whose ranks save. A node that
-// has told of none may have begun after that.
+// agree begins a run after the newest checkpoint that all saving nodes have. A node whose ranks
+// have not saved yet may have begun after that checkpoint.
 func (s *Saves) agree(arrivals []arrival) {
 	var agreed *save
 	for _, a := range arrivals {
@@ -104,7 +108,7 @@ func (s *Saves) agree(arrivals []arrival) {
 	s.newest, s.partial = agreed, nil
 }
 
-// path is where the newest checkpoint is; nil without one.
+// path returns the path of the newest checkpoint; nil if there is no checkpoint.
 func (s *Saves) path() *string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

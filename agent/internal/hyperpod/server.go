@@ -1,12 +1,13 @@
-// Package hyperpod serves the socket of Amazon's HyperPod elastic agent to the ranks of a node: to
-// the unmodified client of hyperpod-elastic-agent 1.1, in programs that restart within their
-// processes.
+// Package hyperpod serves the socket of Amazon's HyperPod elastic agent to the ranks of a node. The
+// ranks use the unmodified client of hyperpod-elastic-agent 1.1, in programs that restart within
+// their processes.
 //
-// Each rank comes to the barrier. When all ranks of the job are there, each is told its part of the
-// run that begins. A fault that a rank tells, the end of a rank that restarts alone, and a rank that
-// comes to the barrier again end the run: all ranks are told so, and come to the barrier. What the
-// nodes agree on is in the job's store (see rounds). A rank that does not come back in time is
-// overdue: package stall reports that to the coordinator, and the attempt fails.
+// Each rank comes to the barrier. When all ranks of the job are there, the server tells each rank
+// its part of the run that begins. Three events end the run: a rank reports a fault, a rank that
+// restarts alone ends, or a rank comes to the barrier again. Then the server tells all ranks, and
+// they come to the barrier. What the nodes agree on is in the job's store (see rounds). A rank that
+// does not come back in time is overdue: package stall reports the rank to the coordinator, and the
+// attempt fails.
 package hyperpod
 
 import (
@@ -28,22 +29,23 @@ import (
 )
 
 const (
-	// settle is how long after its coming a rank is told that a run begins: the client discards what
-	// it is told before it waits. If it then says nothing, it is told once more after again.
+	// settle is how long after a rank arrives the server tells it that a run begins. The client
+	// discards messages that it receives before it waits. If the rank then sends nothing, the
+	// server repeats the message after again.
 	settle = 100 * time.Millisecond
-	// again is after what time a fault is told again: a program that asks for one from time to time
-	// discards what comes between.
+	// again is after what time the server repeats the message about a fault. A program that asks
+	// for faults only from time to time discards messages in between.
 	again = 2 * time.Second
-	// maxAll bounds the data of all ranks together, and maxData those of one, in bytes.
+	// maxAll bounds the data of all ranks together, and maxData the data of one rank, in bytes.
 	maxAll  = 4 << 20
 	maxData = 4 << 10
 )
 
 // Rank is a rank of this node.
 type Rank struct {
-	// Rank counts in the job, and Own in its store: the replica group.
+	// Rank is the rank in the job. Own is the rank in its own store, which a replica group has.
 	Rank, Own, LocalRank int
-	// Env is what it has of the variables that a run may change.
+	// Env is the rank's values of the variables that a run may change.
 	Env map[string]string
 }
 
@@ -57,17 +59,17 @@ type Options struct {
 	Addr netip.Addr
 	// Limit is how long a rank may take to come to the barrier after a fault.
 	Limit time.Duration
-	// Store is where the nodes agree.
+	// Store is the store in which the nodes agree.
 	Store netip.AddrPort
-	// Saves are those that earlier attempts have told.
+	// Saves are the checkpoints that ranks of earlier attempts have reported.
 	Saves *Saves
-	// UID, GID, Mine and Warn are as those of ranksocket.
+	// UID, GID, Mine and Warn are the options of ranksocket.
 	UID, GID int
 	Mine     func(pid int) bool
 	Warn     func(error)
-	// Restart ends the process of a rank, which has asked for that.
+	// Restart ends the process of a rank that has asked for it.
 	Restart func(rank int, why string)
-	// settle is another one than the constant, for a test.
+	// settle replaces the constant in a test.
 	settle time.Duration
 }
 
@@ -79,39 +81,40 @@ type Server struct {
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
 	due     chan struct{}
-	// work has what to ask the store, in order.
+	// work has the calls of the store that are to be made, in order.
 	work chan func(context.Context, rounds)
 
 	mu     sync.Mutex
 	places []*place
-	// round is the one that ranks come to or that runs. counted says that this node has come to it.
-	// known says that it is known.
+	// round is the round that ranks come to or that runs. counted says that this node has come to
+	// the round. known says that round is known.
 	round          int
 	known, runs    bool
 	counted, ended bool
-	// job is what the newest run was told, and count its number.
+	// job is what the ranks learned at the start of the newest run. count is the number of the run.
 	job   *jobData
 	count int
-	// broken is why the store does not answer.
+	// broken says why the store does not answer.
 	broken error
 	timer  *time.Timer
 	late   bool
 	told   time.Time
 }
 
-// place is a rank.
+// place is the server's side of a rank.
 type place struct {
 	Rank
 	clients map[*client]bool
 	data    *string
 	failed  bool
 	does    doing
-	// since is when that began, and heard when the rank said something last.
+	// since is when the rank began what it does. heard is when the rank last sent something.
 	since, heard time.Time
-	// tell is when to tell it next what has happened; zero for never. told says that it was told.
+	// tell is when to tell the rank next what has happened; zero for never. told says that the rank
+	// was told.
 	tell time.Time
 	told bool
-	// suspect says that it was overdue at the last look.
+	// suspect says that the rank was overdue at the last look.
 	suspect bool
 }
 
@@ -133,7 +136,7 @@ type client struct {
 	write sync.Mutex
 }
 
-// maxNames bounds the objects of a connection.
+// maxNames bounds the objects that share a connection.
 const maxNames = 64
 
 // Serve opens the sockets.
@@ -171,7 +174,7 @@ func Serve(o Options) (s *Server, err error) {
 	return s, nil
 }
 
-// Path is the socket of the rank at a place.
+// Path returns the socket of the rank at a place.
 func (s *Server) Path(place int) string { return s.sockets.Path(strconv.Itoa(place)) }
 
 // Close ends all connections.
@@ -227,10 +230,11 @@ func (s *Server) agree() error {
 	}
 }
 
-// flushLimit bounds for how long after Close the store may be asked, as for the end of a rank.
+// flushLimit bounds for how long after Close the store may still be asked, for example about the
+// end of a rank.
 const flushLimit = 5 * time.Second
 
-// flush asks the store what was to be asked before Close.
+// flush asks the store what was queued before Close.
 func (s *Server) flush(ctx context.Context, r rounds) {
 	for {
 		select {
@@ -242,7 +246,7 @@ func (s *Server) flush(ctx context.Context, r rounds) {
 	}
 }
 
-// ask has the store asked something. The caller has the mutex.
+// ask queues a call of the store. The caller has the mutex.
 func (s *Server) ask(do func(context.Context, rounds) error) {
 	select {
 	case s.work <- func(ctx context.Context, r rounds) {
@@ -275,7 +279,7 @@ func (s *Server) hear(e event) {
 				p.tell = laterOf(now, p.heard.Add(cmp.Or(s.o.settle, settle)))
 			}
 		}
-		if !s.allDo(running) { // it began without a rank here, which has to come
+		if !s.allDo(running) { // the run began without a rank here, which has to come
 			s.arrive()
 		}
 	} else {
@@ -284,7 +288,7 @@ func (s *Server) hear(e event) {
 			switch {
 			case p.does == running && p.told:
 				p.become(returning, now)
-			case p.does == running: // it is still at the barrier
+			case p.does == running: // the rank is still at the barrier
 				p.become(atBarrier, now)
 			}
 			p.send(said{Type: typeFault, RestartCount: new(s.count + 1)}, s.sockets.Complain)
@@ -312,8 +316,8 @@ func (s *Server) allDo(does doing) bool {
 	return !slices.ContainsFunc(s.places, func(p *place) bool { return p.does != does })
 }
 
-// arrive tells the other nodes when all ranks here are at the barrier, or that one has come while
-// the others run. The caller has the mutex.
+// arrive tells the other nodes that all ranks here are at the barrier, or that a rank has come
+// while the others run. The caller has the mutex.
 func (s *Server) arrive() {
 	if !s.known {
 		return
@@ -348,7 +352,8 @@ func (s *Server) fault(why string) {
 	s.ask(func(ctx context.Context, r rounds) error { return r.fault(ctx, round, why) })
 }
 
-// Ended says that the process of a rank has ended with a failure: the run of the others ends too.
+// Ended notes that the process of a rank has ended with a failure. The run of the other ranks ends
+// too.
 func (s *Server) Ended(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,7 +362,7 @@ func (s *Server) Ended(rank int) {
 	}
 }
 
-// serve talks with a process of a rank until its end.
+// serve talks with a process of a rank until the connection ends.
 func (s *Server) serve(conn net.Conn, p *place) {
 	c := &client{conn: conn}
 	s.mu.Lock()
@@ -427,7 +432,7 @@ func (s *Server) take(c *client, p *place, m message) error {
 	return nil
 }
 
-// takeFault ends the run, or the process of the rank if that is what it asks for.
+// takeFault ends the run, or the process of the rank if the rank asks for that.
 func (s *Server) takeFault(p *place, m message) error {
 	why := strings.Join(strings.Fields(m.Reason+" "+m.Message), " ")
 	if len(why) > maxWhy {
@@ -449,10 +454,10 @@ func (s *Server) takeFault(p *place, m message) error {
 	return nil
 }
 
-// maxWhy bounds what a rank says of a fault, in bytes.
+// maxWhy bounds what a rank says about a fault, in bytes.
 const maxWhy = 256
 
-// env is what a rank needs to know for a run. The caller has the mutex.
+// env returns the variables of a rank for a run. The caller has the mutex.
 func (s *Server) env(p *place) map[string]string {
 	env := maps.Clone(p.Env)
 	count := strconv.Itoa(s.count)
@@ -470,7 +475,7 @@ func (s *Server) jobData() *jobData {
 	return s.job
 }
 
-// say writes a message. A client that does not read ends its connection.
+// say writes a message. If the client does not read, say ends the connection.
 func (c *client) say(v any) error {
 	text, err := frame(v)
 	if err != nil {
@@ -495,10 +500,11 @@ func (p *place) send(m said, complain func(string, error)) {
 	}
 }
 
-// Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
+// Due receives a value when a rank becomes overdue, repeatedly while a rank is overdue, and when no
+// rank is overdue any more.
 func (s *Server) Due() <-chan struct{} { return s.due }
 
-// Waits returns what the ranks do that wait for no other, in their order.
+// Waits returns what the ranks do that do not wait for another rank, in the order of the ranks.
 func (s *Server) Waits() (waits []ranksocket.Wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -514,19 +520,19 @@ func (s *Server) Waits() (waits []ranksocket.Wait) {
 		case p.does == running:
 			w.Does = "past the barrier"
 		default:
-			continue // it waits for the others, or may never use the socket
+			continue // the rank waits for the others, or may never use the socket
 		}
 		waits = append(waits, w)
 	}
 	return waits
 }
 
-// overdue reports whether a rank is late for sure: it was so at the last look.
+// overdue reports whether a rank is certainly late: the last look also found it late.
 func (s *Server) overdue(p *place, now time.Time) bool {
 	return p.does == returning && p.suspect && now.Sub(p.since) >= s.o.Limit
 }
 
-// look tells ranks again what they may have missed, and notices those that are overdue.
+// look repeats messages that ranks may have missed, and notices overdue ranks.
 func (s *Server) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -553,7 +559,7 @@ func (s *Server) look() {
 	s.arm(now)
 }
 
-// tellEvery is how long until it is told again that a rank is overdue.
+// tellEvery is how often an overdue rank is reported again.
 const tellEvery = 5 * time.Second
 
 // tellAgain tells a rank that a run begins or has ended. The caller has the mutex.

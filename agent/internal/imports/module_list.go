@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// moduleList is a file that lists the modules which a command loaded in its last run, one a line,
-// and a file of packages that a fork server must not import. There is one for each program,
-// interpreter, directory and set of variables by which Python finds modules.
+// moduleList is a file that lists the modules which a command loaded in its last run, one a line. A
+// second file lists packages that a fork server must not import. There is one pair for each
+// program, interpreter, directory and set of variables by which Python finds modules.
 type moduleList struct{ path, except string }
 
 // pathVariables lead Python to its modules.
@@ -44,7 +44,7 @@ func newModuleList(p forkserver.Program, o Options) (*moduleList, error) {
 // maxList bounds a list, in bytes.
 const maxList = 1 << 20
 
-// readList returns no modules if it cannot trust or read the file: the ranks then import for
+// readList returns no modules if it cannot trust or read the file. The ranks then import for
 // themselves.
 func readList(path string) []string {
 	info, err := os.Lstat(path)
@@ -64,8 +64,8 @@ func (l *moduleList) modules() []string {
 	return slices.DeleteFunc(readList(l.path), func(name string) bool { return slices.Contains(except, packageOf(name)) })
 }
 
-// exclude omits a module's package from now on. It returns false if the package was omitted before,
-// or the file cannot be written.
+// exclude omits a module's package from now on. It returns false if the package was already
+// omitted, or if the file cannot be written.
 func (l *moduleList) exclude(name string) bool {
 	except := readList(l.except)
 	if slices.Contains(except, packageOf(name)) {

@@ -27,11 +27,11 @@ type refusal struct {
 	why *forkserver.UnsafeError
 }
 
-// maxRefusals bounds the refusals: to forget one costs another import of its modules.
+// maxRefusals bounds the refusals. Forgetting a refusal costs another import of its modules.
 const maxRefusals = 8
 
-// An idle server uses the memory of one rank after its imports: poolSize bounds their number, and
-// poolTime their time.
+// An idle server uses as much memory as one rank after its imports. So poolSize bounds the number
+// of idle servers, and poolTime bounds how long they stay.
 const (
 	poolSize = 2
 	poolTime = 10 * time.Minute
@@ -57,7 +57,7 @@ func (p *Pool) take(key string) *Server {
 	return s
 }
 
-// refuse remembers that no server with a key can fork.
+// refuse remembers that no server with a key can fork, and why.
 func (p *Pool) refuse(key string, why *forkserver.UnsafeError) {
 	if p == nil {
 		return
@@ -68,8 +68,8 @@ func (p *Pool) refuse(key string, why *forkserver.UnsafeError) {
 	p.refusals = p.refusals[max(0, len(p.refusals)-maxRefusals):]
 }
 
-// refused says why no server with a key can fork, if that is known and its modules have not changed
-// since.
+// refused says why no server with a key can fork. It returns nil if it knows no reason, or if the
+// modules have changed since.
 func (p *Pool) refused(key string, rights *safefile.Rights) *forkserver.UnsafeError {
 	if p == nil {
 		return nil
@@ -87,8 +87,8 @@ func (p *Pool) refused(key string, rights *safefile.Rights) *forkserver.UnsafeEr
 	return nil
 }
 
-// put keeps a server, or ends it if it is unusable or there is no pool. It may end an older one
-// instead.
+// put keeps a server. It ends the server if it is unusable or there is no pool. It may end an older
+// server instead.
 func (p *Pool) put(s *Server, warn func(error)) {
 	if p == nil || !s.usable() {
 		s.end(warn)

@@ -22,7 +22,7 @@ type Server struct {
 	key      string
 	env      []string
 	imported chan struct{}
-	// err is why nothing can be forked.
+	// err says why nothing can be forked.
 	err     error
 	scope   ranks.Scope
 	process *proc.Process
@@ -30,21 +30,21 @@ type Server struct {
 	// kept is the keeper's end of the server; nil without a keeper.
 	kept   *keeper.Server
 	cancel context.CancelCauseFunc
-	// rights are those of the user whose process it is.
+	// rights are the rights of the user who owns the process.
 	rights *safefile.Rights
-	// users counts the attempts that wait for it or fork.
+	// users counts the attempts that wait for the server or fork from it.
 	users sync.WaitGroup
-	// expiry ends it while it is in a pool.
+	// expiry ends the server when it has been in a pool for too long.
 	expiry *time.Timer
 }
 
-// Took is how long the imports took.
+// Took returns how long the imports took.
 func (s *Server) Took() time.Duration { return s.server.Took }
 
-// Modules are those whose imports took longest.
+// Modules returns the modules whose imports took longest.
 func (s *Server) Modules() []report.Module { return s.server.Modules }
 
-// Forker forks ranks.
+// Forker returns what forks ranks.
 func (s *Server) Forker() proc.Forker {
 	if s.kept != nil {
 		return s.kept
@@ -62,8 +62,8 @@ func (s *Server) usable() bool {
 	}
 }
 
-// stale is why the server cannot fork ranks with an environment any more; nil if it can. A server
-// whose imports failed is not stale: they would fail again.
+// stale says why the server cannot fork ranks with an environment any more. It returns nil if the
+// server can. A server whose imports failed is not stale: the imports would fail again.
 func (s *Server) stale(env []string) error {
 	if !slices.Equal(s.env, env) {
 		return errors.New("the ranks have other variables than the fork server, such as OMP_NUM_THREADS")
@@ -91,7 +91,7 @@ func (s *Server) stale(env []string) error {
 	return changed(s.server, s.rights)
 }
 
-// statLimit bounds the look at files: a dead file system must not keep ranks from being stopped.
+// statLimit bounds the look at files. A dead file system must not prevent the stop of ranks.
 const statLimit = 10 * time.Second
 
 // changed fails if a file of the modules has changed, or may have.
@@ -106,7 +106,7 @@ func changed(files interface{ Changed(*safefile.Rights) error }, rights *safefil
 	}
 }
 
-// errUnused is why a server is ended.
+// errUnused says why a server is ended.
 var errUnused = errors.New("no job needs the fork server any more")
 
 // end ends the server and waits until it has ended.

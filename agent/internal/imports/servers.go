@@ -25,38 +25,38 @@ import (
 // Options are what the fork servers of a job need to know.
 type Options struct {
 	Job, Node string
-	// Command and Dir are those of the ranks, and Modules what to import before they start.
-	// FromLastRun imports the modules that rank 0 of the command's last run here had loaded
-	// instead.
+	// Command and Dir are the command and the directory of the ranks. Modules are imported before
+	// the ranks start. FromLastRun imports the modules that rank 0 of the command's last run here
+	// had loaded instead.
 	Command     []string
 	Dir         string
 	Modules     []string
 	FromLastRun bool
 	// Env is the node's part of the ranks' environment. SampleEnv returns the environment of one
-	// rank without what differs between ranks.
+	// rank, without the variables that differ between ranks.
 	Env       *rankenv.Base
 	SampleEnv func() []string
-	// LocalSize is how many ranks will run here, or 0 if that is still unknown.
+	// LocalSize is how many ranks will run here, or 0 while the number is unknown.
 	LocalSize int
-	// Await waits for the files of the command; nil if they are here.
+	// Await waits for the files of the command. It is nil if the files are here.
 	Await   func()
 	Rights  *safefile.Rights
 	Starter ranks.Starter
-	// Pool keeps the last server for the next job; nil ends it with the job.
+	// Pool keeps the last server for the next job. If it is nil, the server ends with the job.
 	Pool *Pool
 	Say  func(string)
 	Warn func(error)
 }
 
-// Servers keeps a fork server ready for the ranks of a job. If the number of ranks is known, the
-// server starts with the job, because OMP_NUM_THREADS depends on it; otherwise with the first
+// Servers keeps a fork server ready for the ranks of a job. OMP_NUM_THREADS depends on the number
+// of ranks. If the number is known, the server starts with the job; otherwise with the first
 // attempt. A server that has died, or whose modules have changed, is replaced.
 type Servers struct {
 	Options
 	program forkserver.Program
-	// list names the modules to import; nil if the job does.
+	// list names the modules to import. It is nil if the job names them.
 	list *moduleList
-	// unfit is why no server can run the job's command.
+	// unfit says why no server can run the job's command.
 	unfit error
 	made  int
 
@@ -66,7 +66,7 @@ type Servers struct {
 	// retiring are the servers before the current one.
 	retiring sync.WaitGroup
 
-	// warned is the last reason given by Warn.
+	// warned is the last reason that was given to Warn.
 	warning sync.Mutex
 	warned  string
 }
@@ -76,7 +76,7 @@ func New(o Options) *Servers {
 	s := &Servers{Options: o}
 	s.program, s.unfit = forkserver.Parse(o.Command)
 	s.mu.Lock()
-	go func() { // a file system may be slow, and the caller must not wait for it
+	go func() { // the caller must not wait for a slow file system
 		defer s.mu.Unlock()
 		if o.Await != nil {
 			o.Await()
@@ -91,9 +91,9 @@ func New(o Options) *Servers {
 	return s
 }
 
-// importEnv drops from the ranks' environment what differs between ranks or attempts. Of golaunch's
-// own variables it keeps those that Python and libraries read when they are loaded:
-// PYTHONUNBUFFERED and OMP_NUM_THREADS.
+// importEnv drops the variables that differ between ranks or attempts. Of golaunch's own variables
+// it keeps PYTHONUNBUFFERED and OMP_NUM_THREADS, which Python and libraries read when they are
+// loaded.
 func importEnv(base *rankenv.Base, rank []string) []string {
 	var env []string
 	for _, v := range base.Explain(rankenv.Facts{}).Vars {
@@ -110,16 +110,17 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 }
 
 const (
-	// longImport is long enough to mention, even if the job did not ask for the import.
+	// longImport is how long an import must take to be mentioned, even if the job did not ask for
+	// the import.
 	longImport = 100 * time.Millisecond
-	// longWait is long enough to say what an attempt waits for. importLimit is longer than imports
-	// from a cold shared file system take.
+	// longWait is how long an attempt waits before golaunch says what it waits for. importLimit is
+	// longer than imports from a cold shared file system take.
 	longWait    = 2 * time.Second
 	importLimit = 15 * time.Minute
 )
 
 // Ready returns a server with unchanged modules, for ranks with an environment. It waits for the
-// imports, until ctx ends. The error is why ranks cannot be forked. The server stays until release
+// imports until ctx ends. The error says why ranks cannot be forked. The server stays until release
 // is called.
 func (s *Servers) Ready(ctx context.Context, env []string) (server *Server, release func(), err error) {
 	if server, err = s.fresh(importEnv(s.Env, env)); err != nil {
@@ -141,7 +142,7 @@ func (s *Servers) Ready(ctx context.Context, env []string) (server *Server, rele
 	}
 }
 
-// modules names the modules for people.
+// modules returns the names of the modules for people.
 func (s *Servers) modules() string {
 	if s.list != nil {
 		return "what its last run had loaded"
@@ -149,7 +150,8 @@ func (s *Servers) modules() string {
 	return strings.Join(s.Modules, ", ")
 }
 
-// fresh returns the current server, or a new one if a fork of that would differ from a new process.
+// fresh returns the current server. It returns a new server if a fork of the current one would
+// differ from a new process.
 func (s *Servers) fresh(env []string) (*Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +202,7 @@ func (s *Servers) begin(env []string) {
 		defer close(server.imported)
 		server.server, server.err = s.serve(ctx, server, name)
 		if server.err == nil {
-			// The next attempt notices the same change, and gets a server that imports anew.
+			// The next attempt notices the same change, and gets a new server.
 			if why := changed(server.server, server.rights); why != nil {
 				server.err = fmt.Errorf("while modules were imported, %w", why)
 			}
@@ -214,8 +216,8 @@ func (s *Servers) begin(env []string) {
 	}()
 }
 
-// key is equal for servers whose forks are equal. The directory counts because the interpreter and
-// PYTHONPATH may be relative to it.
+// key returns equal keys for servers whose forks are equal. The directory is part of the key
+// because the interpreter and PYTHONPATH may be relative to it.
 func (s *Servers) key(env []string) string {
 	return fmt.Sprintf("%q %q %q %q %q %v", s.program.Interpreter, s.program.Flags, s.Dir, s.Modules, env, s.Rights)
 }
@@ -304,7 +306,7 @@ func (s *Servers) End() {
 	}
 }
 
-// Unforked warns that ranks import for themselves, unless the reason is the last one.
+// Unforked warns that ranks import for themselves, unless the last warning had the same reason.
 func (s *Servers) Unforked(why error) {
 	s.warning.Lock()
 	known := s.warned == why.Error()
