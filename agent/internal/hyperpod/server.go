@@ -41,7 +41,7 @@ const (
 	maxData = 4 << 10
 )
 
-// Rank is a rank of this node.
+// Rank counts in the job. Own counts among the ranks that share a store, such as a replica group.
 type Rank struct {
 	// Rank is the rank in the job. Own is the rank in its own store, which a replica group has.
 	Rank, Own, LocalRank int

@@ -20,20 +20,20 @@ type proxy struct {
 	ended chan struct{}
 }
 
-// proxySuffix follows the name of a store in that of its proxy at a keeper.
+// proxySuffix follows the name of a store in the name of the store's proxy at a keeper.
 const proxySuffix = "/proxy"
 
 func newProxy(to service, root netip.AddrPort) *proxy {
 	p := &proxy{service: to, root: root, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		for range to.Changes() { // the store's own node reports them
+		for range to.Changes() { // the store's own node reports the changes
 		}
 	}()
 	return p
 }
 
-// addr is where the ranks find it; no address without a proxy.
+// addr is where the ranks find the proxy. It is no address without a proxy.
 func (p *proxy) addr() netip.AddrPort {
 	if p == nil {
 		return netip.AddrPort{}
@@ -42,7 +42,7 @@ func (p *proxy) addr() netip.AddrPort {
 }
 
 // ProxyFor returns where the ranks of an attempt find their proxy, if they are to have one. Ranks
-// of other attempts keep the proxy that they have: they have no other way to the store.
+// of other attempts keep the proxy that they have, because they have no other way to the store.
 func (s *Store) ProxyFor(o job.Start) (at netip.AddrPort, err error) {
 	if !s.host.Wants().Proxy || o.Group.NodeRank == o.World.FirstNode {
 		return at, nil
@@ -68,7 +68,7 @@ func (s *Store) ProxyFor(o job.Start) (at netip.AddrPort, err error) {
 	return s.proxy.addr(), nil
 }
 
-// serves reports whether it lives and passes requests on to the store at root.
+// serves reports whether the proxy lives and passes requests on to the store at root.
 func (p *proxy) serves(root netip.AddrPort) bool {
 	if p == nil || p.root != root {
 		return false
@@ -81,7 +81,7 @@ func (p *proxy) serves(root netip.AddrPort) bool {
 	}
 }
 
-// serveProxy serves a proxy to the ranks of this node alone.
+// serveProxy serves a proxy that only the ranks of this node may use.
 func (s *Store) serveProxy(l net.Listener, root netip.AddrPort, maxClients int) (service, error) {
 	local := append([]netip.Addr{s.host.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, s.host.Others...)
 	if k := s.host.Keeper; k != nil {
@@ -102,10 +102,10 @@ func (s *Store) serveProxy(l net.Listener, root netip.AddrPort, maxClients int) 
 	})
 }
 
-// ProxyAddr is where the ranks find their proxy; no address without one.
+// ProxyAddr returns where the ranks find their proxy, or no address if they have none.
 func (s *Store) ProxyAddr() netip.AddrPort { return s.proxy.addr() }
 
-// resumeProxy goes on with the proxy of an earlier agent.
+// resumeProxy adopts the proxy of an earlier agent.
 func (s *Store) resumeProxy(kept *keeper.Store) bool {
 	var root netip.AddrPort
 	if err := json.Unmarshal(kept.Data, &root); err != nil {

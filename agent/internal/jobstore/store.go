@@ -1,5 +1,5 @@
-// Package jobstore is a node's part in torch's store of a job: it serves the store, keeps the port for
-// rank 0 to serve it, or has a proxy of the store of another node.
+// Package jobstore is a node's part in torch's store of a job. The node serves the store, keeps the
+// port so that rank 0 can serve the store, or has a proxy of another node's store.
 package jobstore
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// Host is the job and the node whose stores they are.
+// Host is the job and the node that the stores belong to.
 type Host struct {
 	Job string
-	// Addr is the node's address, and Others its further ones.
+	// Addr is the node's address, and Others its further addresses.
 	Addr   netip.Addr
 	Others []netip.Addr
-	// Keeper keeps the stores for the next agent; nil if none does.
+	// Keeper keeps the stores for the next agent. It is nil if no keeper does.
 	Keeper *keeper.Keeper
-	// Wants is what the job wants.
+	// Wants returns what the job wants.
 	Wants func() Wants
-	// Listen takes the wanted port of a host, or if that is 0 a free one of those that the job may
-	// use.
+	// Listen takes the wanted port of a host. If wanted is 0, it takes a free port from the ports
+	// that the job may use.
 	Listen func(host string, wanted int) (net.Listener, error)
 	// OthersLive reports whether ranks of another unit live here.
 	OthersLive func(unit int) bool
@@ -40,7 +40,7 @@ type Host struct {
 	Warn       func(error)
 }
 
-// Wants is what a job wants of its stores.
+// Wants is what a job wants from its stores.
 type Wants struct {
 	// Rank0 has rank 0 serve the store; otherwise the master's node does.
 	Rank0 bool
@@ -53,12 +53,13 @@ type Wants struct {
 // Stores are the stores of a job's units.
 type Stores struct {
 	host Host
-	// first is that of all units, or of the first replica group; groups are those of the others.
+	// first is the store of all units, or of the first replica group. groups are the stores of the
+	// other groups.
 	first  *Store
 	groups map[int]*Store
 }
 
-// New returns stores that serve nothing yet.
+// New returns Stores that serve nothing yet.
 func New(h Host) *Stores {
 	s := &Stores{host: h, groups: map[int]*Store{}}
 	s.first = s.store(h.Job)
@@ -69,10 +70,10 @@ func (s *Stores) store(name string) *Store {
 	return &Store{host: s.host, name: name, prepared: map[int]job.Prepared{}, jobSize: s.WorldSize}
 }
 
-// WorldSize is that of the job's newest attempt; 0 before the first.
+// WorldSize returns the world size of the job's newest attempt; 0 before the first.
 func (s *Stores) WorldSize() *atomic.Int64 { return &s.first.worldSize }
 
-// Of is the store of a unit. Each replica group has its own.
+// Of returns the store of a unit. Each replica group has its own store.
 func (s *Stores) Of(unit int, own bool) *Store {
 	if !own || unit == 0 {
 		return s.first
@@ -85,7 +86,8 @@ func (s *Stores) Of(unit int, own bool) *Store {
 	return store
 }
 
-// named finds the store that a keeper calls so. It returns nil if the name is not one of this job's.
+// named finds the store with a name at a keeper. It returns nil if the name belongs to no store of
+// this job.
 func (s *Stores) named(name string) *Store {
 	_, group, grouped := strings.Cut(name, "/")
 	unit, err := strconv.Atoi(group)
@@ -116,22 +118,22 @@ type Store struct {
 	host Host
 	// name is what a keeper calls the store.
 	name string
-	// prepared is the newest answer to each unit's question for a port.
+	// prepared is the newest answer to each unit's request for a port.
 	prepared map[int]job.Prepared
-	// served is nil unless this node serves the store, and peers may use it.
+	// served is nil unless this node serves the store. peers may use it.
 	served service
 	peers  atomic.Pointer[tcpstore.Peers]
-	// worldSize is that of the newest attempt; 0 before the first. jobSize is that of the first
-	// store.
+	// worldSize is the world size of the newest attempt; 0 before the first. jobSize is the world
+	// size in the first store.
 	worldSize atomic.Int64
 	jobSize   func() *atomic.Int64
-	// reserved is nil unless a port is kept for rank 0.
+	// reserved is nil unless this node keeps a port for rank 0.
 	reserved *masterport.Reserved
 	// proxy is nil unless the ranks here have one.
 	proxy *proxy
 }
 
-// service is a [tcpstore.Store], or one that a keeper serves.
+// service is a [tcpstore.Store], or a store that a keeper serves.
 type service interface {
 	Addr() netip.AddrPort
 	Changes() <-chan struct{}
@@ -139,17 +141,17 @@ type service interface {
 	Close()
 }
 
-// JobOf is the job of the store, or the proxy, that a keeper calls so.
+// JobOf returns the job of the store or proxy with a name at a keeper.
 func JobOf(name string) string {
 	id, _, _ := strings.Cut(name, "/")
 	return id
 }
 
-// groupStore is the name of the store of a replica group at a keeper. The id of a job has no "/" in
-// it.
+// groupStore returns the name, at a keeper, of the store of a replica group. The id of a job
+// contains no "/".
 func groupStore(id string, group int) string { return id + "/" + strconv.Itoa(group) }
 
-// Answered returns the answer to the same question, if it was answered well.
+// Answered returns the earlier answer to the same request, if that was a success.
 func (s *Store) Answered(o job.Prepare) (job.Prepared, bool) {
 	answer, ok := s.prepared[o.Unit]
 	return answer, ok && answer.Attempt == o.Attempt && answer.Port != 0
@@ -191,7 +193,8 @@ func (s *Store) Release() {
 	s.reserved = nil
 }
 
-// offer serves the job's store to its nodes, an empty one for a fresh start, and returns the port.
+// offer serves the job's store to its nodes, and returns the port. For a fresh start the store is
+// empty.
 func (s *Store) offer(o job.Prepare) (int, error) {
 	if s.served != nil && !o.Fresh {
 		return int(s.served.Addr().Port()), nil
@@ -216,7 +219,7 @@ func (s *Store) serve(l net.Listener, o job.Prepare) (service, error) {
 	if k := s.host.Keeper; k != nil {
 		defer l.Close()
 		peers := o.Peers
-		o.Peers = nil // the keeper has them
+		o.Peers = nil // the keeper has the peers
 		data, err := json.Marshal(o)
 		if err != nil {
 			return nil, err
@@ -230,14 +233,15 @@ func (s *Store) serve(l net.Listener, o job.Prepare) (service, error) {
 	})
 }
 
-// connectionsPerRank bounds a rank's connections to the store. torch has one, and another for each
-// process group (ProcessGroupNCCL clones the store). Megatron makes some dozens of groups.
+// connectionsPerRank bounds a rank's connections to the store. torch has one connection, and
+// another for each process group (ProcessGroupNCCL clones the store). Megatron makes some dozens of
+// groups.
 const connectionsPerRank = 512
 
 // Resize adapts the number of connections to the number of ranks.
 func (s *Store) Resize(worldSize int) {
 	s.worldSize.Store(int64(worldSize))
-	s.jobSize().Store(int64(worldSize)) // which readers of logs look at
+	s.jobSize().Store(int64(worldSize)) // readers of logs look at it
 	if kept, ok := s.served.(*keeper.Store); ok {
 		kept.Bound(connectionsPerRank * worldSize)
 	}
@@ -255,7 +259,7 @@ func (s *Store) Admit(addrs []netip.Addr) {
 // Admits reports whether a machine may use the store.
 func (s *Store) Admits(from netip.Addr) bool { return s.peers.Load().Has(from) }
 
-// warn omits ranks that vanished: their exits are reported.
+// warn omits ranks that vanished, because their exits are reported.
 func (s *Store) warn(err error) {
 	if !errors.Is(err, tcpstore.ErrVanished) {
 		s.host.Warn(fmt.Errorf("store of job %s: %w", s.host.Job, err))
@@ -275,7 +279,7 @@ func (s *Store) close() {
 	s.Release()
 }
 
-// Resume goes on with a store, or a proxy, that an earlier agent has left at the keeper under a name.
+// Resume adopts a store or a proxy that an earlier agent has left at the keeper under a name.
 func (s *Stores) Resume(name string, kept *keeper.Store) {
 	name, isProxy := strings.CutSuffix(name, proxySuffix)
 	store := s.named(name)
@@ -298,8 +302,8 @@ func (s *Store) resume(kept *keeper.Store) bool {
 const quietTime = 10 * time.Second
 
 // watch reports to the coordinator which ranks have connected to an attempt's store and which wait
-// there, once ranks are missing or wait and nothing has changed for quietTime. It also reports
-// which was the last, once all have connected. It ends with the store.
+// there. It does so once ranks are missing or wait and nothing has changed for quietTime. Once all
+// ranks have connected, it also reports which was the last. It ends with the store.
 func (s *Store) watch(store service, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()

@@ -1,11 +1,11 @@
 // Package keeper keeps ranks alive for the next agent of a node.
 //
-// An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"), which
-// owns what would die with the agent: it supervises the ranks (internal/process/proc, with a
-// guardian of its own) and has their pipes, their exits, torch's store and the connections to the
-// coordinator. It also keeps what the agent says about each of them. If the agent is killed, the
-// next agent that opens the same directory finds all that in [Keeper.Left]. If none comes before
-// the lease is over, or if the keeper is killed too, the ranks die.
+// An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"). The
+// keeper owns what would die with the agent: it supervises the ranks (internal/process/proc, with a
+// guardian of its own), and has their pipes, their exits, torch's store and the connections to the
+// coordinator. It also keeps the agent's data about each of them. If the agent is killed, the next
+// agent that opens the same directory finds all this in [Keeper.Left]. The ranks die if no agent
+// comes before the lease is over, or if the keeper is killed too.
 //
 // Agent and keeper are the same user's and share a socket in the directory. A lock there, which the
 // kernel releases when the agent dies, admits one agent at a time.
@@ -36,16 +36,16 @@ var (
 	ErrBusy = errors.New("another agent with the same name lives on this machine")
 )
 
-// Left is what a dead agent has left behind.
+// Left is what a dead agent has left at the keeper.
 type Left struct {
-	// Membership is what [Keeper.Joined] was given; nil when nothing was left.
+	// Membership is what [Keeper.Joined] was given. It is nil when nothing was left.
 	Membership []byte
-	// Lease is when the ranks die unless it is renewed, by [proc.BootTime].
+	// Lease is the time, by [proc.BootTime], at which the ranks die unless the lease is renewed.
 	Lease time.Duration
 	// Jobs has the data of [Keeper.Put], and Files the files of [Keeper.Keep], which the caller owns.
 	Jobs  map[string][]byte
 	Files map[string]*os.File
-	// Stores are by job.
+	// Stores are the stores by job.
 	Stores map[string]*Store
 	Scopes []*Scope
 }
@@ -53,14 +53,14 @@ type Left struct {
 // Keeper is the agent's side. Several goroutines may use it.
 type Keeper struct {
 	// Left and Proof do not change. Held connections end with Proof, see [proc.Supervisor.Proof];
-	// an older keeper has none.
+	// an older keeper has no Proof.
 	Left  Left
 	Proof [32]byte
 
 	link *link
 	lock *os.File
-	// process is a pidfd of the keeper; nil if the keeper is older and does not send its pid, or
-	// without pidfds.
+	// process is a pidfd of the keeper. It is nil on systems without pidfds, and for an older
+	// keeper that does not send its pid.
 	process *os.File
 	warn    func(error)
 	gone    chan struct{}
@@ -162,9 +162,9 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	}
 }
 
-// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next
-// keeper starts any. A keeper that was stopped could otherwise go on later, while other ranks run
-// in their place.
+// giveUp kills a keeper that hangs. Its ranks die with the keeper, or by its guardian, or before
+// the next keeper starts ranks. A stopped keeper could otherwise continue later, while other ranks
+// run in place of its own.
 func (k *Keeper) giveUp() {
 	if k.process != nil {
 		if conn, err := k.process.SyscallConn(); err == nil {
@@ -174,7 +174,8 @@ func (k *Keeper) giveUp() {
 	_ = k.link.conn.Close()
 }
 
-// say sends an order that has no answer. If it does not reach the keeper, the ranks are dead.
+// say sends an order that has no answer. If the order does not reach the keeper, the ranks are
+// dead.
 func (k *Keeper) say(m message) { _ = k.link.send(m) }
 
 // Gone is closed when the keeper and its ranks have died. It is nil for a nil Keeper.
@@ -185,14 +186,15 @@ func (k *Keeper) Gone() <-chan struct{} {
 	return k.gone
 }
 
-// Joined keeps what the next agent needs to go on as the same member of the job or cluster. It ends
-// the connections of earlier agents, so this agent must have been accepted on one of its own.
+// Joined keeps what the next agent needs to be the same member of the job or cluster. It ends the
+// connections of earlier agents, so the coordinator must have accepted this agent on a connection
+// of its own.
 func (k *Keeper) Joined(membership []byte) { k.say(message{Do: doJoined, Data: membership}) }
 
 // Put keeps data about a job, until Drop.
 func (k *Keeper) Put(id string, task []byte) { k.say(message{Do: doPut, Job: id, Data: task}) }
 
-// Keep keeps a duplicate of a job's file, instead of the one before, until Drop.
+// Keep keeps a duplicate of a job's file until Drop. The file replaces the one kept before.
 func (k *Keeper) Keep(id string, f *os.File) error {
 	fd, err := proc.Duplicate(f)
 	if err != nil {
@@ -205,16 +207,16 @@ func (k *Keeper) Keep(id string, f *os.File) error {
 // Drop forgets a job that is over.
 func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }
 
-// hungLimit is how long after the end of an unrenewed lease a keeper is killed: its guardian has
-// killed the ranks by then.
+// hungLimit is how long after the end of an unrenewed lease an agent kills a keeper. The guardian
+// has killed the ranks by then.
 const hungLimit = time.Second
 
-// Renew sets when the ranks die unless it is called again, by [proc.BootTime].
+// Renew sets the time, by [proc.BootTime], at which the ranks die unless Renew is called again.
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
-// Dial has the keeper hold each connection that dial makes, until it is closed here. So the peer
-// does not see when this process dies. Once the keeper and the ranks are dead, the connection ends
-// with the Proof.
+// Dial has the keeper hold each connection that dial makes, until the connection is closed here. So
+// the peer does not notice when this process dies. Once the keeper and the ranks are dead, the
+// connection ends with the Proof.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)
@@ -256,7 +258,7 @@ func (k *Keeper) End() error {
 	k.say(message{Do: doEnd})
 	<-k.gone
 	k.awaitEnd()
-	// The log stays if the keeper wrote something while no agent was there.
+	// The log stays if the keeper wrote something while it had no agent.
 	dir := k.lock.Name()
 	err := os.Remove(filepath.Join(dir, socketName))
 	if info, statErr := os.Stat(filepath.Join(dir, logName)); statErr == nil && info.Size() == 0 {
@@ -265,8 +267,8 @@ func (k *Keeper) End() error {
 	return errors.Join(err, k.Leave())
 }
 
-// awaitEnd waits until the keeper's process has ended: the next keeper does not end what a living
-// one has started.
+// awaitEnd waits until the keeper's process has ended. The next keeper does not end the ranks of a
+// keeper that is still alive.
 func (k *Keeper) awaitEnd() {
 	if k.process == nil {
 		return
@@ -282,14 +284,14 @@ func (k *Keeper) awaitEnd() {
 	}
 }
 
-// endLimit bounds the wait for a keeper that was told to end, or killed.
+// endLimit bounds the wait for the end of a keeper that was ordered to end, or killed.
 const endLimit = 10 * time.Second
 
 // Leave leaves the ranks to another agent.
 func (k *Keeper) Leave() error {
 	err := k.link.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
-		err = nil // it was given up
+		err = nil // the keeper was given up
 	}
 	err = errors.Join(err, k.lock.Close())
 	if k.process != nil {

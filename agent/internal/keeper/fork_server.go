@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// Server is a fork server in a [Scope]. The keeper forks ranks from it. It is a [proc.Forker] for
-// [Scope.Start].
+// Server is a fork server in a [Scope]. The keeper forks ranks from the server. A Server is a
+// [proc.Forker] for [Scope.Start].
 type Server struct {
 	keeper *Keeper
 	id     int
@@ -23,7 +23,8 @@ type Server struct {
 	broken error
 }
 
-// Server shares a server that this process has greeted with the keeper, which forks from it.
+// Server shares a fork server that this process has greeted with the keeper. From then on the
+// keeper forks from it.
 func (k *Keeper) Server(s *forkserver.Server) (*Server, error) {
 	data, err := json.Marshal(s.Program())
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Server) Fork(proc.Birth) (proc.Fork, error) {
 	return nil, errors.New("the keeper alone forks from this server")
 }
 
-// Err is why the keeper cannot use the server any more.
+// Err says why the keeper cannot use the server any more.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

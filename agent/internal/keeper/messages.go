@@ -18,16 +18,18 @@ import (
 )
 
 const (
-	// protocol changes if an older keeper could misunderstand a newer agent, or the other way
-	// round. An addition does not change it: each side ignores unknown fields and news, and a
-	// keeper answers an unknown order with an error.
+	// protocol changes if an older keeper could misunderstand a newer agent, or the reverse. An
+	// addition does not change protocol: each side ignores unknown fields and news, and a keeper
+	// answers an unknown order with an error.
 	protocol = 2
 	// maxMessage is larger than the arguments and the environment of a process in base64 (6 MiB,
-	// execve(2)), and than the clients of a store for 100,000 ranks (28 MB, with keys of maxKey).
+	// execve(2)). It is also larger than a list of the clients of a store for 100,000 ranks (28 MB,
+	// with keys of maxKey).
 	maxMessage = 32 << 20
-	// maxKey bounds a key that a client of a store waits for, which is for people.
+	// maxKey bounds the length of a key that a client of a store waits for. Such keys are shown to
+	// people.
 	maxKey = 128
-	// maxPeers bounds the addresses in a message; longer lists take several.
+	// maxPeers bounds the addresses in a message. A longer list takes several messages.
 	maxPeers = 100_000
 	// maxFiles bounds the files of a message.
 	maxFiles = 8
@@ -35,36 +37,36 @@ const (
 	sendLimit = 5 * time.Second
 )
 
-// The agent's orders. Each has an answer unless it says otherwise. When an agent comes, the keeper
-// uses the same words for what it keeps.
+// The agent's orders. Each has an answer unless its comment says otherwise. The keeper uses the
+// same words to tell a new agent what it keeps.
 const (
-	doReady   = "ready"   // the last word to an agent that has come
-	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID
-	doProof   = "proof"   // Data is what a connection that is held ends with; the keeper says it
-	doPut     = "put"     // Data is what Job is about. No answer
-	doFile    = "file"    // a file of Job, which the keeper duplicates until Job is over. No answer
+	doReady   = "ready"   // the last message of the keeper's welcome to an agent
+	doJoined  = "joined"  // Data is the agent's membership; connections of earlier agents may end. No answer. From the keeper, it has the keeper's PID
+	doProof   = "proof"   // the keeper sends it: held connections end with Data
+	doPut     = "put"     // keep Data about Job. No answer
+	doFile    = "file"    // keep a duplicate of a file until Job is over. No answer
 	doDrop    = "drop"    // Job is over. No answer
-	doHold    = "hold"    // hold a file, number ID, until release. No answer
+	doHold    = "hold"    // hold a file with number ID until release. No answer
 	doRelease = "release" // No answer
-	doRenew   = "renew"   // the lease ends At by CLOCK_BOOTTIME; the keeper says it back
-	doScope   = "scope"   // a scope called Name, with Data; the answer has its ID
-	doStart   = "start"   // a Command in scope ID, with Data and its files, then what to keep, forked by Server; the answer has its PID
-	doServer  = "server"  // Server forks the program of Data, at the connection that comes along. No answer
+	doRenew   = "renew"   // the lease ends At by CLOCK_BOOTTIME; the keeper repeats it
+	doScope   = "scope"   // make a scope called Name, with Data; the answer has its ID
+	doStart   = "start"   // start a Command in scope ID, forked by Server, with Data. The Command's files come first, then the files to keep. The answer has its PID
+	doServer  = "server"  // Server, at the connection in the message, forks the program in Data. No answer
 	doUnserve = "unserve" // forget Server. No answer
 	doExit    = "exit"    // PID of scope ID has ended
 	doSignal  = "signal"  // Signal to scope ID. No answer
-	doStop    = "stop"    // stop scope ID by Signal, SIGTERM when 0, unless it is Heard, with At for grace
-	doLinger  = "linger"  // wait for At until nothing of scope ID runs; the answer has the Names of what does
-	doRest    = "rest"    // ask what is left of scope ID to end, with At for grace
+	doStop    = "stop"    // stop scope ID by Signal (SIGTERM when 0), unless the signal is Heard; At is the grace period
+	doLinger  = "linger"  // wait until nothing of scope ID runs, at most for At; the answer has the Names of what still runs
+	doRest    = "rest"    // ask leftover processes of scope ID to end; At is the grace period
 	doKill    = "kill"
 	doClose   = "close"
 	doForget  = "forget"  // No answer
-	doStore   = "store"   // serve Job's store at the listener that comes along
-	doProxy   = "proxy"   // serve a proxy of the store at Root in the same way
-	doEnded   = "ended"   // Job's store has, by itself
-	doAdmit   = "admit"   // Peers, seen from Own, may use Job's store. No answer
+	doStore   = "store"   // serve Job's store at the listener in the message
+	doProxy   = "proxy"   // serve a proxy of the store at Root at the listener in the message
+	doEnded   = "ended"   // Job's store has ended by itself
+	doAdmit   = "admit"   // Peers, as Own sees them, may use Job's store. No answer
 	doBound   = "bound"   // Job's store takes Most clients. No answer
-	doChanged = "changed" // the clients of Job's store have
+	doChanged = "changed" // the clients of Job's store have changed
 	doStatus  = "status"  // the answer has the Clients of Job's store
 	doUnstore = "unstore" // close Job's store
 	doWarn    = "warn"    // Error is for people
@@ -74,7 +76,7 @@ const (
 // message is an order, an answer, or news.
 type message struct {
 	Do string
-	// Seq numbers an order that has an answer, and that answer.
+	// Seq numbers an order that has an answer. The answer has the same Seq.
 	Seq     uint64   `json:",omitempty"`
 	ID      int      `json:",omitempty"`
 	Job     string   `json:",omitempty"`
@@ -83,10 +85,10 @@ type message struct {
 	Data    []byte   `json:",omitempty"`
 	Command *command `json:",omitempty"`
 	Server  int      `json:",omitempty"`
-	// ForkOnly is the command's.
+	// ForkOnly is the same as in the command.
 	ForkOnly bool `json:",omitempty"`
 	PID      int  `json:",omitempty"`
-	// Forked says that Server made the process, and Unforked why not.
+	// Forked says that Server made the process. Unforked says why it did not.
 	Forked   bool   `json:",omitempty"`
 	Unforked string `json:",omitempty"`
 	// Broken says that the Server cannot fork any more.
@@ -109,7 +111,7 @@ type message struct {
 	Clients []tcpstore.ClientStatus `json:",omitempty"`
 	Error   string                  `json:",omitempty"`
 
-	// from is the agent that sent it: another agent would take the answer for its own.
+	// from is the agent that sent the message. Another agent would take the answer for its own.
 	from *link
 }
 

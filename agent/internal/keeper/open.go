@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// The names in the directory begin with a dot, as no job's may.
+	// The names in the directory begin with a dot. No job's name may begin so.
 	socketName = ".keeper"
 	logName    = ".keeper.log"
 )
 
-// Open connects to the keeper of a directory, which must be on a local file system, or starts one
-// there. Warn is called with the keeper's warnings. Open fails with [ErrBusy] while another agent
-// has the keeper.
+// Open connects to the keeper of a directory, which must be on a local file system. If there is
+// none, Open starts one. Warn is called with the keeper's warnings. Open fails with [ErrBusy] while
+// another agent has the keeper.
 func Open(dir string, warn func(error)) (*Keeper, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep ranks: %w", err)
@@ -77,7 +77,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// reach connects to the keeper that is there, or else starts one.
+// reach connects to a running keeper, or else starts one.
 func reach(dir *os.File) (*net.UnixConn, error) {
 	// A path below /proc/self/fd fits a socket's name (108 bytes, unix(7)).
 	addr := &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName), Net: "unix"}
@@ -107,7 +107,7 @@ func start(dir string, addr *net.UnixAddr) error {
 		return err
 	}
 	l.SetUnlinkOnClose(false)
-	defer func() { _ = l.Close() }() // the keeper has a duplicate
+	defer func() { _ = l.Close() }() // the keeper has a duplicate of the listener
 	if err := os.Chmod(addr.Name, 0o600); err != nil {
 		return err
 	}
@@ -127,16 +127,16 @@ func start(dir string, addr *net.UnixAddr) error {
 	}
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &unix.SysProcAttr{Setsid: true}
 	if err = cmd.Start(); err == nil {
-		go func() { _ = cmd.Wait() }() // its log says why it ended
+		go func() { _ = cmd.Wait() }() // the keeper's log says why it ended
 	}
 	return err
 }
 
-// arriveLimit bounds the wait for a keeper to say what it keeps. It may first wait for processes
-// that are being started.
+// arriveLimit bounds the wait for a keeper to list what it keeps. The keeper may first wait for
+// processes that are being started.
 const arriveLimit = time.Minute
 
-// arrive receives what an earlier agent has left.
+// arrive receives what an earlier agent has left at the keeper.
 func (k *Keeper) arrive() error {
 	if err := k.link.conn.SetReadDeadline(time.Now().Add(arriveLimit)); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (k *Keeper) arrive() error {
 	}
 }
 
-// keeperOf returns a pidfd of the keeper with the pid that it has sent; nil if there is none.
+// keeperOf returns a pidfd for the pid that the keeper has sent. It returns nil if there is none.
 func keeperOf(pid int) *os.File {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// obey carries out an order of the agent. Slow ones go on in the background.
+// obey carries out an order of the agent. It runs slow orders in the background.
 func (k *keeper) obey(m message, fds []int) {
 	kept := false
 	defer func() {
@@ -115,7 +115,7 @@ func (k *keeper) scope(m message) {
 func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	sc := k.scopes[m.ID]
 	if sc == nil {
-		k.answer(m, nil, message{}) // it was closed and forgotten
+		k.answer(m, nil, message{}) // the scope was closed and forgotten
 		return false
 	}
 	slow := func(f func() error) {
@@ -134,7 +134,7 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 		k.starts.Go(func() { k.start(sc, m, server, fds) })
 		return true
 	case doSignal:
-		go sc.Signal(syscall.Signal(m.Signal)) // it waits for processes that are being started
+		go sc.Signal(syscall.Signal(m.Signal)) // Signal waits for processes that are being started
 	case doStop:
 		sc.stopped = true
 		slow(func() error { return sc.Stop(cmp.Or(syscall.Signal(m.Signal), unix.SIGTERM), m.Heard, m.At) })
@@ -159,8 +159,8 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	return false
 }
 
-// start starts a process with the first three files, by a fork server if there is one. It keeps the
-// other files, and reports the process's exit.
+// start starts a process with the first three files, from a fork server if there is one. It keeps
+// the other files, and reports the exit of the process.
 func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds []int) {
 	var std [3]*os.File
 	for i := range std {
@@ -206,10 +206,10 @@ func forked(p *proc.Process, server *forkserver.Server) message {
 	return reply
 }
 
-// maxNames bounds the names of processes that ranks have left running: they are for people.
+// maxNames bounds the names of leftover processes in an answer. The names are for people.
 const maxNames = 64
 
-// changedEvery is how often an agent may hear that a store has changed.
+// changedEvery is the least time between two reports to an agent that a store has changed.
 const changedEvery = time.Second
 
 // only returns a copy of the one descriptor that came with a message.

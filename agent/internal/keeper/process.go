@@ -26,7 +26,7 @@ const (
 	keeperSocket = helper.First
 )
 
-// A program that contains this package is its own keeper when it is started as one.
+// A program that contains this package becomes a keeper when it is started under the keeper's name.
 func init() {
 	if helper.Is(keeperName) {
 		if err := serve(); err != nil {
@@ -37,23 +37,23 @@ func init() {
 	}
 }
 
-// keeper is the process. All of it belongs to the goroutine of serve.
+// keeper is the keeper process. All its fields belong to the goroutine of serve.
 type keeper struct {
 	sup  *proc.Supervisor
 	work chan func()
-	// link is the agent's, and nil while there is none.
+	// link is the link to the agent. It is nil while there is no agent.
 	link       *link
 	membership []byte
 	jobs       map[string][]byte
 	files      map[string][]int // of jobs
 	stores     map[string]*keptStore
 	scopes     map[int]*keptScope
-	// servers are the agent's, and end with it.
+	// servers are the agent's fork servers. They end with the agent.
 	servers map[int]*forkserver.Server
 	made    int
 	conns   []keptConn
-	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without one. limit ends the
-	// keeper if no agent has come by then.
+	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without a lease. limit ends
+	// the keeper if no agent has come by then.
 	lease time.Duration
 	limit *time.Timer
 	// starts are the processes that are being started for the agent.
@@ -68,18 +68,18 @@ type keptScope struct {
 	data  []byte
 	since proc.Epoch
 	ranks []*keptRank
-	// stopped says that the agent has ordered its end.
+	// stopped says that the agent has ordered the end of the scope.
 	stopped bool
 }
 
-// keptRank is a process, with the files that an agent needs to go on with it.
+// keptRank is a process, with the files that the next agent needs to adopt it.
 type keptRank struct {
 	process *proc.Process
 	data    []byte
 	files   []int
 }
 
-// keptConn is an agent's connection, which must not end before the ranks are dead. former says that
+// keptConn is an agent's connection. It must not end before the ranks are dead. former says that
 // the agent has died.
 type keptConn struct {
 	id     int
@@ -95,11 +95,11 @@ type keptStore struct {
 	most  atomic.Int64
 	// coming are the first parts of a list of peers.
 	coming []netip.Addr
-	// ended says that it has ended by itself, as a proxy does with its store.
+	// ended says that the store has ended by itself, as a proxy does with its store.
 	ended bool
 }
 
-// serve keeps ranks until it is told to end, or no agent came within the lease.
+// serve keeps ranks until the agent orders the end, or until no agent came within the lease.
 func serve() error {
 	// Ranks would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), helper.Signals()...)
@@ -148,7 +148,7 @@ func (k *keeper) accept(l *net.UnixListener) {
 	}
 }
 
-// attend serves an agent until it is dead and all processes that it ordered have started.
+// attend serves an agent until the agent is dead and all processes that it ordered have started.
 func (k *keeper) attend(l *link) {
 	k.post(func() { k.welcome(l) })
 	for {
@@ -165,8 +165,8 @@ func (k *keeper) attend(l *link) {
 	k.post(k.depart)
 }
 
-// welcome tells an agent all that is kept. The guardian holds this connection too, which must not
-// end before the ranks are dead.
+// welcome sends an agent everything that is kept. The guardian holds this connection too, because
+// it must not end before the ranks are dead.
 func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()
@@ -230,8 +230,8 @@ func (k *keeper) expire() {
 	}
 }
 
-// tell ends the keeper if the agent does not read: such an agent cannot keep its lease either, and
-// no other agent could know what it has been told.
+// tell sends a message to the agent. If the agent does not read, the keeper ends: such an agent
+// cannot renew its lease either, and the next agent could not know which messages it received.
 func (k *keeper) tell(m message, fds ...int) {
 	if k.link == nil {
 		return

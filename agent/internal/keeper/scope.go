@@ -16,18 +16,19 @@ import (
 
 // Scope is a [proc.Scope] in the keeper, with the same methods.
 type Scope struct {
-	// Data was given to [Keeper.Scope], and Ranks were started by an earlier agent.
+	// Data was given to [Keeper.Scope]. An earlier agent started Ranks.
 	Data  []byte
 	Ranks []Rank
-	// Stopped says that that agent had ordered its end.
+	// Stopped says that the earlier agent had ordered the end of the scope.
 	Stopped bool
 
 	keeper *Keeper
 	id     int
-	// since is older than all its processes; zero if an older keeper does not say.
+	// since is older than all processes of the scope. It is zero if an older keeper does not send
+	// it.
 	since proc.Epoch
-	// alive are the processes whose exit is not known, and fresh those that Start has not returned
-	// yet. The keeper's mutex guards both.
+	// alive are the processes whose exit is not known. fresh are the processes that Start has not
+	// returned yet. The keeper's mutex guards both.
 	alive map[int]func(report.Exit, time.Time)
 	fresh map[int]*proc.Process
 }
@@ -36,7 +37,7 @@ type Scope struct {
 type Rank struct {
 	Data    []byte
 	Process *proc.Process
-	// Files are descriptors, which the caller owns.
+	// Files are descriptors. The caller owns them.
 	Files []int
 }
 
@@ -51,7 +52,7 @@ func (k *Keeper) Scope(name string, data []byte) (*Scope, error) {
 	return k.scope(m, data), nil
 }
 
-// scope adds a scope that the keeper has named.
+// scope adds a scope from a message of the keeper.
 func (k *Keeper) scope(m message, data []byte) *Scope {
 	sc := &Scope{
 		Data: data, keeper: k, id: m.ID, alive: map[int]func(report.Exit, time.Time){}, fresh: map[int]*proc.Process{},

@@ -23,8 +23,8 @@ type Store struct {
 	changes chan struct{}
 }
 
-// Serve has the keeper serve an empty store for a job that has none, where l listens. The caller
-// closes l. Peers, as own sees them, may use the store, see [tcpstore.NewPeers].
+// Serve has the keeper serve an empty store at l for a job that has none. The caller closes l.
+// Peers, as own sees them, may use the store, see [tcpstore.NewPeers].
 func (k *Keeper) Serve(id string, l *net.TCPListener, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
 	return k.serve(l, message{Do: doStore, Job: id, Data: data, Peers: peers, Own: own})
 }
@@ -78,7 +78,7 @@ func (s *Store) Changes() <-chan struct{} { return s.changes }
 func (s *Store) Status() tcpstore.Status {
 	m, err := s.keeper.ask(message{Do: doStatus, Job: s.job})
 	if err != nil {
-		return tcpstore.Status{} // it is closed
+		return tcpstore.Status{} // the store is closed
 	}
 	return tcpstore.Status{Clients: m.Clients}
 }

@@ -1,9 +1,9 @@
 // Package lighthouse serves torchft's LighthouseService to the ranks of one replica group.
 //
-// It decides nothing: the coordinator forms quorums. A request is held until the coordinator answers
-// it, however long that takes and whichever process coordinates, because torchft's manager gives a
-// step up when a request fails. Members pass as they came, with fields that this version does not
-// know.
+// It decides nothing: the coordinator forms quorums. The server holds a request until the
+// coordinator answers, however long that takes and even if another process becomes coordinator. The
+// reason is that torchft's manager gives a step up when a request fails. The server passes members
+// on unchanged, with fields that this version does not know.
 package lighthouse
 
 import (
@@ -27,11 +27,12 @@ import (
 )
 
 const (
-	// beatEvery is how often the coordinator hears of a replica that is alive.
+	// beatEvery is how often the server tells the coordinator that a replica is alive.
 	beatEvery = 500 * time.Millisecond
-	// maxWaiting bounds the requests of a replica that wait. A manager has one.
+	// maxWaiting bounds the waiting requests of a replica. A manager has one.
 	maxWaiting = 64
-	// pingEvery is the least time between two pings of a client. torchft's come every minute.
+	// pingEvery is the least time between two pings of a client. torchft's clients ping every
+	// minute.
 	pingEvery = 10 * time.Second
 )
 
@@ -47,25 +48,25 @@ type Server struct {
 	mu       sync.Mutex
 	replicas map[string]*replica
 	// call is the number of the newest request. It begins with the time, so that it is higher than
-	// any before.
+	// any number of an earlier server.
 	call int64
 }
 
 // replica is a name that the group uses.
 type replica struct {
-	// beat says that it has sent something since the coordinator last heard of it.
+	// beat says that the replica has sent something since the last report to the coordinator.
 	beat bool
-	// waiting are its requests that are not answered, by call, and newest is the last of them.
+	// waiting are the replica's unanswered requests, by call. newest is the last of them.
 	waiting map[int64]chan *pb.Quorum
 	newest  lighthouse.Request
 }
 
-// Options say which group it is, and how the coordinator hears of it.
+// Options say which group to serve, and how to report to the coordinator.
 type Options struct {
 	Unit, Attempt int
-	// Report tells the coordinator. It does not wait.
+	// Report sends a message to the coordinator. It does not wait.
 	Report func(wire.Replica)
-	// Warn gets what goes wrong.
+	// Warn gets errors.
 	Warn func(error)
 }
 
@@ -86,13 +87,13 @@ func Serve(l net.Listener, o Options) *Server {
 	return s
 }
 
-// URL is the lighthouse's address as torchft wants it.
+// URL returns the lighthouse's address as torchft wants it.
 func (s *Server) URL() string { return "http://" + s.addr.String() }
 
-// Port is the port at which it listens.
+// Port returns the port at which the lighthouse listens.
 func (s *Server) Port() int { return s.addr.(*net.TCPAddr).Port }
 
-// Close ends it once the ranks have ended.
+// Close ends the lighthouse once the ranks have ended.
 func (s *Server) Close() {
 	close(s.over)
 	s.server.Stop()
@@ -116,7 +117,7 @@ func (s *Server) Heartbeat(_ context.Context, r *pb.LighthouseHeartbeatRequest) 
 	return &pb.LighthouseHeartbeatResponse{}, nil
 }
 
-// Quorum answers with the next quorum that has the requester.
+// Quorum answers with the next quorum that contains the requester.
 func (s *Server) Quorum(ctx context.Context, r *pb.LighthouseQuorumRequest) (*pb.LighthouseQuorumResponse, error) {
 	if r.GetRequester() == nil {
 		return nil, status.Error(codes.InvalidArgument, "missing requester")
@@ -165,7 +166,7 @@ func (s *Server) ask(m *pb.QuorumMember) (call int64, answer chan *pb.Quorum, er
 	return s.call, answer, nil
 }
 
-// giveUp forgets a request. The coordinator goes on to count it, as torchft's lighthouse does.
+// giveUp forgets a request. The coordinator still counts the request, as torchft's lighthouse does.
 func (s *Server) giveUp(id string, call int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func decode(q wire.Cohort) (*pb.Quorum, error) {
 	return quorum, nil
 }
 
-// Restate repeats the requests that are not answered, for a coordinator that may not have them.
+// Restate repeats the unanswered requests, because the coordinator may not have them.
 func (s *Server) Restate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +229,7 @@ func (s *Server) Restate() {
 	}
 }
 
-// replica returns a name that the group uses.
+// replica returns the entry of a name that the group uses.
 func (s *Server) replica(id string) (*replica, error) {
 	if of := s.replicas[id]; of != nil {
 		return of, nil
@@ -244,7 +245,8 @@ func (s *Server) replica(id string) (*replica, error) {
 	return of, nil
 }
 
-// beat tells the coordinator now and then which replicas are alive, and forgets the others.
+// beat reports to the coordinator from time to time which replicas are alive, and forgets the
+// others.
 func (s *Server) beat() {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()

@@ -15,9 +15,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
-// Low are the ports to choose from when the job names none. They are below Linux's ephemeral range
-// (net.ipv4.ip_local_port_range, 32768 by default), so that no outgoing connection takes the port
-// before rank 0 binds it.
+// Low are the ports to choose from when the job names no ports. They are below Linux's ephemeral
+// range (net.ipv4.ip_local_port_range, 32768 by default), so that no outgoing connection takes the
+// port before rank 0 binds it.
 var Low = ports.Range{First: 20000, Last: 32767}
 
 // Of returns a TCP listener's port.
@@ -35,13 +35,13 @@ func Listen(host string, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// beside is how many ports after MASTER_PORT programs take for themselves: libraries that restart
-// ranks in place serve stores of their own at MASTER_PORT+1 and +2 of rank 0's node.
+// beside is how many ports after MASTER_PORT programs take for themselves. Libraries that restart
+// ranks in place serve stores of their own on rank 0's node, at MASTER_PORT+1 and +2.
 const beside = 2
 
-// Free takes a free port of a range. If it can, it takes one beside which nothing listens, so that
-// neither this job nor another one on this machine misses a port that its program expects to be
-// free.
+// Free takes a free port of a range. If possible, it takes a port beside which nothing listens.
+// Then neither this job nor another job on this machine finds a port taken that its program expects
+// to be free.
 func Free(ctx context.Context, r ports.Range, host string) (net.Listener, error) {
 	for range 8 {
 		l, err := r.Listen(ctx, host)
@@ -55,7 +55,7 @@ func Free(ctx context.Context, r ports.Range, host string) (net.Listener, error)
 	return r.Listen(ctx, host)
 }
 
-// alone reports whether nothing listens on the ports beside one.
+// alone reports whether nothing listens on the ports beside a port.
 func alone(host string, port int) bool {
 	for other := port - beside; other <= port+beside; other++ {
 		if other == port {
@@ -83,8 +83,8 @@ func SaysTaken(text string, port int) bool {
 	return false
 }
 
-// Holder names the process that listens on a TCP port, to follow "in use": " by pid 4411
-// (python3)". It is empty when none listens.
+// Holder names the process that listens on a TCP port. The text follows "in use": " by pid 4411
+// (python3)". It is empty when no process listens.
 func Holder(port int) string {
 	inode := listener(port)
 	if inode == "" {

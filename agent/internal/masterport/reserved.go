@@ -4,8 +4,8 @@ import (
 	"net"
 )
 
-// Reserved is a port that this node keeps for rank 0. It accepts connections, so that other nodes
-// can check that they reach it, and resets them.
+// Reserved is a port that this node keeps for rank 0. It accepts connections and resets them, so
+// that other nodes can check that they reach the port.
 type Reserved struct {
 	net.Listener
 	ended chan struct{}
@@ -18,8 +18,8 @@ func Reserve(l net.Listener) *Reserved {
 	return r
 }
 
-// Release frees the port: rank 0 can bind it, even without SO_REUSEADDR. It does nothing to a nil
-// Reserved.
+// Release frees the port, so that rank 0 can bind it, even without SO_REUSEADDR. Release does
+// nothing to a nil Reserved.
 func (r *Reserved) Release() {
 	if r != nil {
 		r.Close()

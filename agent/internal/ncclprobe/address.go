@@ -24,16 +24,16 @@ const (
 )
 
 // Address returns an address of this machine at which nothing listens, for the RAS service of one
-// rank. By default the ranks of all jobs on a node share localhost:28028, so no single rank can be
-// asked. Every address in 127.0.0.0/8 is this machine. Address picks a random one and does not
-// reserve it, because two jobs so rarely pick the same one, even in containers that share the
-// host's network. NCCL survives if the address is taken. Without IPv4, or if a program listens at
-// that port on all addresses, Address returns a free port of localhost.
+// rank. By default the ranks of all jobs on a node share localhost:28028, so golaunch could not ask
+// a single rank. Every address in 127.0.0.0/8 is this machine. Address picks one at random and does
+// not reserve it: two jobs rarely pick the same address, even in containers that share the host's
+// network. NCCL survives if the address is taken. Without IPv4, or if a program listens at the
+// default port on all addresses, Address returns a free port of localhost.
 func Address() (string, error) { return address(defaultPort) }
 
 func address(port int) (string, error) {
 	for range tries {
-		// localhost and simulated nodes are in 127.0.0.0/16.
+		// localhost and simulated nodes use addresses in 127.0.0.0/16.
 		ip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))})
 		if l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port))); err == nil {
 			return l.Addr().String(), l.Close()

@@ -12,13 +12,13 @@ import (
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
-// loadTime is how long after its start a rank has most likely loaded NCCL: importing torch takes
+// loadTime is how long after its start a rank has most likely loaded NCCL. Importing torch takes
 // seconds to a minute.
 const loadTime = 2 * time.Minute
 
-// CompareLibraries warns if the ranks have loaded different versions of libnccl: a job with
-// different ones may hang without any error. It looks once, after loadTime or when loaded ticks.
-// The caller must call stop once the ranks have exited.
+// CompareLibraries warns if the ranks have loaded different versions of libnccl. A job with
+// different versions may hang without any error. CompareLibraries looks once, after loadTime or
+// when loaded ticks. The caller must call stop once the ranks have exited.
 func CompareLibraries(all []ranks.Rank, loaded <-chan time.Time, warn func(differing string)) (stop func()) {
 	if all[0].Bundle.GPU == nil {
 		return func() {}
@@ -45,8 +45,8 @@ func CompareLibraries(all []ranks.Rank, loaded <-chan time.Time, warn func(diffe
 	}
 }
 
-// libraries groups the ranks by the libnccl that they have loaded. It omits ranks without one, such
-// as a rank that has ended or a shell whose child is the program.
+// libraries groups the ranks by the libnccl that they have loaded. It omits ranks without libnccl,
+// such as a rank that has ended or a shell whose child is the program.
 func libraries(all []ranks.Rank) map[string][]int {
 	by := map[string][]int{}
 	for _, r := range all {
@@ -61,7 +61,7 @@ func libraries(all []ranks.Rank) map[string][]int {
 // shownRanks bounds how many ranks a warning names for each library.
 const shownRanks = 8
 
-// differing lists the ranks of each library; it is empty if all have the same.
+// differing lists the ranks of each library. The list is empty if all ranks have the same library.
 func differing(libraries map[string][]int) string {
 	if len(libraries) < 2 {
 		return ""

@@ -20,15 +20,16 @@ const (
 	askLimit = 15 * time.Second
 )
 
-// Progress compares what NCCL says of a job at one time and the next.
+// Progress compares NCCL's reports about a job at two times.
 type Progress struct {
-	// launched are the collectives that all ranks have started; valid once asked.
+	// launched counts the collectives that all ranks have started. It is valid once asked.
 	launched uint64
 	asked    bool
 }
 
-// Ask reports whether the job has moved since the last call, and which processes are behind the
-// others. It reports neither where NCCL does not answer: before 2.28.7, or in a program without it.
+// Ask reports whether the job has progressed since the last call, and which processes are behind
+// the others. It reports neither if NCCL does not answer: before 2.28.7, or in a program without
+// NCCL.
 func (p *Progress) Ask(ctx context.Context, addrs []string) (moved bool, behind []job.Client) {
 	report, err := ask(ctx, addrs)
 	if err != nil {
@@ -75,7 +76,7 @@ func allLaggards(report dl.Report) (behind []job.Client) {
 }
 
 // laggards returns the processes of a communicator that have started fewer collectives than most,
-// or do not answer.
+// or that do not answer.
 func laggards(c dl.Communicator) (behind []job.Client) {
 	most := map[string]uint64{}
 	for _, r := range c.Ranks {

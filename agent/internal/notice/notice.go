@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 )
 
-// ReadySuffix, after the name of a rank's notice file, names the file with which the rank says that
-// it is ready.
+// ReadySuffix follows the name of a rank's notice file. By creating the file with this name, the
+// rank says that it is ready.
 const ReadySuffix = ".ready"
 
 // Notice is what a rank finds in GOLAUNCH_NOTICE_FILE, as docs/failures.md describes.
@@ -27,7 +27,7 @@ type Notice struct {
 	Why      string    `json:"why"`
 }
 
-// margin is how much sooner a deadline must be to count as news. If the same end is announced
+// margin is how much earlier a deadline must be to count as a new one. If the same end is announced
 // twice, the deadlines differ by the time that messages take.
 const margin = time.Second
 
@@ -44,7 +44,7 @@ type Notices struct {
 // New returns Notices without an announcement.
 func New() *Notices { return &Notices{changed: make(chan struct{}, 1)} }
 
-// Add announces an end to the ranks, unless they know of an earlier one.
+// Add announces an end to the ranks, unless an earlier end was announced.
 func (ns *Notices) Add(within time.Duration, why string) {
 	n := Notice{Deadline: time.Now().Add(within).UTC(), Why: why}
 	ns.mu.Lock()
@@ -59,12 +59,12 @@ func (ns *Notices) Add(within time.Duration, why string) {
 	}
 }
 
-// Receiver says how the ranks of an attempt are told.
+// Receiver says how the ranks of an attempt are notified.
 type Receiver struct {
 	Ranks []ranks.Rank
 	// Signal tells the ranks to read their notice.
 	Signal func()
-	// Told is called after each notice that came. It must not wait.
+	// Told is called after each notice. It must not wait.
 	Told func(deadline time.Time)
 	// Ready is called when all ranks are ready or have ended.
 	Ready func()
@@ -97,7 +97,8 @@ func (ns *Notices) Deliver(to Receiver, over <-chan struct{}) {
 	}
 }
 
-// awaitReady calls Ready when all ranks are ready. It returns before that, once the watch has begun.
+// awaitReady calls Ready when all ranks are ready. It returns once the watch has begun, before
+// Ready is called.
 func (to Receiver) awaitReady(over <-chan struct{}) error {
 	at := to.Ranks[0].Output.NoticeFile()
 	if at == "" {
@@ -119,9 +120,9 @@ func (to Receiver) awaitReady(over <-chan struct{}) error {
 	return nil
 }
 
-// write replaces each rank's notice file, and then signals the ranks. It leaves a notice with an
-// earlier deadline, perhaps from an earlier agent. If all ranks have one, they were already
-// signalled.
+// write replaces each rank's notice file, and then signals the ranks. It does not replace a notice
+// with an earlier deadline, perhaps from an earlier agent. If all ranks have such a notice, they
+// were already signalled.
 func (to Receiver) write(n Notice) error {
 	text, err := json.Marshal(n)
 	if err != nil {

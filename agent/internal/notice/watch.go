@@ -13,7 +13,7 @@ import (
 // dirWatch tells of new files in a directory (inotify(7)).
 type dirWatch struct {
 	file *os.File
-	// changed has a value after a change, and is closed with the file.
+	// changed receives a value after a change, and is closed with the file.
 	changed chan struct{}
 }
 

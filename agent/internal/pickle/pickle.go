@@ -1,5 +1,5 @@
-// Package pickle reads Python's pickles. It never calls or imports anything: what the dicts and
-// objects of a pickle are to become is up to its user, who knows the few that he expects.
+// Package pickle reads Python's pickles. It never calls or imports anything. The caller's [Values]
+// decide what the dicts and objects of a pickle become.
 package pickle
 
 import (
@@ -11,30 +11,31 @@ import (
 )
 
 // Values make the values of a pickle other than None (nil), strings, int64, float64 and bool. A
-// list, a set and a string of bytes are nothing (nil). Items and pairs are lent for the call.
+// list, a set and a string of bytes become nil. Items and pairs are valid only during the call.
 type Values interface {
 	// Tuple makes a tuple of its items.
 	Tuple(items []any) any
-	// Dict makes an empty dict, and Set sets keys and values in it, in turn. What it is called for
-	// may be anything else.
+	// Dict makes an empty dict, and Set sets alternating keys and values in it. The first argument
+	// of Set may also be something that Dict did not make.
 	Dict() any
 	Set(dict any, pairs []any)
 	// Object makes an object of a class with the arguments of its constructor, and Build gives it
-	// the state of its fields. What that is called for may be anything else.
+	// the state of its fields. The first argument of Build may also be something that Object did
+	// not make.
 	Object(class, args any) any
 	Build(object, state any) error
 }
 
-// Class is the name of a class, with the module that has it.
+// Class is the name of a class and of the module that defines it.
 type Class struct{ Module, Name string }
 
 // ErrLarge says that a pickle has more values than this package keeps at a time.
 var ErrLarge = errors.New("the pickle has too many values")
 
-// MaxValues bounds the values of a pickle that are kept at a time. A byte can be one.
+// MaxValues bounds the values of a pickle that are kept at a time. A single byte can be a value.
 const MaxValues = 1 << 22
 
-// Read reads a pickle and returns its value. It runs the machine of Python's pickletools.
+// Read reads a pickle and returns its value. It runs the pickle machine of Python's pickletools.
 func Read(text []byte, values Values) (value any, err error) {
 	m := machine{text: text, values: values}
 	defer func() {
@@ -49,7 +50,7 @@ func Read(text []byte, values Values) (value any, err error) {
 	return m.run(), nil
 }
 
-// failure is why a pickle cannot be read, as a panic of its machine.
+// failure says why a pickle cannot be read. It is a panic of the machine.
 type failure struct{ error }
 
 func bad(format string, args ...any) failure { return failure{fmt.Errorf(format, args...)} }
@@ -118,7 +119,8 @@ func (m *machine) step() bool {
 	return true
 }
 
-// scalar runs an instruction that pushes a value without parts, and reports whether it is one.
+// scalar runs an instruction that pushes a value without parts, and reports whether op is such an
+// instruction.
 func (m *machine) scalar(op byte) bool {
 	switch op {
 	case 'N':
@@ -153,7 +155,8 @@ func (m *machine) scalar(op byte) bool {
 	return true
 }
 
-// collection runs an instruction of a list, a set, a tuple or a dict, and reports whether it is one.
+// collection runs an instruction of a list, a set, a tuple or a dict, and reports whether op is
+// such an instruction.
 func (m *machine) collection(op byte) bool {
 	switch op {
 	case ']', 0x8f: // a list and a set
@@ -196,7 +199,8 @@ func (m *machine) collection(op byte) bool {
 	return true
 }
 
-// object runs an instruction of a class or an object, and reports whether it is one.
+// object runs an instruction of a class or an object, and reports whether op is such an
+// instruction.
 func (m *machine) object(op byte) bool {
 	switch op {
 	case 'c':
@@ -234,7 +238,7 @@ func (m *machine) set(dict any, pairs []any) {
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }
 
-// bottom is the lowest value that instructions may use: they do not look below a mark.
+// bottom is the lowest value that instructions may use. They do not look below a mark.
 func (m *machine) bottom() int {
 	if n := len(m.marks); n > 0 {
 		return m.marks[n-1]
@@ -255,7 +259,7 @@ func (m *machine) pop() any {
 	return v
 }
 
-// cut removes what is above the last mark.
+// cut removes the values above the last mark.
 func (m *machine) cut() []any {
 	if len(m.marks) == 0 {
 		panic(bad("it uses a mark that is not there"))
@@ -267,7 +271,7 @@ func (m *machine) cut() []any {
 	return above
 }
 
-// store notes the value on the top of the stack under a number. Pickles count these from 0.
+// store notes the value on the top of the stack under a number. Pickles number these values from 0.
 func (m *machine) store(i int) {
 	if i > MaxValues {
 		panic(failure{ErrLarge})
@@ -294,7 +298,7 @@ func (m *machine) take(n int) []byte {
 	return part
 }
 
-// size reads a length of some bytes.
+// size reads a length of width bytes.
 func (m *machine) size(width int) int {
 	n := uint64(0)
 	for i, b := range m.take(width) {
@@ -314,7 +318,8 @@ func (m *machine) line() string {
 	return string(m.take(n + 1)[:n])
 }
 
-// long reads a little-endian number in two's complement; -1 for one that has no place in a file.
+// long reads a little-endian number in two's complement. It returns -1 for a number too large to
+// occur in a file.
 func long(text []byte) int64 {
 	if len(text) > 8 {
 		return -1

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// answer is a pickle (protocol 2) that is being written, with its length in the first four bytes.
+// answer is a pickle (protocol 2) that is being written. The first four bytes are its length.
 type answer []byte
 
 func newAnswer() answer { return answer("\x00\x00\x00\x00\x80\x02") }
@@ -59,7 +59,7 @@ func okAnswer() []byte {
 	return a.frame()
 }
 
-// errorAnswer says what is wrong.
+// errorAnswer tells a client what is wrong.
 func errorAnswer(cause string) []byte {
 	a := newAnswer()
 	a.object("data", "ErrorMsg")
@@ -70,11 +70,11 @@ func errorAnswer(cause string) []byte {
 	return a.frame()
 }
 
-// takenAnswer is what a launcher says to a request: b'ok', in protocol 3.
+// takenAnswer is a launcher's answer to a request: b'ok', in protocol 3.
 func takenAnswer() []byte { return []byte("\x00\x00\x00\x07\x80\x03C\x02ok.") }
 
-// configAnswer gives a client its configuration. What it leaves out is as the client's version has
-// it.
+// configAnswer gives a client its configuration. For what the answer leaves out, the client uses
+// the defaults of its version.
 func configAnswer(c Config, l Limits, skip bool) []byte {
 	a := newAnswer()
 	a.object("data", "OkMsg")

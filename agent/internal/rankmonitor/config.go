@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Limits are how long a rank may be silent; 0 is for ever.
+// Limits are how long a rank may be silent; 0 means forever.
 type Limits struct {
-	// FirstHeartbeat runs from the beginning of a session to its first heartbeat, and Heartbeat from
-	// one to the next.
+	// FirstHeartbeat is the limit from the beginning of a session to its first heartbeat. Heartbeat
+	// is the limit from one heartbeat to the next.
 	FirstHeartbeat, Heartbeat time.Duration
-	// Sections are those that ranks tell, with how long each may be open, and OutOfSection is how
-	// long none may be.
+	// Sections are the sections that ranks report, with how long each may be open. OutOfSection is
+	// how long no section may be open.
 	Sections     map[string]time.Duration
 	OutOfSection time.Duration
 }
@@ -29,16 +29,16 @@ type Config struct {
 	Safety float64
 	// WarmUp is for how many iterations a step may take as long as the section warmup.
 	WarmUp int
-	// Confirm answers each heartbeat and section. ExceptionHook has clients end their process on an
-	// exception that nothing catches.
+	// Confirm answers each heartbeat and section. With ExceptionHook, clients end their process on
+	// an uncaught exception.
 	Confirm, ExceptionHook bool
 }
 
 const (
-	// maxSections bounds the sections of a rank, and maxName the bytes of the name of one.
+	// maxSections bounds the sections of a rank. maxName bounds the name of a section, in bytes.
 	maxSections = 64
 	maxName     = 64
-	// maxLimit is the longest limit that is one; golaunch counts in nanoseconds.
+	// maxLimit is the longest accepted limit, because golaunch counts in nanoseconds.
 	maxLimit = float64(100 * 365 * 24 * 3600)
 )
 
@@ -133,7 +133,7 @@ func parseLimit(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q: seconds above 0, or none", text)
 }
 
-// toLimit is a limit of some seconds, if there is one.
+// toLimit returns a limit of some seconds, if the limit is valid.
 func toLimit(seconds float64) (time.Duration, bool) {
 	if !(seconds > 0 && seconds <= maxLimit) {
 		return 0, false
@@ -141,11 +141,11 @@ func toLimit(seconds float64) (time.Duration, bool) {
 	return max(1, time.Duration(math.Round(seconds*float64(time.Second)))), true
 }
 
-// clone is a copy that shares nothing.
+// clone returns a copy that shares nothing with l.
 func (l Limits) clone() Limits {
 	l.Sections = maps.Clone(l.Sections)
 	return l
 }
 
-// names are the sections in the order of the alphabet.
+// names returns the sections in alphabetical order.
 func (l Limits) names() []string { return slices.Sorted(maps.Keys(l.Sections)) }

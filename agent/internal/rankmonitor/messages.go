@@ -14,7 +14,7 @@ import (
 type (
 	authMsg struct{}
 	initMsg struct {
-		// newer says that it is of 0.6 or later.
+		// newer says that the client is of version 0.6 or later.
 		newer  bool
 		warmUp int64
 	}
@@ -24,7 +24,7 @@ type (
 		action    int64
 		iteration int64
 	}
-	// updateMsg has the limits that ranks have learned; nil for those that stay.
+	// updateMsg has the limits that ranks have learned. Limits that do not change are nil.
 	updateMsg struct{ heartbeats, sections *Limits }
 	// controlMsg asks for something at the next restart.
 	controlMsg struct {
@@ -109,7 +109,7 @@ func parseControl(v []any) (any, error) {
 	return controlMsg{rank, action.value(), asked.text("description")}, nil
 }
 
-// asRank is a rank's number, which is a text up to 0.5 without torch.distributed.
+// asRank returns a rank's number. Up to 0.5, without torch.distributed, the number is a text.
 func asRank(value any) (int64, error) {
 	if text, ok := value.(string); ok {
 		return strconv.ParseInt(text, 10, 32)
@@ -121,7 +121,7 @@ func asRank(value any) (int64, error) {
 	return n, nil
 }
 
-// asLimit is a number of seconds, or no limit.
+// asLimit returns a number of seconds, or no limit.
 func asLimit(value any) time.Duration {
 	seconds := math.NaN()
 	switch v := value.(type) {
@@ -136,7 +136,7 @@ func asLimit(value any) time.Duration {
 
 const ofNVRx = "nvidia_resiliency_ext.fault_tolerance."
 
-// data is a class of the messages.
+// data returns a class of the messages.
 func data(name string) pickle.Class { return pickle.Class{Module: ofNVRx + "data", Name: name} }
 
 // object is a Python object: its class, the arguments it was made with, and its fields.
@@ -162,7 +162,7 @@ func (o *object) number(field string, otherwise int64) int64 {
 
 func (o *object) limit(field string) time.Duration { return asLimit(o.fields[field]) }
 
-// value is that of a member of an enum; -1 for anything else.
+// value returns the value of a member of an enum; -1 for anything else.
 func (o *object) value() int64 {
 	if o == nil || len(o.args) != 1 {
 		return -1

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranksocket"
 )
 
-// serveRank talks with a process of the rank at a place until its end.
+// serveRank talks with a process of the rank at a place until the process ends.
 func (s *Server) serveRank(conn net.Conn, place int) {
 	c := &client{server: s, conn: conn, place: place, confirm: true}
 	defer c.leave()
@@ -31,8 +31,8 @@ type client struct {
 	server *Server
 	conn   net.Conn
 	place  int
-	// limits are those of the session, which is nil before it begins. The server's mutex guards
-	// both.
+	// limits are the limits of session. session is nil before the session begins. The server's
+	// mutex guards both.
 	limits  Limits
 	session *session
 	// confirm says that the client waits for the answer to each message.
@@ -61,8 +61,8 @@ func (c *client) hear(m any) error {
 	return errMessage
 }
 
-// begin begins a session. Clients of 0.6 and later need no answers; those of 0.4.1 wait for them
-// whatever their configuration says.
+// begin begins a session. Clients of 0.6 and later need no answers. Clients of 0.4.1 wait for
+// answers whatever their configuration says.
 func (c *client) begin(m initMsg) error {
 	s := c.server
 	warmUp := s.o.Config.WarmUp
@@ -95,7 +95,7 @@ func (c *client) update(m updateMsg) {
 	s.check()
 }
 
-// tell notes what a rank says, and answers if the rank waits for an answer.
+// tell notes a message of a rank, and answers if the rank waits for an answer.
 func (c *client) tell(note func(now time.Time) (wrong string)) error {
 	s := c.server
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (c *client) tell(note func(now time.Time) (wrong string)) error {
 	return ranksocket.Say(c.conn, okAnswer())
 }
 
-// leave ends the session. A rank may go on without one.
+// leave ends the session. A rank may continue without a session.
 func (c *client) leave() {
 	s := c.server
 	s.mu.Lock()
@@ -133,10 +133,11 @@ func (c *client) leave() {
 	}
 }
 
-// Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
+// Due receives a value when a rank becomes overdue, repeatedly while a rank is overdue, and when no
+// rank is overdue any more.
 func (s *Server) Due() <-chan struct{} { return s.due }
 
-// Waits returns what the ranks that talk do, in the order of the ranks.
+// Waits returns what the connected ranks do, in the order of the ranks.
 func (s *Server) Waits() (waits []ranksocket.Wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +152,7 @@ func (s *Server) Waits() (waits []ranksocket.Wait) {
 	return waits
 }
 
-// check looks whether a rank is overdue, and sets the timer for the next look.
+// check checks whether a rank is overdue, and sets the timer for the next check.
 func (s *Server) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,12 +1,14 @@
-// Package rankmonitor serves NVRx's rank monitor to the ranks of a node: to the unmodified
-// RankMonitorClient of nvidia-resiliency-ext 0.4.1 to 0.7, in Megatron-LM and Lightning.
+// Package rankmonitor serves NVRx's rank monitor to the ranks of a node. The ranks use the
+// unmodified RankMonitorClient of nvidia-resiliency-ext 0.4.1 to 0.7, in Megatron-LM and Lightning.
 //
-// Each rank connects to a socket of its own. It says that it lives (heartbeats), and what it does
-// (sections such as setup, step and checkpointing). A rank that says nothing for longer than its
-// limits allow is overdue. That decides nothing here: package stall reports it to the coordinator,
-// with what other ranks do. Ranks can learn their limits; these hold for the next attempts too.
+// Each rank connects to a socket of its own. It reports that it lives (heartbeats), and what it
+// does (sections such as setup, step and checkpointing). A rank that is silent for longer than its
+// limits allow is overdue. The monitor itself decides nothing: package stall reports the overdue
+// rank to the coordinator, with what other ranks do. Ranks can learn their limits; these hold for
+// the next attempts too.
 //
-// On one more socket, the launcher's, a rank can ask that its node or the job does not start again.
+// There is one more socket, the launcher's. On this socket a rank can ask that its node or the job
+// does not start again.
 package rankmonitor
 
 import (
@@ -21,8 +23,8 @@ import (
 )
 
 const (
-	// settle is how long a rank is overdue before that is told: an agent that was stopped first reads
-	// what ranks have said meanwhile. again is how long until it is told again.
+	// settle is how long a rank is overdue before this is reported. An agent that was stopped first
+	// reads what ranks have sent meanwhile. again is the time until the next report.
 	settle = time.Second
 	again  = 5 * time.Second
 )
@@ -30,11 +32,11 @@ const (
 // Options say which ranks to serve.
 type Options struct {
 	Config Config
-	// Ranks are those of this node, by their place in the attempt.
+	// Ranks are the ranks of this node, by their place in the attempt.
 	Ranks []int
-	// UID and GID are those of the job's user.
+	// UID and GID are the ids of the job's user.
 	UID, GID int
-	// Learned has what earlier attempts have learned.
+	// Learned has the limits that earlier attempts have learned.
 	Learned *Learned
 	// Mine reports whether a process belongs to these ranks.
 	Mine func(pid int) bool
@@ -47,27 +49,29 @@ type Options struct {
 type Action int64
 
 const (
-	// ActionContinue asks for nothing, ActionExclude for a restart without this node, and
+	// ActionContinue asks for nothing. ActionExclude asks for a restart without this node, and
 	// ActionEnd for no restart.
 	ActionContinue Action = iota
 	ActionExclude
 	ActionEnd
 )
 
-// Request is what a rank asks for the time after the attempt, and why.
+// Request is what a rank asks to happen after the attempt, and why.
 type Request struct {
 	Rank   int
 	Action Action
 	Why    string
 }
 
-// Learned are the limits that the ranks of a job have learned on this node, by their place there.
+// Learned are the limits that the ranks of a job have learned on this node, by their place on the
+// node.
 type Learned struct {
 	mu     sync.Mutex
 	limits map[int]Limits
 }
 
-// of is what the rank at a place has learned; the configured limits if it has not.
+// of returns the limits that the rank at a place has learned. If it has learned none, of returns
+// the configured limits.
 func (l *Learned) of(place int, otherwise Limits) Limits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,8 +100,8 @@ type Server struct {
 	closed   bool
 	sessions map[*session]int
 	timer    *time.Timer
-	// armed is when the timer fires; zero when it does not. late says that a rank is overdue, and
-	// told is when that was last told.
+	// armed is when the timer fires; zero when it does not. late says that a rank is overdue. told
+	// is the time of the last report about it.
 	armed, told time.Time
 	late        bool
 }
@@ -123,7 +127,7 @@ func Serve(o Options) (s *Server, err error) {
 
 const launcher = "launcher"
 
-// Path is the socket of the rank at a place, and Launcher the one for requests.
+// Path returns the socket of the rank at a place, and Launcher the socket for requests.
 func (s *Server) Path(place int) string { return s.sockets.Path(strconv.Itoa(place)) }
 func (s *Server) Launcher() string      { return s.sockets.Path(launcher) }
 

@@ -6,34 +6,38 @@ import (
 )
 
 // session is what the process of a rank has said since it began to talk. It follows
-// rank_monitor_server.py of NVRx 0.7, except that any section counts that is open for too long.
+// rank_monitor_server.py of NVRx 0.7, with one exception: any section that is open for too long
+// counts.
 type session struct {
 	limits *Limits
 	warmUp int
-	// newer says that the client is of 0.6 or later, which tells iterations.
+	// newer says that the client is of 0.6 or later. Such clients report iterations.
 	newer bool
 	began time.Time
-	// heard is when the rank said something last.
+	// heard is when the rank last sent something.
 	heard time.Time
 	// beat is the last heartbeat; zero before the first.
 	beat time.Time
-	// open are the open sections, with when they began, and closed is when the last one ended.
+	// open are the open sections, with the time at which each began. closed is when the last
+	// section ended.
 	open   map[string]time.Time
 	closed time.Time
-	// first and iteration are the first and the newest one of section step; -1 before that.
+	// first and iteration are the first and the newest iteration of section step; -1 before the
+	// first.
 	first, iteration int64
 	// stepped says that section step has begun.
 	stepped bool
-	// suspect is when it was first seen to be overdue; zero if it was not.
+	// suspect is when the session was first found overdue; zero if it was not.
 	suspect time.Time
 }
 
-// overdue reports whether it is overdue for sure: it was so settle ago, and has said nothing since.
+// overdue reports whether the session is certainly overdue: it was already overdue settle ago, and
+// the rank has sent nothing since.
 func (s *session) overdue(now time.Time) bool {
 	return !s.suspect.IsZero() && now.Sub(s.suspect) >= settle
 }
 
-// look notes whether it is overdue, and returns when to look again; zero for never.
+// look notes whether the session is overdue, and returns when to look again; zero means never.
 func (s *session) look(now time.Time) time.Time {
 	switch by := s.next().by; {
 	case by.IsZero() || now.Before(by):
@@ -91,8 +95,8 @@ func (s *session) section(m sectionMsg, now time.Time) (wrong string) {
 	return ""
 }
 
-// wait is what a rank does, since when, and by when it must say something else; zero for no such
-// time.
+// wait is what a rank does, since when, and by when the rank must send something else; zero for no
+// such time.
 type wait struct {
 	does      string
 	since, by time.Time
@@ -109,7 +113,7 @@ func waiting(does string, since time.Time, limit time.Duration) wait {
 	return wait{fmt.Sprintf("%s, which may take %v", does, shown), since, since.Add(limit)}
 }
 
-// next is the wait that is over first; the longest one if none has a limit.
+// next returns the wait that ends first. If no wait has a limit, it returns the longest one.
 func (s *session) next() wait {
 	first := s.heartbeatWait()
 	for name, since := range s.open {
@@ -141,8 +145,8 @@ func (s *session) sectionLimit(name string) time.Duration {
 	return s.limits.Sections[name]
 }
 
-// sooner returns the wait that is over first. A wait with a limit precedes one without. Of two
-// without a limit it returns the later one, which says more.
+// sooner returns the wait that ends first. A wait with a limit precedes one without. Of two waits
+// without a limit it returns the later one, because that one says more.
 func sooner(a, b wait) wait {
 	switch {
 	case a.by.IsZero() && b.by.IsZero():

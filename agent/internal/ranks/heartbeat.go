@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
-// Heartbeat is what a rank wrote to its heartbeat file: "STEP [TOTAL]". The zero Heartbeat is none.
+// Heartbeat is what a rank wrote to its heartbeat file: "STEP [TOTAL]". The zero Heartbeat means no
+// heartbeat.
 type Heartbeat struct {
 	At   time.Time
 	text string
@@ -20,7 +21,8 @@ type Heartbeat struct {
 // maxHeartbeat bounds what is read of a heartbeat file, in bytes.
 const maxHeartbeat = 256
 
-// LastHeartbeat reads the newest heartbeat of a rank. The next call sees one that is half written.
+// LastHeartbeat reads the newest heartbeat of a rank. If the heartbeat is only half written, the
+// next call sees it.
 func LastHeartbeat(output *logs.Rank) Heartbeat {
 	f, err := output.OpenHeartbeat()
 	if err != nil {
@@ -38,7 +40,7 @@ func LastHeartbeat(output *logs.Rank) Heartbeat {
 	return Heartbeat{info.ModTime(), string(text)}
 }
 
-// Step returns the step that the program has reached, if it says so.
+// Step returns the step that the program has reached, if the heartbeat has it.
 func (h Heartbeat) Step() (int64, bool) {
 	words := strings.Fields(h.text)
 	if len(words) == 0 {
@@ -48,7 +50,7 @@ func (h Heartbeat) Step() (int64, bool) {
 	return step, err == nil && step >= 0
 }
 
-// Total returns how many steps the program will take, if it says so.
+// Total returns how many steps the program will take, if the heartbeat has it.
 func (h Heartbeat) Total() (int64, bool) {
 	words := strings.Fields(h.text)
 	if len(words) < 2 {
@@ -58,12 +60,12 @@ func (h Heartbeat) Total() (int64, bool) {
 	return total, err == nil && total > 0
 }
 
-// stepEvery is how often a step is reported: the coordinator logs each.
+// stepEvery is how often a step is reported. The coordinator logs each report.
 const stepEvery = time.Minute
 
-// ReportSteps reports the step of rank 0, if it is among these ranks: once a minute, and once more
-// at the end, because the next attempt is compared with that step. Ticks replaces the minute unless
-// it is nil. The caller must call stop once the ranks have exited.
+// ReportSteps reports the step of rank 0, if it is among these ranks. It reports once a minute, and
+// once more at the end, because the next attempt is compared with that step. Ticks, if not nil,
+// replaces the minute. The caller must call stop once the ranks have exited.
 func ReportSteps(all []Rank, ticks <-chan time.Time, report func(step int64, ago time.Duration)) (stop func()) {
 	i := slices.IndexFunc(all, func(r Rank) bool { return r.Bundle.Rank == 0 })
 	if i < 0 {

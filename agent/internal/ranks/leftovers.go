@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// maxNamed bounds the leftover processes that are named.
+// maxNamed bounds the leftover processes that a message names.
 const maxNamed = 4
 
-// childTime is how long children may take to end after their rank, as the workers of a Python pool
-// do, which see the end of their parent only then.
+// childTime is how long children may take to end after their rank. The workers of a Python pool,
+// for example, notice the end of their parent only then.
 const childTime = time.Second
 
-// EndLeftovers ends the processes that ranks have left running in a scope: they may go on for the
-// time of linger, and have the grace period after SIGTERM. It calls say with their names before
-// that. It leaves them alone once stopped returns true.
+// EndLeftovers ends the processes that ranks have left running in a scope. They may run for the
+// time of linger, and have the grace period after SIGTERM. Before SIGTERM, EndLeftovers calls say
+// with their names. It does nothing more once stopped returns true.
 func EndLeftovers(s Scope, linger, grace time.Duration, stopped func() bool, say func(left string)) error {
 	left, err := s.Linger(max(linger, childTime))
 	if err != nil || len(left) == 0 || stopped() {

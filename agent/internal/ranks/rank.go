@@ -20,10 +20,10 @@ type Rank struct {
 	Process *proc.Process
 	Since   time.Time
 	Output  *logs.Rank
-	// RAS is the address of its NCCL's RAS service; empty without a GPU.
+	// RAS is the address of the RAS service of the rank's NCCL; empty without a GPU.
 	RAS string
 	Env []string
-	// Reported is closed once the coordinator was told of its exit.
+	// Reported is closed once the coordinator has the report of the rank's exit.
 	Reported chan struct{}
 }
 
@@ -37,15 +37,15 @@ func (r Rank) Running() bool {
 	}
 }
 
-// Busiest returns the processes of a rank, those with the most CPU time first.
+// Busiest returns the processes of a rank. Processes with more CPU time come first.
 func Busiest(members []proc.Member, leader int) []proc.Member {
 	own := slices.DeleteFunc(slices.Clone(members), func(m proc.Member) bool { return m.Leader != leader })
 	slices.SortFunc(own, func(a, b proc.Member) int { return cmp.Or(cmp.Compare(b.CPU, a.CPU), cmp.Compare(a.PID, b.PID)) })
 	return own
 }
 
-// Activity says what a process does, with the kernel function that it waits in:
-// "asleep (futex_do_wait)".
+// Activity says what a process does, with the kernel function in which it waits: "asleep
+// (futex_do_wait)".
 func Activity(m proc.Member) string {
 	word := map[byte]string{'R': "running", 'S': "asleep", 'D': "blocked", 'T': "stopped", 't': "traced"}[m.State]
 	if m.State != 'S' && m.State != 'D' {

@@ -27,7 +27,7 @@ type Starter struct {
 	Keeper     *keeper.Keeper
 }
 
-// Scope makes a scope. A keeper tells the next agent what it is about, in JSON.
+// Scope makes a scope. A keeper passes about, in JSON, to the next agent.
 func (s Starter) Scope(name string, about any) (Scope, error) {
 	if s.Keeper == nil {
 		return s.Supervisor.Scope(name)
@@ -39,7 +39,7 @@ func (s Starter) Scope(name string, about any) (Scope, error) {
 	return s.Keeper.Scope(name, data)
 }
 
-// Start starts a process. A keeper tells the next agent what it is about, and gives it the files.
+// Start starts a process. A keeper passes about and the files to the next agent.
 func Start(in Scope, c proc.Command, about any, files ...*os.File) (*proc.Process, error) {
 	kept, ok := in.(*keeper.Scope)
 	if !ok {
@@ -52,7 +52,7 @@ func Start(in Scope, c proc.Command, about any, files ...*os.File) (*proc.Proces
 	return kept.Start(c, data, files...)
 }
 
-// Dismiss ends the processes that wait in a scope. A keeper has none.
+// Dismiss ends the processes that wait in a scope. A keeper has no such processes.
 func Dismiss(s Scope) {
 	if own, ok := s.(*proc.Scope); ok {
 		own.Dismiss()
