@@ -26,24 +26,24 @@ type jobOnNode struct {
 	node *membership
 	id   string
 	opened
-	// attempts are the newest of each unit.
+	// attempts has the newest attempt of each unit.
 	attempts map[int]*attempt
 	stores   *jobstore.Stores
 	checks   startChecks
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
-	// endpoint is where a controller reaches the ranks; nil if none may.
+	// endpoint is where a controller reaches the ranks. It is nil if none may.
 	endpoint *endpoint.Endpoint
 	// workspace is what the ranks run in; nil if they run elsewhere.
 	workspace *workspaces.Use
-	// warned are the warnings about bindings that were given.
+	// warned are the warnings about bindings that were already given.
 	warned  map[bind.Warning]bool
 	bundles bundleWriter
-	// places are where its ranks write checkpoints.
+	// places are the directories in which the job's ranks write checkpoints.
 	places *saves.Places
-	// learned are the limits that its ranks have told their monitor.
+	// learned are the limits that the job's ranks have told their monitor.
 	learned rankmonitor.Learned
-	// told are the checkpoints that its ranks have told HyperPod's agent.
+	// told are the checkpoints that the job's ranks have reported to HyperPod's agent.
 	told   hyperpod.Saves
 	ending ending
 }
@@ -51,9 +51,9 @@ type jobOnNode struct {
 // opened is what Agent.Open has prepared for a job.
 type opened struct {
 	work Work
-	// err is why no rank can run here.
+	// err says why no rank can run here.
 	err error
-	// readers read the output of ranks, which is there until the last of them has ended.
+	// readers read the output of ranks. The output stays until the last reader has ended.
 	readers sync.WaitGroup
 }
 
@@ -65,16 +65,16 @@ func (o *opened) close() {
 	}
 }
 
-// ending says that no attempt of a job will begin any more.
+// ending says that no further attempt of a job will begin.
 type ending struct {
-	// over is closed then.
+	// over is closed when no further attempt will begin.
 	over chan struct{}
 	once sync.Once
 }
 
 func (e *ending) begin() { e.once.Do(func() { close(e.over) }) }
 
-// newJob prepares for a job. An earlier agent may have kept a part of it.
+// newJob prepares for a job. An earlier agent may have kept a part of the job.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), ending: ending{over: make(chan struct{})}}
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
@@ -110,8 +110,8 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	return j
 }
 
-// openEndpoint is for ranks that a controller on another machine may call. Ranks of an earlier
-// agent connect in that agent's directory; dir is empty without one.
+// openEndpoint serves ranks that a controller on another machine may call. Ranks of an earlier
+// agent connect in that agent's directory, dir. dir is empty without such ranks.
 func (j *jobOnNode) openEndpoint(dir string) {
 	if j.err != nil || !j.work.Task.Endpoint || j.node.Endpoints == nil {
 		return
@@ -130,7 +130,7 @@ func (j *jobOnNode) openEndpoint(dir string) {
 	j.endpoint, j.err = endpoint.Open(o)
 }
 
-// rights are those of the user whose ranks they are.
+// rights returns the rights of the user who owns the ranks.
 func (j *jobOnNode) rights() *safefile.Rights { return (*safefile.Rights)(j.work.User) }
 
 // close waits until nothing of the job lives or writes here.
@@ -158,7 +158,7 @@ func (j *jobOnNode) close() {
 // kill ends all attempts at once.
 func (j *jobOnNode) kill() { j.end(job.Stop{Kill: true}) }
 
-// end stops all attempts; none begins any more.
+// end stops all attempts. No further attempt begins.
 func (j *jobOnNode) end(how job.Stop) {
 	for _, a := range j.attempts {
 		a.stop(how)
@@ -167,8 +167,8 @@ func (j *jobOnNode) end(how job.Stop) {
 	j.ending.begin()
 }
 
-// start begins an attempt. If it has been here before, its reports are repeated; if a later one
-// has, it counts as stopped.
+// start begins an attempt. If the attempt has been here before, start repeats its reports. If a
+// later attempt has been here, this one counts as stopped.
 func (j *jobOnNode) start(o job.Start) {
 	switch a := j.attempts[o.Unit]; {
 	case !j.knows(o.Unit, o.Attempt):
@@ -189,7 +189,8 @@ func (j *jobOnNode) start(o job.Start) {
 	}
 }
 
-// environment returns the variables that the ranks of an attempt share; nil where none can run.
+// environment returns the variables that the ranks of an attempt share. It returns nil if no rank
+// can run.
 func (j *jobOnNode) environment(w job.World) *rankenv.Base {
 	task := j.work.Task
 	if j.err != nil || task.Presets == nil {
@@ -198,8 +199,8 @@ func (j *jobOnNode) environment(w job.World) *rankenv.Base {
 	return task.Env.With(task.Presets(w.Network))
 }
 
-// stop ends an attempt. An attempt that never began here begins stopped, so that it cannot begin
-// late.
+// stop ends an attempt. If the attempt never began here, it is recorded as stopped, so that it
+// cannot begin late.
 func (j *jobOnNode) stop(o job.Stop) {
 	if !j.knows(o.Unit, o.Attempt) {
 		a := newAttempt(j, job.Start{Unit: o.Unit, Attempt: o.Attempt})
@@ -221,8 +222,8 @@ func (j *jobOnNode) notify(o job.Notice) {
 	}
 }
 
-// reportOutlived reports an attempt before a as stopped once a has ended: then no rank of either
-// lives. A coordinator whose log was torn may wait for this report.
+// reportOutlived reports an attempt before a as stopped once a has ended, because then no rank of
+// either lives. A coordinator whose log was torn may wait for this report.
 func (j *jobOnNode) reportOutlived(a *attempt, former int) {
 	j.node.living.Go(func() {
 		<-a.gone
@@ -230,19 +231,19 @@ func (j *jobOnNode) reportOutlived(a *attempt, former int) {
 	})
 }
 
-// knows reports whether an attempt of a unit, or a later one, has been here.
+// knows reports whether an attempt of a unit, or a later one, has been on this node.
 func (j *jobOnNode) knows(unit, number int) bool {
 	a := j.attempts[unit]
 	return a != nil && a.order.Attempt >= number
 }
 
-// begin runs the newest attempt of a unit, once the one before has ended.
+// begin runs the newest attempt of a unit, once the previous attempt has ended.
 func (j *jobOnNode) begin(a *attempt) {
 	old := j.attempts[a.order.Unit]
 	j.attempts[a.order.Unit] = a
 	go func() {
 		if old != nil {
-			// The coordinator waits for that too; an order may still come too early.
+			// The coordinator waits for that end too, but an order may come too early.
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()
@@ -278,7 +279,8 @@ func (j *jobOnNode) restate() {
 	}
 }
 
-// listen takes the wanted port of a host, or if that is 0 a free one of those that the job may use.
+// listen takes the wanted port of a host. If wanted is 0, it takes a free port from the ports that
+// the job may use.
 func (j *jobOnNode) listen(host string, wanted int) (net.Listener, error) {
 	if wanted != 0 {
 		return masterport.Listen(host, wanted)

@@ -7,8 +7,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// serveLighthouse serves torchft's lighthouse to the ranks of a replica group, at the port that they
-// know if they run already.
+// serveLighthouse serves torchft's lighthouse to the ranks of a replica group. If the ranks already
+// run, it uses the port that they know.
 func (a *attempt) serveLighthouse() {
 	if a.order.World.Groups == 0 || a.job.err != nil {
 		return
@@ -24,14 +24,14 @@ func (a *attempt) serveLighthouse() {
 	a.setup.lighthousePort = a.setup.lighthouse.Port()
 }
 
-// closeLighthouse ends it once the ranks have ended.
+// closeLighthouse ends the lighthouse once the ranks have ended.
 func (a *attempt) closeLighthouse() {
 	if a.setup.lighthouse != nil {
 		a.setup.lighthouse.Close()
 	}
 }
 
-// lighthouseURL is where the ranks find it; empty if they have none.
+// lighthouseURL returns where the ranks find the lighthouse. It is empty if they have none.
 func (a *attempt) lighthouseURL() string {
 	if a.setup.lighthouse == nil {
 		return ""

@@ -23,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// membership is an agent from the time that a coordinator accepts it until one of them leaves.
+// membership lasts from the time that a coordinator accepts an agent until one of the two leaves.
 type membership struct {
 	Agent
 	session *session.Session
@@ -36,19 +36,19 @@ type membership struct {
 	// importPool keeps fork servers between the jobs of a cluster; nil for a single job.
 	importPool *imports.Pool
 	workspaces *workspaces.Store
-	// tasks are run by the goroutine that follows orders.
+	// tasks are functions that the goroutine that follows orders must run.
 	tasks chan func()
-	// broken gets the reason why this node cannot go on: processes that cannot be killed.
+	// broken receives the reason why this node cannot continue: processes that cannot be killed.
 	broken chan error
-	// leaving drops all reports: that ranks end now is no news about the job.
+	// leaving drops all reports, because the end of ranks is then no news about the job.
 	leaving atomic.Bool
 	hooks   testHooks
 }
 
-// testHooks replace what tests cannot wait for; zero ones replace nothing.
+// testHooks replace what tests cannot wait for. Zero fields replace nothing.
 type testHooks struct {
 	sys fs.FS
-	// ncclLoaded ticks when the ranks have loaded NCCL, stallTicks for each look at them, and
+	// ncclLoaded ticks when the ranks have loaded NCCL, stallTicks for each look at the ranks, and
 	// stepTicks for each report of a step.
 	ncclLoaded, stallTicks, stepTicks <-chan time.Time
 	check                             func(proc.Command) *proc.StartError
@@ -57,26 +57,26 @@ type testHooks struct {
 // errTooLate says that the ranks of a dead agent could not be taken over in time.
 var errTooLate = errors.New("too late to adopt the ranks of an earlier agent")
 
-// lostError says that the cluster has lost this agent, whose ranks are dead. It may join again.
+// lostError says that the cluster has lost this agent. Its ranks are dead. It may join again.
 type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
-// leasesToJoin is how many leases a node may need to join: one leader after another may have to
-// find that its former agent is lost.
+// leasesToJoin is how many leases a node may need to join. Each of several successive leaders may
+// have to find that the node's former agent is lost.
 const leasesToJoin = 3
 
 // Run joins, and carries out orders until the coordinator's only job has finished. It returns the
-// job's result. In a cluster it goes on until the node is told to leave, and returns ErrLeft or
+// job's result. In a cluster it continues until the node must leave, and returns ErrLeft or
 // ErrDrained. It joins again if a cluster has lost it for a lease, or if the job moves to another
 // leader before it has begun. When ctx ends, or the coordinator of a single job is lost, Run kills
-// all ranks and returns the reason. In every case no process that it started is alive when it
-// returns, except those that it keeps for an agent that can join.
+// all ranks and returns the reason. When Run returns, all processes that it started are dead,
+// except those that it keeps for an agent that can join.
 func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	for limit := time.Duration(0); ; {
 		m := &membership{Agent: a}
 		result, err := m.runOnce(ctx, limit)
-		a.Join.Node.GPUs = m.Join.Node.GPUs // it may have seen some become free
+		a.Join.Node.GPUs = m.Join.Node.GPUs // the membership may have seen some become free
 		if e, elsewhere := errors.AsType[*wire.ElsewhereError](err); elsewhere {
 			a.Say(a.Join.Node.Name + " joins anew: " + e.Why)
 			a.Join.Elsewhere, limit = e.Addrs, max(time.Minute, leasesToJoin*a.Join.Lease)
@@ -88,7 +88,7 @@ func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	}
 }
 
-// runOnce joins, within a limit unless that is 0, and stays until the membership ends.
+// runOnce joins and stays until the membership ends. limit bounds the time to join, unless it is 0.
 func (m *membership) runOnce(ctx context.Context, limit time.Duration) (report.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,8 +105,8 @@ func (m *membership) runOnce(ctx context.Context, limit time.Duration) (report.R
 	return m.withSupervisor(ctx, join)
 }
 
-// join begins a session, unless this node is told to leave. It then calls cancel, which must end
-// ctx.
+// join begins a session, unless this node is asked to leave. In that case join calls cancel, which
+// must end ctx.
 func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o session.Options) (*session.Session, error) {
 	over := make(chan struct{})
 	var listening sync.WaitGroup
@@ -147,7 +147,7 @@ func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result 
 	return m.run(ctx)
 }
 
-// withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If
+// withKeeper serves with ranks that outlive this process, among them ranks of an earlier agent. If
 // it cannot join, it leaves them to an agent that can.
 func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Result, error) {
 	k, err := keeper.Open(m.Keep, m.Warn)
@@ -202,7 +202,7 @@ func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Sess
 // dialFunc makes a connection.
 type dialFunc = func(context.Context) (net.Conn, error)
 
-// sessionOptions complete Join. Hold makes the end of a connection prove that the ranks are dead,
+// sessionOptions completes Join. Hold makes the end of a connection prove that the ranks are dead,
 // and renew extends their lease.
 func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc, renew func(end time.Duration)) session.Options {
 	o := m.Join
@@ -223,8 +223,8 @@ func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc
 	return o
 }
 
-// guarded has the guardian hold the newest connection, so that it ends with the proof that every
-// rank of this node is dead.
+// guarded makes the guardian hold the newest connection. So the connection ends with the proof that
+// every rank of this node is dead.
 func (m *membership) guarded(dial dialFunc) dialFunc {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)
@@ -233,7 +233,7 @@ func (m *membership) guarded(dial dialFunc) dialFunc {
 		}
 		socket, ok := conn.(interface{ File() (*os.File, error) })
 		if !ok {
-			return conn, nil // it is in memory, and dies with this process
+			return conn, nil // the connection is in memory, and dies with this process
 		}
 		f, err := socket.File()
 		if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// CheckRankMonitor returns why a text does not configure NVRx's rank monitor. It is "on", or
+// CheckRankMonitor returns why a text does not configure NVRx's rank monitor. The text is "on", or
 // items separated by commas: SECTION:SECONDS, or KEY=VALUE as in NVRx's own configuration. SECONDS
-// may be none.
+// may be "none".
 func CheckRankMonitor(text string) error {
 	_, err := rankmonitor.Parse(text)
 	return err
@@ -54,7 +54,7 @@ func (a *attempt) serveRankMonitor(task Task) {
 	}
 }
 
-// owner is the user whose ranks they are.
+// owner returns the user who owns the ranks.
 func (j *jobOnNode) owner() (uid, gid int) {
 	if u := j.work.User; u != nil {
 		return int(u.UID), int(u.GID)
@@ -62,7 +62,7 @@ func (j *jobOnNode) owner() (uid, gid int) {
 	return os.Geteuid(), os.Getegid()
 }
 
-// serveHyperPod serves HyperPod's socket. The nodes of a job agree in its store.
+// serveHyperPod serves HyperPod's socket. The nodes of a job agree in the job's store.
 func (a *attempt) serveHyperPod(task Task) {
 	w, env := a.order.World, rankenv.Facts.InProcess
 	o := hyperpod.Options{
@@ -95,13 +95,13 @@ func (a *attempt) restartAsked(rank int, why string) {
 		a.requests = append(a.requests, rankmonitor.Request{Rank: rank, Action: restartAction, Why: why})
 	}
 	a.job.node.Warn(fmt.Errorf("rank %d asks for a restart of its process: %s", rank, why))
-	if err := unix.Kill(-a.ranks[i].Process.Pid(), unix.SIGKILL); err != nil { // its number is not used again before the scope has ended
+	if err := unix.Kill(-a.ranks[i].Process.Pid(), unix.SIGKILL); err != nil { // the kernel does not reuse the number before the scope has ended
 		a.job.node.Warn(fmt.Errorf("cannot end rank %d, which asks for that: %w", rank, err))
 	}
 }
 
-// maxRequests bounds the requests of an attempt's ranks that are kept, and maxRequest the bytes of
-// one that are told.
+// maxRequests bounds how many requests of an attempt's ranks are kept. maxRequest bounds the
+// reported text of a request, in bytes.
 const (
 	maxRequests = 8
 	maxRequest  = 256
@@ -118,7 +118,7 @@ func (a *attempt) asked(r rankmonitor.Request) {
 	}
 }
 
-// withRequests adds what the ranks here have asked for to the last lines of one that failed: package
+// withRequests adds the requests of the ranks here to the last lines of a failed rank. Package
 // verdict knows the words.
 func (a *attempt) withRequests(tail string) string {
 	a.mu.Lock()
@@ -155,7 +155,7 @@ func (a *attempt) owns(pid int) bool {
 	return slices.ContainsFunc(members, func(m proc.Member) bool { return m.PID == pid })
 }
 
-// closeMonitor ends it once the ranks have ended.
+// closeMonitor ends the monitor once the ranks have ended.
 func (a *attempt) closeMonitor() {
 	if a.setup.monitor != nil {
 		a.setup.monitor.Close()
@@ -165,7 +165,7 @@ func (a *attempt) closeMonitor() {
 	}
 }
 
-// monitor hears what the ranks say of themselves; nil if nothing does.
+// monitor returns what receives the ranks' messages about themselves. It is nil if nothing does.
 func (a *attempt) monitor() stall.Monitor {
 	switch {
 	case a.setup.monitor != nil:

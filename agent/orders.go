@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// run follows orders as [Agent.Run] says, for one session, which is closed when it returns. The
-// error is a lostError if this agent may join the cluster again.
+// run follows orders as [Agent.Run] says, for one session. It closes the session when it returns.
+// The error is a lostError if this agent may join the cluster again.
 func (m *membership) run(ctx context.Context) (report.Result, error) {
 	if m.Joined != nil {
 		m.Joined(m.session.Node)
@@ -112,7 +112,7 @@ type departure struct {
 	due      <-chan time.Time
 	deadline time.Time
 	signal   syscall.Signal
-	// left is closed when the node's ranks have ended; nil before they are stopped.
+	// left is closed when the node's ranks have ended. It is nil before the ranks are stopped.
 	left chan struct{}
 }
 
@@ -130,7 +130,7 @@ func (l *departure) announce(d Departure) {
 	}
 }
 
-// drained leaves by the coordinator's order.
+// drained leaves because the coordinator ordered it.
 func (l *departure) drained(why string) {
 	if l.why == nil {
 		l.why = fmt.Errorf("%w: %s", ErrDrained, why)
@@ -138,7 +138,7 @@ func (l *departure) drained(why string) {
 	l.begin()
 }
 
-// begin stops all ranks in order, by the signal that this node got.
+// begin stops all ranks in order, with the signal that this node got.
 func (l *departure) begin() {
 	if l.left != nil {
 		return
@@ -211,7 +211,7 @@ func (m *membership) later(ctx context.Context, do func()) {
 	}
 }
 
-// open prepares for a job once. An earlier agent may have kept a part of it.
+// open prepares for a job once. An earlier agent may have kept a part of the job.
 func (m *membership) open(id string, kept keptJob) *jobOnNode {
 	j := m.jobs[id]
 	if j == nil {
@@ -239,7 +239,7 @@ func (m *membership) finish(id string) {
 	}
 }
 
-// restate repeats all reports that still matter, for a coordinator that may not have them.
+// restate repeats all reports that still matter, because the coordinator may not have them.
 func (m *membership) restate() {
 	for _, j := range m.jobs {
 		j.restate()
@@ -247,8 +247,8 @@ func (m *membership) restate() {
 	m.report("", wire.Restated{})
 }
 
-// report tells the coordinator, unless this node is leaving, or its keeper has died and how the
-// ranks ended is unknown.
+// report sends a report to the coordinator, unless this node is leaving. It also sends nothing if
+// the keeper has died, because then it is unknown how the ranks ended.
 func (m *membership) report(id string, ev any) {
 	select {
 	case <-m.starter.Keeper.Gone():

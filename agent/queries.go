@@ -21,9 +21,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// queries are the clients' questions that are being answered.
+// queries are the clients' queries that are being answered.
 type queries struct {
-	// ctx ends them.
+	// ctx ends the queries.
 	ctx     context.Context
 	running sync.WaitGroup
 }
@@ -38,7 +38,7 @@ func (q *queries) begin(ctx context.Context) (end context.CancelFunc) {
 // nextFunc returns the next part of an answer, or [io.EOF].
 type nextFunc = func(context.Context) (wire.Answer, error)
 
-// answer answers a question about a job, or about this node if id is empty.
+// answer answers a query about a job, or about this node if id is empty.
 func (m *membership) answer(id string, ask wire.Ask) {
 	j := m.jobs[id]
 	switch ask.About {
@@ -73,7 +73,7 @@ func (m *membership) answer(id string, ask wire.Ask) {
 	}
 }
 
-// reply delivers what next returns, in the background.
+// reply delivers the answers of next in the background.
 func (m *membership) reply(ask wire.Ask, next nextFunc) {
 	m.queries.running.Go(func() { m.warn(session.Deliver(m.queries.ctx, ask, next)) })
 }
@@ -109,7 +109,7 @@ func facts(find func(context.Context) (any, error)) nextFunc {
 	})
 }
 
-// running returns the ranks of a job that run; none for a nil job.
+// running returns the running ranks of a job. It returns none for a nil job.
 func (j *jobOnNode) running() (all []ranks.Rank) {
 	if j == nil {
 		return nil
@@ -124,7 +124,7 @@ func (j *jobOnNode) running() (all []ranks.Rank) {
 	return all
 }
 
-// stacksLimit bounds the look into the processes of a node.
+// stacksLimit bounds the examination of the processes of a node.
 const stacksLimit = 5 * time.Second
 
 // stacksOf returns the stacks of a job's ranks: each answer has the encoded sample of one process.
@@ -150,7 +150,7 @@ func stacksOf(j *jobOnNode) nextFunc {
 	}
 }
 
-// readLogs delivers what a job's ranks have written here, and what they go on to write.
+// readLogs delivers the past and future output of a job's ranks here.
 func (m *membership) readLogs(id string, ask wire.Ask) {
 	j := m.jobs[id]
 	if j == nil || j.err != nil {

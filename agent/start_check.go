@@ -21,7 +21,7 @@ import (
 
 // startChecks are the coordinator's questions before an attempt: could this node start its ranks?
 type startChecks struct {
-	// ends end the newest questions of each kind.
+	// ends has, for each kind, a function that ends the newest question.
 	ends map[question]context.CancelFunc
 	// command is the newest check of the command; nil before the first.
 	command *startcheck.Command
@@ -33,7 +33,7 @@ type question struct {
 	reach bool
 }
 
-// renew ends the previous question of that kind, and returns the context of the new one.
+// renew ends the previous question of a kind, and returns the context of the new one.
 func (c *startChecks) renew(q question) context.Context {
 	if end := c.ends[q]; end != nil {
 		end()
@@ -53,8 +53,8 @@ func (c *startChecks) cancel() {
 	}
 }
 
-// prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question
-// has the same answer, even if other nodes have replaced some.
+// prepare reports the MASTER_PORT, unless this node could not start its ranks. A repeated question
+// gets the same answer, even if some nodes were replaced by others.
 func (j *jobOnNode) prepare(o job.Prepare) {
 	store := j.stores.Of(o.Unit, o.Fresh)
 	store.Admit(o.Peers)
@@ -78,8 +78,8 @@ func (j *jobOnNode) prepare(o job.Prepare) {
 	})
 }
 
-// reach reports whether this node could start its ranks and reaches the master's port. It goes on
-// when attempts stop: other nodes may wait for the answer.
+// reach reports whether this node could start its ranks and reaches the master's port. It continues
+// when attempts stop, because other nodes may wait for the answer.
 func (j *jobOnNode) reach(o job.Reach) {
 	ctx := j.checks.renew(question{o.Unit, true})
 	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
@@ -99,8 +99,9 @@ func (j *jobOnNode) reach(o job.Reach) {
 	})
 }
 
-// checkStart calls then with the exit of a rank that this node could not start, or with the zero
-// Exit if it could start that many ranks. It does so on another goroutine, unless ctx ends first.
+// checkStart calls then with the exit of a rank that this node could not start. It calls then with
+// the zero Exit if this node could start that many ranks. It runs on another goroutine, unless ctx
+// ends first.
 func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable report.Exit)) {
 	unable := j.unable(count)
 	var check *startcheck.Command
@@ -117,7 +118,7 @@ func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable 
 	})
 }
 
-// unable checks what needs no look at a file system.
+// unable makes the checks that need no file system.
 func (j *jobOnNode) unable(count int) report.Exit {
 	if j.err != nil {
 		return startcheck.Exit(j.err)
@@ -142,13 +143,13 @@ func (j *jobOnNode) unable(count int) report.Exit {
 // checkFiles fails if this process may not open as many files as the ranks need.
 func (j *jobOnNode) checkFiles(count int) error {
 	if j.node.starter.Keeper != nil {
-		return nil // the keeper opens them
+		return nil // the keeper opens the files
 	}
 	return startcheck.Files(count)
 }
 
-// checkCommand returns the check that runs, or a new one: if a file system does not answer, only
-// one check of a job hangs.
+// checkCommand returns the running check, or a new one. If a file system does not answer, only one
+// check of a job hangs.
 func (j *jobOnNode) checkCommand() *startcheck.Command {
 	if c := j.checks.command; c == nil || c.Done() {
 		j.checks.command = startcheck.NewCommand(startcheck.CommandOptions{
@@ -158,15 +159,17 @@ func (j *jobOnNode) checkCommand() *startcheck.Command {
 	return j.checks.command
 }
 
-// sampleCommand returns the command of a rank without what differs between ranks and attempts.
+// sampleCommand returns the command of a rank, without the variables and arguments that differ
+// between ranks and attempts.
 func (j *jobOnNode) sampleCommand() proc.Command {
 	a := newAttempt(j, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 1)}})
 	a.setup = rankSetup{env: j.work.Task.Env, bindings: make([]bind.Binding, 1)}
 	return a.command(a.order.Group.Bundles[0], "", "", "")
 }
 
-// leftovers returns what looks for partial checkpoints before an attempt starts. It waits only if
-// they are to be set aside: no rank of the job lives yet.
+// leftovers returns what looks for partial checkpoints before an attempt starts. The start waits
+// for the look only if partial checkpoints are to be set aside, which must happen while no rank of
+// the job lives.
 func (j *jobOnNode) leftovers(o job.Prepare) func(context.Context) {
 	task := j.work.Task
 	l := saves.Leftovers{

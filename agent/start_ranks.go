@@ -107,7 +107,8 @@ func (a *attempt) outputOptions(b placement.Bundle) logs.RankOptions {
 	return o
 }
 
-// startedReport is for ranks that all run. Either all ranks of an attempt have GPUs, or none has.
+// startedReport is for ranks that all run. Either all ranks of an attempt have GPUs, or no rank has
+// one.
 func (a *attempt) startedReport(all []ranks.Rank) job.Started {
 	s := job.Started{Node: a.node(), Unit: a.order.Unit, Attempt: a.order.Attempt, Imports: a.forks.report}
 	for _, r := range all {
@@ -119,7 +120,7 @@ func (a *attempt) startedReport(all []ranks.Rank) job.Started {
 	return s
 }
 
-// watch begins all that goes on while the ranks run. The caller must call stop once they have
+// watch begins everything that runs while the ranks run. The caller must call stop once they have
 // exited.
 func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	node, task := a.job.node, a.job.work.Task
@@ -165,7 +166,8 @@ func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	}
 }
 
-// checkpointDir is the absolute path of the directory that the user has named; empty if none was.
+// checkpointDir returns the absolute path of the directory that the user has named. It is empty if
+// the user has named none.
 func (t Task) checkpointDir() string {
 	if t.CheckpointDir == "" {
 		return ""
@@ -177,7 +179,7 @@ func (t Task) checkpointDir() string {
 	return dir
 }
 
-// awaitExit reports the exit of a rank once its last output is read.
+// awaitExit reports the exit of a rank once the rank's last output is read.
 func (a *attempt) awaitExit(r ranks.Rank) {
 	<-r.Process.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)

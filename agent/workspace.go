@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 )
 
-// newWorkspaces returns what has the workspaces of this node.
+// newWorkspaces returns the store of this node's workspaces.
 func (m *membership) newWorkspaces() *workspaces.Store {
 	return workspaces.New(workspaces.Options{
 		Cache: workspace.NewCache(m.Workspaces.Dir), Coordinator: m.session, Addr: m.session.Node.Addr,
@@ -48,8 +48,8 @@ func (j *jobOnNode) openWorkspace(kept keptJob) {
 	}
 }
 
-// awaitWorkspace returns a function that waits for the workspace until the job is over; nil if the
-// job has none.
+// awaitWorkspace returns a function that waits for the workspace until the job is over. It returns
+// nil if the job has no workspace.
 func (j *jobOnNode) awaitWorkspace() func() {
 	if j.workspace == nil {
 		return nil
@@ -57,7 +57,7 @@ func (j *jobOnNode) awaitWorkspace() func() {
 	return func() {
 		ctx, cancel := j.untilOver()
 		defer cancel()
-		_ = j.workspace.Await(ctx) // an attempt waits too, and says why there is none
+		_ = j.workspace.Await(ctx) // an attempt waits too, and reports why there is no workspace
 	}
 }
 
@@ -74,7 +74,7 @@ func (j *jobOnNode) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// arriveOnce waits for the workspace until the job is over, and calls arrived then.
+// arriveOnce waits for the workspace or for the end of the job, and then calls arrived.
 func (j *jobOnNode) arriveOnce(arrived func()) error {
 	defer arrived()
 	if j.workspace == nil {

@@ -7,8 +7,8 @@
 // agent that opens the same directory finds all this in [Keeper.Left]. The ranks die if no agent
 // comes before the lease is over, or if the keeper is killed too.
 //
-// Agent and keeper are the same user's and share a socket in the directory. A lock there, which the
-// kernel releases when the agent dies, admits one agent at a time.
+// Agent and keeper belong to the same user and share a socket in the directory. A lock in the
+// directory admits one agent at a time. The kernel releases the lock when the agent dies.
 package keeper
 
 import (

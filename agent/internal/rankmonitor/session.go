@@ -113,7 +113,8 @@ func waiting(does string, since time.Time, limit time.Duration) wait {
 	return wait{fmt.Sprintf("%s, which may take %v", does, shown), since, since.Add(limit)}
 }
 
-// next returns the wait that ends first. If no wait has a limit, it returns the longest one.
+// next returns the wait that ends first. If no wait has a limit, it returns the one that began
+// last.
 func (s *session) next() wait {
 	first := s.heartbeatWait()
 	for name, since := range s.open {

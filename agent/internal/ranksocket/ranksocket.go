@@ -1,4 +1,5 @@
-// Package ranksocket has sockets on which ranks talk to their agent, and what they say that they do.
+// Package ranksocket has sockets on which ranks talk to their agent, and describes what the ranks
+// say that they do.
 package ranksocket
 
 import (
@@ -19,44 +20,44 @@ import (
 )
 
 const (
-	// MaxConns bounds the connections at a time, of each socket.
+	// MaxConns bounds the simultaneous connections of each socket.
 	MaxConns = 8
 	// MaxWarnings bounds the warnings of an attempt.
 	MaxWarnings = 20
 	// MaxFrame bounds a message of a rank, in bytes.
 	MaxFrame = 64 << 10
-	// pause is how long after a refusal the next connection is looked at.
+	// pause is how long after a refusal the next connection is accepted.
 	pause = 100 * time.Millisecond
 	// answerLimit bounds how long an answer may take to write.
 	answerLimit = 10 * time.Second
 )
 
-// Wait is what a rank does by its newest word.
+// Wait is what a rank does, according to its newest message.
 type Wait struct {
 	Rank int
-	// Does is in words, to follow "it is": "in section step, which may take 3m0s".
+	// Does says what the rank does. It follows "it is": "in section step, which may take 3m0s".
 	Does string
 	For  time.Duration
-	// Limited says that there is a limit of that, and Overdue that it is over.
+	// Limited says that the wait has a limit, and Overdue that the limit is over.
 	Limited, Overdue bool
-	// Step is the iteration of the rank; -1 if it has told none.
+	// Step is the iteration of the rank; -1 if the rank has reported none.
 	Step int64
-	// Heard is when it said something last.
+	// Heard is when the rank last sent something.
 	Heard time.Time
 }
 
 // Options say who may connect.
 type Options struct {
-	// What follows "the" in warnings: "rank monitor".
+	// What follows "the" in warnings, for example "rank monitor".
 	What string
-	// UID and GID are those of the job's user.
+	// UID and GID are the ids of the job's user.
 	UID, GID int
 	// Mine reports whether a process belongs to the ranks.
 	Mine func(pid int) bool
 	Warn func(error)
 }
 
-// Sockets are those of one attempt on this node, in a directory of their own.
+// Sockets are the sockets of one attempt on this node, in a directory of their own.
 type Sockets struct {
 	o         Options
 	dir       string
@@ -79,7 +80,8 @@ func Open(o Options) (*Sockets, error) {
 	}
 	s := &Sockets{o: o, dir: dir, over: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	if o.UID != os.Geteuid() {
-		// The user must get through, and the next agent must know the directory as its own.
+		// The user must be able to pass through, and the next agent must recognize the directory as
+		// its own.
 		if err := os.Chmod(dir, 0o711); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("open the %s: %w", o.What, err)
@@ -88,17 +90,17 @@ func Open(o Options) (*Sockets, error) {
 	return s, nil
 }
 
-// Path is a socket of that name.
+// Path returns the path of the socket with a name.
 func (s *Sockets) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// Listen serves a socket that the job's user alone can open. A connection ends when serve returns.
+// Listen serves a socket that only the job's user can open. A connection ends when serve returns.
 func (s *Sockets) Listen(name string, serve func(net.Conn)) error {
 	path := s.Path(name)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("open the %s: %w", s.o.What, err)
 	}
-	l.SetUnlinkOnClose(false) // the directory goes as a whole
+	l.SetUnlinkOnClose(false) // the directory is removed as a whole
 	s.listeners = append(s.listeners, l)
 	err = os.Chmod(path, 0o600)
 	if err == nil && s.o.UID != os.Geteuid() {
@@ -141,7 +143,7 @@ func (s *Sockets) accept(l *net.UnixListener, serve func(net.Conn)) {
 	}
 }
 
-// admit refuses connections of processes that are no part of the ranks.
+// admit refuses connections of processes that do not belong to the ranks.
 func (s *Sockets) admit(conn *net.UnixConn) error {
 	peer, err := safefile.Peer(conn)
 	if err == nil && !s.o.Mine(int(peer.Pid)) {
@@ -161,8 +163,8 @@ func (s *Sockets) admit(conn *net.UnixConn) error {
 
 var errHungUp = errors.New("it has hung up")
 
-// hungUp is the error of a peer that has hung up without a word: another agent has asked whether
-// the socket has a listener (endpoint.Prune).
+// hungUp is the error of a peer that has hung up without a message. Another agent asks in this way
+// whether the socket has a listener (endpoint.Prune).
 func hungUp(conn *net.UnixConn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(pause)); err != nil {
 		return err
@@ -198,7 +200,7 @@ func (s *Sockets) Close() {
 	}
 }
 
-// Complain warns of a client's error. The end of a client is none.
+// Complain warns of a client's error. It does not warn when a client only ends.
 func (s *Sockets) Complain(who string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 		return
@@ -206,7 +208,7 @@ func (s *Sockets) Complain(who string, err error) {
 	s.Warn(fmt.Errorf("the %s of %s: %w", s.o.What, who, err))
 }
 
-// Warn warns of what a client does, which may do it again and again.
+// Warn warns of what a client does. It bounds the warnings, because a client may repeat its error.
 func (s *Sockets) Warn(err error) {
 	s.mu.Lock()
 	s.warned++
@@ -220,7 +222,7 @@ func (s *Sockets) Warn(err error) {
 	}
 }
 
-// ReadFrame reads a message: four bytes with its length, and its text.
+// ReadFrame reads a message: its length in four bytes, and then its text.
 func ReadFrame(r io.Reader) ([]byte, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
@@ -235,12 +237,12 @@ func ReadFrame(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// Frame is a message with its length before it.
+// Frame returns a message with its length before it.
 func Frame(text []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))), text...)
 }
 
-// Say writes an answer that has its length.
+// Say writes an answer that already begins with its length.
 func Say(conn net.Conn, answer []byte) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(answerLimit)); err != nil {
 		return err

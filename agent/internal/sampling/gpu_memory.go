@@ -19,7 +19,7 @@ func (s *Sampler) GPUMemory(ctx context.Context) ([]wire.GPU, error) {
 	}
 	found := make(chan answer, 1)
 	s.later(func(time.Time) {
-		if ctx.Err() == nil { // otherwise the driver would delay the samples for no caller
+		if ctx.Err() == nil { // without a caller, do not let the driver delay the samples
 			gpus, err := s.gpuMemory(ctx)
 			found <- answer{gpus, err}
 		}
@@ -84,10 +84,11 @@ func (s *Sampler) owners(gangs map[*gang]bool) map[int]subject {
 	return owners
 }
 
-// gpuLimit bounds the wait for the driver, which delays all other samples.
+// gpuLimit bounds the wait for the driver. The wait delays all other samples.
 const gpuLimit = 500 * time.Millisecond
 
-// readGPUs returns the driver's readings by UUID. What the driver does not answer stays unknown.
+// readGPUs returns the driver's readings by UUID. A value that the driver does not provide stays
+// unknown.
 func (s *Sampler) readGPUs(ctx context.Context, wanted bool) map[string]gpu.Reading {
 	if !wanted {
 		if err := s.closeGPUs(); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// hostMeter measures this machine as this process's namespaces show it.
+// hostMeter measures this machine as the namespaces of this process show it.
 type hostMeter struct {
 	proc string
 	// received and sent are the counters of InfiniBand, RoCE and EFA ports in sysfs. The standard
-	// ones count words of four bytes.
+	// counters count words of four bytes.
 	received, sent []portCounter
 	at             time.Time
 	busy           float64
@@ -80,7 +80,8 @@ func (h *hostMeter) readFile(name string) []byte {
 }
 
 // cpuSeconds returns the machine's busy processor time from the first line of /proc/stat
-// (proc_stat(5)): all fields but idle, iowait and the guests', which are part of user.
+// (proc_stat(5)). It adds all fields but idle, iowait and the guests' fields, which are part of
+// user.
 func cpuSeconds(stat []byte) (seconds float64, ok bool) {
 	first, _, _ := bytes.Cut(stat, []byte{'\n'})
 	fields := strings.Fields(string(first))

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// gang is a Gang with what the sampler remembers of its ranks.
+// gang is a Gang with what the sampler remembers about its ranks.
 type gang struct {
 	Gang
 	ranks []*rank
@@ -18,18 +18,18 @@ type gang struct {
 // rank is a rank with its usage at the last look.
 type rank struct {
 	ranks.Rank
-	// pci is the address of its GPU; empty without one.
+	// pci is the address of the rank's GPU; empty without a GPU.
 	pci  string
 	last usage
-	// beat is the heartbeat with the newest step, and stepTime the seconds that a step has taken
+	// beat is the heartbeat with the newest step. stepTime is how many seconds a step has taken
 	// since the step before.
 	beat     ranks.Heartbeat
 	stepTime float64
 	ended    bool
 }
 
-// usage is what the processes of a rank had used at a time. It is zero before the first look: a
-// rank that was adopted may have run for days.
+// usage is what the processes of a rank had used at a time. It is zero before the first look. An
+// adopted rank may have run for days before that.
 type usage struct {
 	at     time.Time
 	cpu    time.Duration
@@ -108,7 +108,7 @@ func (r *rank) used(members []proc.Member, now time.Time) report.Usage {
 	}
 	v.Processes, v.Memory = float64(len(members)), float64(memory)
 	if span := next.at.Sub(r.last.at).Seconds(); span > 0 && !r.last.at.IsZero() {
-		// A process that has ended may have taken its usage along.
+		// The usage of a process that has ended may be missing from the sum.
 		v.CPUs = max(0, (next.cpu-r.last.cpu).Seconds()/span)
 		v.Faults = max(0, float64(int64(next.faults-r.last.faults))/span)
 		v.IO = max(0, float64(int64(next.io-r.last.io))/span)
@@ -117,7 +117,7 @@ func (r *rank) used(members []proc.Member, now time.Time) report.Usage {
 	return v
 }
 
-// told adds what the program itself says, in its heartbeat and its output.
+// told adds what the program itself reports in its heartbeat and its output.
 func (r *rank) told(now time.Time, v *report.Usage) {
 	beat := ranks.LastHeartbeat(r.Output)
 	if beat != (ranks.Heartbeat{}) {

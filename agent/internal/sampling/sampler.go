@@ -1,4 +1,4 @@
-// Package sampling measures a node with its ranks.
+// Package sampling measures a node and its ranks.
 package sampling
 
 import (
@@ -42,18 +42,18 @@ type Sampler struct {
 	// waiting counts the clients that wait for samples.
 	waiting int
 	// todo are further tasks for the sampler's goroutine, in order. A rank's exit must not wait for
-	// them: they may read slow files.
+	// these tasks, because they may read slow files.
 	todo []func(now time.Time)
-	// last is when the sampler looked. wake has it look again, at the earliest BusyEvery after
-	// that. looked is closed, and replaced, after each look.
+	// last is when the sampler last looked. wake makes it look again, at the earliest BusyEvery
+	// after last. looked is closed, and replaced, after each look.
 	last   time.Time
 	wake   chan struct{}
 	looked chan struct{}
 }
 
-// New returns a sampler that Run starts.
+// New returns a sampler. Run starts it.
 func New(warn func(error)) *Sampler {
-	xids, _ := gpulog.OpenXids(gpulog.Kmsg) // golaunch doctor says if this user may not read it
+	xids, _ := gpulog.OpenXids(gpulog.Kmsg) // golaunch doctor reports a log that this user may not read
 	return &Sampler{
 		host: newHostMeter(), xids: xids, warn: warn, gangs: map[*gang]bool{}, wake: make(chan struct{}, 1), looked: make(chan struct{}),
 	}
@@ -78,7 +78,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	}
 }
 
-// pause is how long it is until the next look.
+// pause returns how long it is until the next look.
 func (s *Sampler) pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Sampler) wakeUp() {
 // Forget drops the samples of a job whose ranks have all ended.
 func (s *Sampler) Forget(job string) { s.later(func(time.Time) { s.table.forget(job) }) }
 
-// Gang is a set of a job's ranks that are measured together.
+// Gang is a set of a job's ranks that the sampler measures together.
 type Gang struct {
 	Job     string
 	Attempt int
@@ -151,7 +151,7 @@ func (s *Sampler) Measure(g Gang, gpus []placement.GPU) (stop func()) {
 	}
 }
 
-// pciOf returns a GPU's address, which the coordinator does not send, from the node's list.
+// pciOf returns a GPU's address from the node's list. The coordinator does not send addresses.
 func pciOf(of *placement.GPU, gpus []placement.GPU) string {
 	for _, g := range gpus {
 		if of != nil && g.UUID == of.UUID {
@@ -182,7 +182,7 @@ func (s *Sampler) Look(ctx context.Context, now time.Time) {
 }
 
 // wait makes the sampler look more often until done is called. If the newest samples are old, the
-// sampler looks at once. fresh is closed when there are new samples.
+// sampler looks at once. fresh is closed when new samples exist.
 func (s *Sampler) wait() (fresh <-chan struct{}, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,9 +207,9 @@ func (s *Sampler) Hurry() (done func()) {
 	return done
 }
 
-// Stream returns a function that returns the next samples of a job, or of all jobs if job is "". At
-// first it returns the past samples that the filter asks for. Then it returns new ones as often as
-// the filter says, or else [io.EOF]. The caller must call done.
+// Stream returns a function that returns the next samples of a job, or of all jobs if job is "".
+// The function first returns the past samples that the filter asks for. Then it returns new samples
+// as often as the filter says, or else [io.EOF]. The caller must call done.
 func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(context.Context) (wire.Answer, error), done func()) {
 	fresh, done := s.wait()
 	after, last := time.Now().Add(-filter.Since), time.Time{}

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxSamples bounds the samples of a series. budget bounds the values of a table to 48 MiB,
-	// which shortens the series of many ranks.
+	// maxSamples bounds the samples of a series. budget bounds the values of a table to 48 MiB.
+	// With many ranks, each series is therefore shorter.
 	maxSamples = 600
 	minSamples = 8
 	budget     = 48 << 20 / int(unsafe.Sizeof(report.Usage{}))
 )
 
-// table has the newest samples of a node and its ranks. It overwrites the oldest. It may be used by
-// several goroutines.
+// table has the newest samples of a node and its ranks. New samples overwrite the oldest. Several
+// goroutines may use a table.
 type table struct {
 	mu   sync.Mutex
 	rows map[subject]*ring
@@ -34,14 +34,14 @@ type subject struct {
 
 var nodeItself = subject{rank: -1}
 
-// ring has the newest samples of a series; next is the place of the next one.
+// ring has the newest samples of a series. next is the index of the next sample.
 type ring struct {
 	series  report.Series
 	samples []report.Sample
 	next    int
 }
 
-// add adds a sample to a series, which replaces what the table has of its rank.
+// add adds a sample to a series. series replaces what the table knows about the rank.
 func (t *table) add(series report.Series, s report.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *table) add(series report.Series, s report.Sample) {
 	r.add(s, t.room())
 }
 
-// room is how many samples a series may have.
+// room returns how many samples a series may have.
 func (t *table) room() int { return min(maxSamples, max(minSamples, budget/len(t.rows))) }
 
 func (r *ring) add(s report.Sample, room int) {
@@ -73,7 +73,7 @@ func (r *ring) add(s report.Sample, room int) {
 	r.next = (r.next + 1) % len(r.samples)
 }
 
-// ordered are the samples, the oldest first.
+// ordered returns the samples, the oldest first.
 func (r *ring) ordered() []report.Sample {
 	if r.next == 0 {
 		return r.samples
@@ -88,9 +88,9 @@ func (t *table) forget(job string) {
 	maps.DeleteFunc(t.rows, func(of subject, _ *ring) bool { return of.job == job && of != nodeItself })
 }
 
-// read returns copies of the series of a job, or of all when it is empty: the node's first, then by
-// job and rank. Samples up to a time of the node's clock are left out, except the newest of each
-// series.
+// read returns copies of the series of a job, or of all jobs if job is empty: first the node's
+// series, then the others by job and rank. It omits samples up to a time of the node's clock,
+// except the newest of each series.
 func (t *table) read(job string, after time.Time) []report.Series {
 	t.mu.Lock()
 	defer t.mu.Unlock()

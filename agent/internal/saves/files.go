@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// maxFiles bounds the open files of a process that are looked at.
+// maxFiles bounds how many open files of a process the watch examines.
 const maxFiles = 1 << 14
 
 // written returns the files that a process has open for writing.
@@ -24,7 +24,7 @@ func written(pid int) (files []string) {
 	proc := "/proc/" + strconv.Itoa(pid)
 	d, err := os.Open(proc + "/fd")
 	if err != nil {
-		return nil // it has ended, or belongs to another user
+		return nil // the process has ended, or belongs to another user
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(maxFiles)
@@ -44,8 +44,8 @@ func written(pid int) (files []string) {
 	return files
 }
 
-// locate returns the checkpoint that a file belongs to. In the directory that the user has named,
-// each file does.
+// locate returns the checkpoint that a file belongs to. In a directory that the user has named,
+// each file belongs to one.
 func (w *Watch) locate(file string) (dir, name string, ok bool) {
 	dir, name, ok = checkpoint.Locate(file)
 	if w.Dir == "" {
@@ -65,7 +65,7 @@ func (w *Watch) locate(file string) (dir, name string, ok bool) {
 // dirFS opens files below a directory.
 func dirFS(dir string) fs.FS { return os.DirFS(dir) }
 
-// shared are the kinds of file systems that several nodes may see, of statfs(2).
+// shared are the kinds of file systems, as in statfs(2), that several nodes may see.
 var shared = map[int64]bool{
 	unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true, unix.CEPH_SUPER_MAGIC: true,
 	unix.FUSE_SUPER_MAGIC: true, unix.V9FS_MAGIC: true, unix.AFS_SUPER_MAGIC: true, unix.OCFS2_SUPER_MAGIC: true,
@@ -81,8 +81,8 @@ func isShared(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)] //nolint:unconvert // it is 32 bits wide elsewhere
 }
 
-// syncFS writes the file system of a directory to its disks: few programs do so themselves, and
-// none for the directory.
+// syncFS writes the file system of a directory to its disks. Few programs do so for their files,
+// and none for the directory.
 func syncFS(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,21 +95,21 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// answer is what the disk says.
+// answer is the disk's answer to a question.
 type answer struct {
 	dir, name string
-	// looked says that the answer is about the directory: it has changed at a time, and name is the
-	// newest checkpoint in it.
+	// looked says that the answer is about the directory. at is when the directory changed, and
+	// name is its newest checkpoint.
 	looked bool
 	at     time.Time
-	// shared says that all nodes see the files; asked that nothing else was asked. Then the first
-	// nodes prove the checkpoint.
+	// shared says that all nodes see the files. asked says that the disk was asked nothing else. In
+	// that case the first nodes prove the checkpoint.
 	shared, asked bool
 	finding       checkpoint.Finding
 }
 
-// newest looks for the newest checkpoint in a directory that has changed, unless the first nodes
-// of the job do.
+// newest looks for the newest checkpoint in a directory that has changed, unless the first nodes of
+// the job do.
 func (w *Watch) newest(p place) func() answer {
 	distant := w.NodeRank >= provers
 	return func() answer {
@@ -128,19 +128,20 @@ func (w *Watch) newest(p place) func() answer {
 	}
 }
 
-// disk does one thing at a time with the user's files. A file server that does not answer stops it,
-// and nothing else.
+// disk does one operation at a time with the user's files. A file server that does not answer stops
+// only the disk.
 type disk struct {
 	rights *safefile.Rights
-	// pending says that an answer is missing since then, which comes from found.
+	// pending is since when an answer is missing. The answer comes from found.
 	pending bool
 	since   time.Time
 	found   chan answer
-	// asked counts the questions. While no checkpoint is in flight, each is one stat of a directory.
+	// asked counts the questions. While no checkpoint is in flight, each question is one stat of a
+	// directory.
 	asked int
 }
 
-// ask has the disk answer later, unless it is busy.
+// ask sends a question to the disk, unless the disk is busy. The answer comes later.
 func (d *disk) ask(question func() answer) {
 	if !d.pending {
 		d.pending, d.since = true, time.Now()
@@ -148,14 +149,14 @@ func (d *disk) ask(question func() answer) {
 		go func() {
 			var a answer
 			if d.rights.Do(func() error { a = question(); return nil }) != nil {
-				a = answer{} // the rights of the user cannot be had
+				a = answer{} // the rights of the user are not available
 			}
 			d.found <- a
 		}()
 	}
 }
 
-// take receives an answer, or returns false at a limit.
+// take receives an answer, or returns false when limit fires.
 func (d *disk) take(limit <-chan time.Time) (answer, bool) {
 	select {
 	case a := <-d.found:

@@ -2,39 +2,39 @@ package saves
 
 import "time"
 
-// hurry says that the ranks will be stopped, until when at the latest.
+// hurry says that the ranks will be stopped, and when at the latest.
 type hurry struct {
 	until time.Time
-	// seen is called once the checkpoints in flight are reported, or at the time of limit. Looked says
-	// that the processes were looked at since.
+	// seen is called once the checkpoints in flight are reported, or at the time of limit. looked
+	// says that the processes were looked at since the hurry began.
 	seen   func()
 	limit  time.Time
 	looked bool
 }
 
-// seenLimit bounds the wait for the first look at the processes and for a file server that must say
-// whether all nodes share it.
+// seenLimit bounds the wait for the first look at the processes, and for a file server that must
+// say whether all nodes share it.
 const seenLimit = 3 * time.Second
 
-// Hurry has the watch look every second, and has checkpoints written to disk before they count as
-// complete, because the ranks will be stopped at a deadline at the latest. It calls seen once the
-// checkpoints in flight are reported. It does not wait.
+// Hurry announces that the ranks will be stopped at a deadline at the latest. From then on the
+// watch looks every second, and a checkpoint counts as complete only once it is written to disk.
+// Hurry calls seen once the checkpoints in flight are reported. It does not wait.
 func (w *Watch) Hurry(until time.Time, seen func()) {
 	h := hurry{until: until, seen: seen, limit: time.Now().Add(seenLimit)}
 	select {
 	case w.hurry <- h:
-	default: // an earlier one is not even heard
+	default: // the watch has not even received an earlier one
 	}
 }
 
 func (w *Watch) hasten(h hurry) {
-	if w.hurried.seen != nil { // the one before has not been answered, and has the same answer
+	if w.hurried.seen != nil { // the previous call is not answered yet, and gets the same answer
 		w.hurried.seen()
 	}
 	w.hurried = h
 }
 
-// answer says that the checkpoints in flight are reported, once that is so.
+// answer calls seen once the checkpoints in flight are reported.
 func (w *Watch) answer(now time.Time) {
 	h := &w.hurried
 	if h.seen == nil || now.Before(h.limit) && (!h.looked || w.untold()) {

@@ -21,26 +21,26 @@ import (
 const (
 	// leftoverLimit bounds each look at the newest checkpoint before a start.
 	leftoverLimit = 5 * time.Second
-	// settled and settledShared are for how long nothing of a checkpoint may change before it is set
-	// aside. What another node writes to a shared file system may be seen seconds later.
+	// settled and settledShared are for how long nothing in a checkpoint may change before it is
+	// set aside. On a shared file system, a change by another node may be seen seconds later.
 	settled       = time.Second
 	settledShared = 10 * time.Second
 )
 
-// Leftovers are the newest checkpoints that a start of a job finds. One that is partial fails a
-// program that loads the newest.
+// Leftovers are the newest checkpoints that a start of a job finds. A partial one makes a program
+// fail that loads the newest checkpoint.
 type Leftovers struct {
-	// Base has the node, the unit and the attempt of each report.
+	// Base has the node, the unit and the attempt for each report.
 	Base job.Saved
 	Dirs []string
-	// Alone says that the job has nodes on this machine only. The parts of a checkpoint on other
-	// machines can be judged from here only if all share the directory.
+	// Alone says that all nodes of the job are on this machine. The parts of a checkpoint on other
+	// machines can be judged from this machine only if all share the directory.
 	Alone  bool
 	Rights *safefile.Rights
 	// SetAside renames one partial checkpoint to NAME.partial.
 	SetAside bool
 	Report   func(job.Saved)
-	// Say tells people what is waited for.
+	// Say tells people what golaunch waits for.
 	Say func(string)
 
 	// wait waits for a while, unless ctx ends; tests replace it.
@@ -52,13 +52,15 @@ type leftover struct {
 	name    string
 	finding checkpoint.Finding
 	shared  bool
-	// pointer is the file by which the program chooses its checkpoint; empty if it takes the newest.
+	// pointer is the file by which the program chooses its checkpoint. It is empty if the program
+	// takes the newest.
 	pointer string
-	// byTime says that only the times of its files show that it is partial.
+	// byTime says that only the times of the files show that the checkpoint is partial.
 	byTime bool
 }
 
-// Check reports the partial ones. If they are to be set aside, no rank may run until it returns.
+// Check reports the partial checkpoints. If they are to be set aside, no rank may run until Check
+// returns.
 func (l Leftovers) Check(ctx context.Context) {
 	if l.wait == nil {
 		l.wait = sleep
@@ -78,7 +80,7 @@ func (l Leftovers) Check(ctx context.Context) {
 				l.Report(ev)
 				break
 			}
-			setAside = false // never more than one: the next one may be complete in a way that is not known
+			setAside = false // set aside only one: the next one may be complete in an unknown way
 			if err := l.setAside(ctx, dir, found); err != nil {
 				ev.Why += "; it is not set aside: " + err.Error()
 				l.Report(ev)
@@ -97,8 +99,8 @@ func (l Leftovers) event(dir string, found leftover, state job.SaveState) job.Sa
 	return ev
 }
 
-// find looks for a leftover, with the rights of the user. A file server that does not answer is
-// left alone after a while.
+// find looks for a leftover, with the rights of the user. If a file server does not answer, find
+// gives up after a while.
 func (l Leftovers) find(ctx context.Context, dir string) (leftover, error) {
 	return bounded(ctx, l.Rights, func(context.Context) (leftover, error) { return look(dir, l.Alone) })
 }
@@ -126,8 +128,8 @@ func bounded[T any](ctx context.Context, rights *safefile.Rights, f func(context
 	}
 }
 
-// look returns the newest checkpoint of a directory if its files prove that it is partial, and the
-// program does not choose another one.
+// look returns the newest checkpoint of a directory if its files prove that it is partial, unless
+// the program chooses another checkpoint.
 func look(dir string, alone bool) (leftover, error) {
 	shared := isShared(dir)
 	if !shared && !alone {
@@ -149,7 +151,7 @@ func look(dir string, alone bool) (leftover, error) {
 	return leftover{name: name, finding: f, shared: shared, pointer: pointer, byTime: byTime}, nil
 }
 
-// setAside renames a leftover once nothing of it changes any more.
+// setAside renames a leftover once nothing in it changes any more.
 func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) error {
 	switch {
 	case found.pointer != "":
@@ -181,8 +183,8 @@ func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) err
 	return err
 }
 
-// rename gives a checkpoint its new name, unless something else has that, or its own name is a link.
-// If ctx has ended, ranks may run.
+// rename gives a checkpoint its new name. It fails if that name is taken, or if the checkpoint's
+// own name is a link. If ctx has ended, ranks may run.
 func rename(ctx context.Context, dir, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -201,7 +203,7 @@ func rename(ctx context.Context, dir, name string) error {
 		return errors.New("it is a symbolic link")
 	}
 	err = unix.Renameat2(fd, name, fd, aside, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS cannot do that
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS has no RENAME_NOREPLACE
 		err = renameTo(fd, name, aside, kind)
 	}
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
@@ -213,8 +215,8 @@ func rename(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// renameTo is for file systems that have no RENAME_NOREPLACE. A file gets its second name only if
-// that is free, and a directory replaces none that has files.
+// renameTo is for file systems without RENAME_NOREPLACE. A file gets its new name only if the name
+// is free. A directory never replaces a directory with files.
 func renameTo(fd int, name, aside string, kind uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(fd, aside, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
@@ -229,8 +231,8 @@ func renameTo(fd int, name, aside string, kind uint32) error {
 	return unix.Unlinkat(fd, name, 0)
 }
 
-// writerOf returns a process of this machine that has a file of a checkpoint open for writing; 0
-// for none.
+// writerOf returns a process of this machine that has a file of a checkpoint open for writing. It
+// returns 0 if there is none.
 func writerOf(at string) int {
 	if real, err := filepath.EvalSymlinks(at); err == nil {
 		at = real

@@ -14,15 +14,15 @@ type Places struct {
 	dirs []place
 }
 
-// place is a directory with checkpoints: when it had changed at the last look, and the newest
-// checkpoint that was inspected.
+// place is a directory with checkpoints. It has the directory's time of change at the last look,
+// and the newest checkpoint that was inspected.
 type place struct {
 	dir     string
 	changed time.Time
 	last    string
 }
 
-// NewPlaces returns those of a job that begins now.
+// NewPlaces returns the Places of a job that begins now.
 func NewPlaces() *Places { return &Places{since: time.Now()} }
 
 // list returns the directories.
@@ -32,7 +32,8 @@ func (p *Places) list() []place {
 	return append([]place{}, p.dirs...)
 }
 
-// learn adds a directory, unless it is known. It replaces the oldest one if there are too many.
+// learn adds a directory, unless it is known. If there are too many directories, the new one
+// replaces the oldest.
 func (p *Places) learn(dir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +53,8 @@ func (p *Places) find(dir string) *place {
 	return &p.dirs[len(p.dirs)-1]
 }
 
-// changed notes a look at a directory. It reports whether the newest checkpoint there is not known.
+// changed notes a look at a directory. It reports whether the newest checkpoint there has not been
+// inspected yet.
 func (p *Places) changed(a answer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package saves notices where ranks write checkpoints, and proves that these are complete. It looks
-// at the files that the ranks' processes have open, and reads files of the user only while a
+// at the files that the ranks' processes have open. It reads files of the user only while a
 // checkpoint is being written, except for one look at a directory per rank in 10 seconds.
 package saves
 
@@ -17,21 +17,22 @@ import (
 const (
 	// openEvery is how often the watch looks at processes that have a checkpoint open.
 	openEvery = time.Second
-	// restEvery is how often it looks at a known directory for checkpoints that were written
+	// restEvery is how often the watch looks at a known directory for checkpoints that were written
 	// between two looks at the processes.
 	restEvery = 10 * time.Second
 	// patience is how long a checkpoint may be incomplete when no process writes it. Megatron
-	// finishes an asynchronous one at a later step.
+	// finishes an asynchronous checkpoint at a later step.
 	patience = 10 * time.Minute
-	// lastLimit bounds the look at checkpoints after the ranks have ended, and answerLimit each answer
-	// of the disk then, because a restart waits for it. When the ranks were to be stopped, only the
+	// lastLimit bounds the look at checkpoints after the ranks have ended. answerLimit bounds each
+	// answer of the disk then. A restart waits for both. If the ranks were to be stopped, only the
 	// deadline counts.
 	lastLimit   = 5 * time.Second
 	answerLimit = 2 * time.Second
-	// lookEvery is how often the caller looks at the processes, unless the watch is in a hurry. After
-	// that and a second for the message, all nodes that write a checkpoint have said so.
+	// lookEvery is how often the caller looks at the processes, unless the watch is in a hurry. All
+	// nodes that write a checkpoint have reported it within lookEvery and a second for the message.
 	lookEvery = 5 * time.Second
-	// maxFlights and maxPlaces bound what is watched at a time.
+	// maxFlights and maxPlaces bound how many checkpoints and directories the watch follows at a
+	// time.
 	maxFlights = 16
 	maxPlaces  = 16
 	// provers is how many nodes prove a checkpoint in a directory that all nodes share.
@@ -40,13 +41,13 @@ const (
 
 // Options say what to watch.
 type Options struct {
-	// Base has the node, the unit and the attempt of each report.
+	// Base has the node, the unit and the attempt for each report.
 	Base job.Saved
-	// NodeRank is that of the node, and Ranks counts those of the job.
+	// NodeRank is the rank of the node. Ranks is how many ranks the job has.
 	NodeRank, Ranks int
-	// Nodes counts the nodes of the job.
+	// Nodes is how many nodes the job has.
 	Nodes int
-	// Dir is where the user says that checkpoints are; empty if that is to be found out.
+	// Dir is where the checkpoints are, according to the user. When empty, the watch finds it out.
 	Dir    string
 	Places *Places
 	Rights *safefile.Rights
@@ -62,16 +63,16 @@ type Watch struct {
 	over   chan struct{}
 	disk   disk
 
-	// The rest belongs to the watch's goroutine.
+	// The fields below belong to the watch's goroutine.
 	members []proc.Member
 	io      map[int]uint64
 	flights map[string]*flight
-	// rested is when it has looked at a directory, and turn counts these looks.
+	// rested is when the watch last looked at a known directory, and turn counts these looks.
 	rested time.Time
 	turn   int
-	// hurried is what the watch was told of the end of the ranks.
+	// hurried is the newest announcement of the end of the ranks.
 	hurried hurry
-	// ended says that the ranks have.
+	// ended says that the ranks have ended.
 	ended bool
 }
 
@@ -94,7 +95,7 @@ func New(o Options) *Watch {
 func (w *Watch) Look(members []proc.Member) {
 	select {
 	case w.looks <- members:
-	default: // the watch is behind
+	default: // the watch is behind, and gets the next processes
 	}
 }
 
@@ -141,8 +142,8 @@ func (w *Watch) run(ctx context.Context) {
 // looksClosely reports whether the watch looks as often as it can.
 func (w *Watch) looksClosely() bool { return len(w.flights) > 0 || !w.hurried.until.IsZero() }
 
-// scan notes which checkpoints the processes have open. A process that has not written since the
-// last look, and had none open then, has none open now that matters.
+// scan notes which checkpoints the processes have open. It skips a process that has not written
+// since the last look and had no checkpoint open then.
 func (w *Watch) scan(now time.Time) {
 	seen := map[string]bool{}
 	io := make(map[int]uint64, len(w.members))
@@ -177,8 +178,8 @@ func (w *Watch) event(f *flight, state job.SaveState) job.Saved {
 	return ev
 }
 
-// prove asks the disk about one checkpoint: at first whether other nodes see it, then whether it is
-// complete, once no process has it open.
+// prove asks the disk about one checkpoint. It first asks whether other nodes see the checkpoint.
+// Once no process has the checkpoint open, it asks whether it is complete.
 func (w *Watch) prove(now time.Time) {
 	for at, f := range w.flights {
 		switch {
@@ -224,12 +225,12 @@ func (w *Watch) rest(now time.Time) {
 	}
 }
 
-// heard takes what the disk has said.
+// heard processes an answer of the disk.
 func (w *Watch) heard(a answer, now time.Time) {
 	at := path.Join(a.dir, a.name)
 	f := w.flights[at]
 	switch {
-	case a == answer{}: // the rights of the user cannot be had
+	case a == answer{}: // the rights of the user are not available
 		clear(w.flights)
 	case a.looked && w.Places.changed(a) && f == nil && len(w.flights) < maxFlights:
 		w.flights[at] = &flight{dir: a.dir, name: a.name, began: now, changed: now, missed: true}
@@ -241,7 +242,7 @@ func (w *Watch) heard(a answer, now time.Time) {
 			ev.Ago = now.Sub(f.began)
 			w.Report(ev)
 		}
-	case f.missed && a.finding.Newest.Before(w.Places.since): // it was there before the job
+	case f.missed && a.finding.Newest.Before(w.Places.since): // the checkpoint was there before the job
 		w.Places.note(a)
 		delete(w.flights, at)
 	case a.finding.State == checkpoint.Complete && !f.open && now.Before(w.heardOfAll(f, a)):
@@ -257,8 +258,8 @@ func (w *Watch) heard(a answer, now time.Time) {
 	}
 }
 
-// heardOfAll is when each node that writes a checkpoint has said so. Where each has its own part, a
-// proof that is earlier would count for the parts of the others.
+// heardOfAll returns when each node that writes a checkpoint has reported that it does. If each
+// node has its own part, an earlier proof would count for the parts of the other nodes.
 func (w *Watch) heardOfAll(f *flight, a answer) time.Time {
 	switch {
 	case a.shared || f.missed || w.Nodes < 2 || w.ended:
@@ -269,8 +270,8 @@ func (w *Watch) heardOfAll(f *flight, a answer) time.Time {
 	return f.began.Add(lookEvery + time.Second)
 }
 
-// complete reports a checkpoint that is proved. Files of an earlier one of the same name may be
-// older than its beginning.
+// complete reports a checkpoint that is proved. Files of an earlier checkpoint with the same name
+// may be older than its beginning.
 func (w *Watch) complete(f *flight, a answer, now time.Time) {
 	began, ended := f.began, a.finding.Newest
 	if ended.After(now) || ended.Before(began) && !f.missed {
@@ -327,7 +328,7 @@ func (w *Watch) lookLast() {
 			return
 		}
 	}
-	for range 2 { // the second look knows whether the first one still saw a change
+	for range 2 { // the second look shows whether anything changed after the first
 		for _, f := range w.flights {
 			if f.open = false; f.distant {
 				continue

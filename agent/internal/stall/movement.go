@@ -12,7 +12,7 @@ import (
 // These are the least amounts from one look to the next that count as movement of a rank without a
 // heartbeat. A rank that waits for others often spins: NCCL keeps a CPU at 100 % and a GPU "busy",
 // at less than a third of its power (118 of 400 W in NVIDIA/nccl#2428). So a rank with a GPU moves
-// if its processes touch new memory, as a spinning one does not, or if its GPU draws power.
+// if its GPU draws power, or if its processes touch new memory. A spinning rank touches none.
 const (
 	movedBytes  = 1 << 20
 	movedCPU    = 0.05
@@ -23,16 +23,17 @@ const (
 // movement is what a rank had done by the last look.
 type movement struct {
 	ranks.Rank
-	// still counts the looks since the rank moved, silent those since it wrote anything.
+	// still counts the looks since the rank last moved, silent the looks since it last wrote
+	// anything.
 	still, silent int
 	used          usage
 	power         gpu.Power
 	activity      string
-	// beats says that the rank has had a heartbeat; then only heartbeats count as movement.
+	// beats says that the rank has had a heartbeat. From then on only heartbeats count as movement.
 	beats bool
 	beat  ranks.Heartbeat
 	step  int64
-	// heard is when the rank monitor has heard of the rank last.
+	// heard is when the rank monitor last received a message of the rank.
 	heard time.Time
 }
 
@@ -43,8 +44,8 @@ func (m *movement) moved() {
 	}
 }
 
-// hear notes what the rank says of itself. What it says is movement, and so is what it does while
-// that has a limit of its own.
+// hear notes what the rank says about itself. A message counts as movement. So does an activity
+// that has a limit of its own, until the limit is over.
 func (m *movement) hear(w ranksocket.Wait) {
 	if w.Heard != m.heard || w.Limited && !w.Overdue {
 		m.heard = w.Heard
@@ -71,8 +72,8 @@ func (m *movement) look(members []proc.Member, every time.Duration) bool {
 	return more.moves(every, m.Bundle.GPU != nil)
 }
 
-// usage is what a rank has written and its processes have used. It shrinks if a process ends whose
-// parent does not wait for it.
+// usage is what a rank has written and its processes have used. It shrinks if a process ends and
+// its parent does not wait for it.
 type usage struct {
 	written, bytes, faults int64
 	cpu                    time.Duration
@@ -89,8 +90,9 @@ func (u usage) moves(every time.Duration, gpu bool) bool {
 	return u.written != 0 || u.bytes >= movedBytes || busy && (fresh || !gpu)
 }
 
-// heartbeat reports whether there is a new heartbeat. A removed file, as by the end of the user's
-// last session (RemoveIPC in logind.conf(5)), says nothing about the rank.
+// heartbeat reports whether there is a new heartbeat. The heartbeat file may be removed, for
+// example at the end of the user's last session (RemoveIPC in logind.conf(5)). That says nothing
+// about the rank.
 func (m *movement) heartbeat() bool {
 	b := ranks.LastHeartbeat(m.Output)
 	if b == (ranks.Heartbeat{}) {

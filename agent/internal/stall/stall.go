@@ -15,26 +15,28 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Looks is how often ranks are looked at in --hang-timeout. Time counts in looks, so that ranks do
-// not hang because their node was paused.
+// Looks is how often the watch looks at ranks in --hang-timeout. It counts looks instead of time,
+// so that a paused node does not make its ranks hang.
 const (
 	Looks = 4
 	// halfway is how many looks a rank must stand still to be listed, so that steps can be
-	// compared, and after how many looks a stall that goes on is reported again.
+	// compared. A continuing stall is reported again after as many looks.
 	halfway = Looks / 2
 )
 
 // Options say which ranks to watch.
 type Options struct {
-	// Base has the node, the unit and the attempt of each report.
+	// Base has the node, the unit and the attempt for each report.
 	Base job.Stalled
-	// AsksNCCL says that this node asks NCCL, which knows about the whole job: one node does.
+	// AsksNCCL says that this node asks NCCL. One node does, because NCCL knows about the whole
+	// job.
 	AsksNCCL bool
-	// Limit is how long ranks may stand still; 0 watches nothing. Ticks replaces its looks unless
-	// it is nil.
+	// Limit is how long ranks may stand still; 0 watches nothing. Ticks, if not nil, says when to
+	// look.
 	Limit time.Duration
 	Ticks <-chan time.Time
-	// Monitor hears what ranks say of themselves, and has limits of their own; nil if nothing does.
+	// Monitor receives what ranks say about themselves, and has limits of its own. It is nil if
+	// there is none.
 	Monitor Monitor
 	Scope   ranks.Scope
 	Ranks   []ranks.Rank
@@ -42,11 +44,12 @@ type Options struct {
 	Warn    func(error)
 }
 
-// Monitor hears what ranks say of themselves.
+// Monitor receives what ranks say about themselves.
 type Monitor interface {
-	// Due gets a value when a rank becomes overdue, again while that is so, and when none is any more.
+	// Due receives a value when a rank becomes overdue, repeatedly while a rank is overdue, and
+	// when no rank is overdue any more.
 	Due() <-chan struct{}
-	// Waits is what the ranks that talk do, in the order of the ranks.
+	// Waits returns what the connected ranks do, in the order of the ranks.
 	Waits() []ranksocket.Wait
 }
 
@@ -74,12 +77,12 @@ type watch struct {
 	Options
 	every time.Duration
 	ranks []*movement
-	// reported is the number of looks since a stall was reported; 0 while there is none. partial
-	// says that only some ranks had stalled then.
+	// reported is the number of looks since a stall was reported; 0 while there is no stall.
+	// partial says that only some ranks had stalled then.
 	reported int
 	partial  bool
 	nccl     ncclprobe.Progress
-	// overdue says that a rank was overdue by the newest report of the monitor.
+	// overdue says that a rank was overdue in the newest report of the monitor.
 	overdue bool
 }
 
@@ -108,8 +111,9 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// lookAtMonitor reports the ranks that are overdue, with those that have done the same for half as
-// long: these may wait for the others. It reports none if no rank is overdue any more.
+// lookAtMonitor reports the ranks that are overdue. It adds the ranks that have done the same thing
+// for half as long, because these may wait for other ranks. It reports no rank if none is overdue
+// any more.
 func (w *watch) lookAtMonitor() {
 	waits, least := w.Monitor.Waits(), time.Duration(math.MaxInt64)
 	for _, wait := range waits {
@@ -165,8 +169,8 @@ func allStill(live []*movement, n int) bool {
 	return !slices.ContainsFunc(live, func(m *movement) bool { return m.still < n })
 }
 
-// askNCCL asks about a job in trouble. If the job goes on elsewhere, the ranks here count as
-// moving.
+// askNCCL asks NCCL about a job in trouble. If the job progresses on other nodes, the ranks here
+// count as moving.
 func (w *watch) askNCCL(ctx context.Context, live []*movement) []job.Client {
 	if !w.AsksNCCL || len(live) == 0 || live[0].RAS == "" || !allStill(live, halfway) {
 		return nil
@@ -209,7 +213,7 @@ func (w *watch) lookAtRanks(ctx context.Context) (live []*movement) {
 	return live
 }
 
-// said is what ranks do by their own words.
+// said returns what ranks do, according to their own messages.
 func (w *watch) said() map[int]ranksocket.Wait {
 	if w.Monitor == nil {
 		return nil
@@ -221,7 +225,7 @@ func (w *watch) said() map[int]ranksocket.Wait {
 	return said
 }
 
-// lookAtPower asks the driver about the GPUs of ranks that do not move otherwise. It compares from
+// lookAtPower asks the driver about the GPUs of ranks that show no other movement. It compares from
 // the second call on.
 func (w *watch) lookAtPower(ctx context.Context, live []*movement) {
 	quiet := func(m *movement) bool {

@@ -13,7 +13,7 @@ import (
 const (
 	// slowCheck is when a warning names the file system that does not answer.
 	slowCheck = 10 * time.Second
-	// CommandLimit is how long a file system may be silent: a failover takes minutes.
+	// CommandLimit is how long a file system may be silent. A failover takes minutes.
 	CommandLimit = 5 * time.Minute
 )
 
@@ -22,20 +22,22 @@ type CommandOptions struct {
 	// Job is the job's ID, and Name its command as the user gave it.
 	Job, Name string
 	Command   proc.Command
-	// Arrive waits for the job's workspace, and calls arrived when that is here, or cannot be.
+	// Arrive waits for the job's workspace. It calls arrived when the workspace is here, or when it
+	// is clear that it cannot be.
 	Arrive func(arrived func()) error
 	// Check looks for the command; [proc.Check] if nil.
 	Check func(proc.Command) *proc.StartError
 	Warn  func(error)
 }
 
-// Command is a check that looks for a job's command and working directory, which may be on a file
-// system that does not answer. Then it goes on, and only a wait for it can be ended.
+// Command is a check that looks for a job's command and working directory. If they are on a file
+// system that does not answer, the check keeps running. Then only a wait for the check can be
+// ended.
 type Command struct {
 	o CommandOptions
-	// at is the path that it looks at.
+	// at is the path that the check looks at.
 	at atomic.Pointer[string]
-	// exit is that of a rank, once done is closed.
+	// exit is the exit of a rank. It is valid once done is closed.
 	exit          report.Exit
 	arrived, done chan struct{}
 }
@@ -71,7 +73,8 @@ func (c *Command) Done() bool {
 	}
 }
 
-// Wait returns the exit of a rank that could not be started, or the zero Exit if ctx ends first.
+// Wait returns the exit of a rank that could not be started. It returns the zero Exit if ctx ends
+// first, or if the rank could be started.
 func (c *Command) Wait(ctx context.Context) report.Exit {
 	select {
 	case <-ctx.Done():

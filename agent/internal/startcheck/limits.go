@@ -1,4 +1,4 @@
-// Package startcheck finds out before a start why ranks could not be started.
+// Package startcheck finds out, before a start, why ranks could not be started.
 package startcheck
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// A rank takes FilesPerRank open files of this process: the ends of its pipes, its log files and a
-// pidfd. While it starts, it takes more.
+// A running rank needs FilesPerRank open files of this process: the ends of its pipes, its log
+// files and a pidfd. While the rank starts, it needs more.
 const (
 	FilesPerRank = 5
 	FilesAtStart = 24
 )
 
-// Files fails if this process may not open as many files as that many ranks need.
+// Files fails if this process may not open as many files as count ranks need.
 func Files(count int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -37,17 +37,17 @@ func Files(count int) error {
 	return nil
 }
 
-// These are the limits of execve(2), in bytes: for one string, and the least and the most for all
-// strings, whatever the stack's limit.
+// These are the limits of execve(2), in bytes. The first is for one string. The others are the
+// least and the most for all strings, whatever the stack's limit.
 const (
 	maxString    = 128 << 10
 	leastStrings = 128 << 10
 	mostStrings  = 6 << 20
-	// fileVariables is what the names of a rank's files may take of its environment.
+	// fileVariables is how much of a rank's environment the names of its files may take, in bytes.
 	fileVariables = 16 << 10
 )
 
-// FitsKernel fails if the kernel would not take the arguments and the environment of a command.
+// FitsKernel fails if the kernel would refuse the arguments and the environment of a command.
 func FitsKernel(c proc.Command) error {
 	size := fileVariables
 	for _, list := range [][]string{c.Args, c.Env} {
@@ -70,9 +70,9 @@ func FitsKernel(c proc.Command) error {
 }
 
 const (
-	// codeOwn is for failures of golaunch or the node.
+	// codeOwn is the exit code for failures of golaunch or the node.
 	codeOwn = 125
-	// codeUsage is for what can never run as it was asked for.
+	// codeUsage is the exit code for a job that can never run as requested.
 	codeUsage = 2
 )
 

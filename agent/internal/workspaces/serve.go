@@ -15,30 +15,32 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// A node asks another one for a workspace with its ID, over mutual TLS. The answer is the size of
-// the archive in 8 bytes, big-endian, and the archive.
+// A node asks another node for a workspace with its ID, over mutual TLS. The answer is the size of
+// the archive in 8 bytes, big-endian, and then the archive.
 const (
 	protocol = "golaunch-workspace/1"
 	idSize   = 64
 )
 
 const (
-	// helloLimit bounds the handshake and the question, and silence how long an archive may not go
-	// on to come.
+	// helloLimit bounds the handshake and the request. silence is how long no byte of an archive
+	// may arrive.
 	helloLimit = 10 * time.Second
 	silence    = 30 * time.Second
-	// maxConns bounds the nodes that are served at a time. The coordinator sends fewer.
+	// maxConns bounds the nodes that are served at a time. The coordinator refers fewer nodes to
+	// this one.
 	maxConns = 16
 )
 
-// forWorkspaces is TLS for this protocol: the port of a coordinator or a controller serves none.
+// forWorkspaces returns the TLS configuration for this protocol. The port of a coordinator or a
+// controller serves no workspaces.
 func forWorkspaces(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.NextProtos = []string{protocol}
 	return config
 }
 
-// address is where other nodes get workspaces from this one; empty if they cannot.
+// address returns where other nodes get workspaces from this node. It is empty if they cannot.
 func (s *Store) address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +60,7 @@ func (s *Store) address() string {
 	return s.listener.Addr().String()
 }
 
-// Close ends what serves other nodes, once no job uses a workspace any more.
+// Close ends the service to other nodes, once no job uses a workspace any more.
 func (s *Store) Close() {
 	s.mu.Lock()
 	if s.listener != nil {
@@ -78,7 +80,7 @@ func (s *Store) serve(l net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no event tells that a descriptor is free
+		if err != nil { // no event announces a free descriptor
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -88,7 +90,7 @@ func (s *Store) serve(l net.Listener) {
 				defer func() { <-room }()
 				defer conn.Close()
 				defer context.AfterFunc(s.closing, func() { conn.Close() })()
-				_ = s.answer(tls.Server(conn, config), conn) // the other node says what failed
+				_ = s.answer(tls.Server(conn, config), conn) // the other node reports what failed
 			})
 		default:
 			conn.Close()
@@ -96,7 +98,7 @@ func (s *Store) serve(l net.Listener) {
 	}
 }
 
-// acceptPause is the wait after a connection could not be accepted.
+// acceptPause is the wait after a failure to accept a connection.
 const acceptPause = 100 * time.Millisecond
 
 // answer sends one archive.
@@ -138,7 +140,7 @@ func (s *Store) answer(conn *tls.Conn, raw net.Conn) error {
 	}
 }
 
-// find begins to use a workspace that is here; nil if it is not.
+// find begins to use a workspace that is on this node. It returns nil if the workspace is not here.
 func (s *Store) find(id string) *item {
 	s.mu.Lock()
 	defer s.mu.Unlock()

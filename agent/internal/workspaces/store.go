@@ -1,7 +1,7 @@
 // Package workspaces gives the jobs of a node the workspaces that their ranks run in.
 //
-// A workspace comes to the node once, from the coordinator or from another node that has it, and
-// this node then serves it to others. Each job gets a directory of its own.
+// A workspace comes to the node once, from the coordinator or from another node that has the
+// workspace. This node then serves it to others. Each job gets a directory of its own.
 package workspaces
 
 import (
@@ -30,11 +30,12 @@ type Options struct {
 	Coordinator interface {
 		Fetch(ctx context.Context, w report.Workspace, f *session.Fetcher) error
 	}
-	// Addr is where this node serves workspaces to others. Server is its TLS, and Client that towards
-	// other nodes. Without them it gets workspaces from the coordinator alone, and serves none.
+	// Addr is where this node serves workspaces to others. Server is the TLS configuration for
+	// that, and Client the one towards other nodes. Without them this node serves no workspaces,
+	// and gets them only from the coordinator.
 	Addr           netip.Addr
 	Server, Client *tls.Config
-	// Warn hears why workspaces cannot be served.
+	// Warn gets the reason why workspaces cannot be served.
 	Warn func(error)
 }
 
@@ -43,13 +44,14 @@ type Store struct {
 	Options
 	mu    sync.Mutex
 	items map[string]*item
-	// listener is nil before the first workspace is here. unserved says that there can be none.
+	// listener is nil before the first workspace is here. unserved says that no listener is
+	// possible.
 	listener net.Listener
 	unserved bool
 	// within are the ports that the newest job permits.
 	within  ports.Range
 	serving sync.WaitGroup
-	// closing ends what is served.
+	// closing ends the service to other nodes.
 	closing context.Context
 	end     context.CancelFunc
 }
@@ -65,13 +67,13 @@ func New(o Options) *Store {
 type item struct {
 	want  report.Workspace
 	users int
-	// came counts the bytes so far.
+	// came counts the bytes that have arrived.
 	came atomic.Int64
-	// ready is closed when archive is here, or err says why it cannot be.
+	// ready is closed when archive is here, or when err says why it cannot be.
 	ready   chan struct{}
 	archive *workspace.Archive
 	err     error
-	// cancel ends it, and ended is closed when it has ended.
+	// cancel ends the item's goroutine. ended is closed when the goroutine has ended.
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
@@ -134,7 +136,7 @@ type partial struct {
 	store *Store
 	item  *item
 	in    *workspace.Incoming
-	// failed is why nothing more can be written.
+	// failed says why nothing more can be written.
 	failed error
 }
 
@@ -161,7 +163,7 @@ func (p *partial) fetch(ctx context.Context, addr string) error {
 	return fetch(ctx, addr, p.store.Client, p.item.want, p.write)
 }
 
-// end keeps what has come, and returns where other nodes get it.
+// end keeps what has arrived, and returns where other nodes can get it.
 func (p *partial) end() (string, error) {
 	if p.item.archive == nil {
 		a, err := p.in.Commit()
@@ -178,7 +180,7 @@ func (p *partial) done(a *workspace.Archive) {
 	close(p.item.ready)
 }
 
-// fail lets those who use it know, and others try again.
+// fail passes the error to the jobs that use the workspace, and lets others try again.
 func (p *partial) fail(err error) {
 	s := p.store
 	s.mu.Lock()
@@ -199,7 +201,7 @@ func (p *partial) close() {
 	}
 }
 
-// Use is the workspace of a job, until Close.
+// Use is a job's use of a workspace, until Close.
 type Use struct {
 	store  *Store
 	want   report.Workspace
@@ -217,18 +219,19 @@ type Use struct {
 	all    sync.WaitGroup
 }
 
-// Former is what an earlier agent has left of a job's workspace, and what the next one will get.
+// Former is what an earlier agent has left of a job's workspace, and how to leave it to the next
+// agent.
 type Former struct {
-	// Dir is that agent's directory, in which ranks may run, and Lock its lock; empty and nil if
-	// there is none.
+	// Dir is the earlier agent's directory, in which ranks may run, and Lock is its lock. They are
+	// empty and nil if there is no such directory.
 	Dir  string
 	Lock *os.File
-	// Keep is called with the lock of a directory that is made, before it is used; nil if no agent
-	// will come.
+	// Keep is called with the lock of a new directory before the directory is used. It is nil if no
+	// later agent will come.
 	Keep func(lock *os.File)
 }
 
-// try is a try to make the directory. err is valid once done is closed.
+// try is an attempt to make the directory. err is valid once done is closed.
 type try struct {
 	done chan struct{}
 	err  error
@@ -256,7 +259,7 @@ func (s *Store) Open(job string, w report.Workspace, r *safefile.Rights, within 
 	return u
 }
 
-// Dir is the directory.
+// Dir returns the directory.
 func (u *Use) Dir() string { return u.dir.Path }
 
 // begin begins a try, unless one runs or has succeeded.
@@ -318,7 +321,7 @@ func (u *Use) Await(ctx context.Context) error {
 	}
 }
 
-// Progress says how far the workspace has come, for people.
+// Progress says how much of the workspace has arrived, for people.
 func (u *Use) Progress() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
