@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// refusal says why an agent is not admitted; nil if it is.
+// refusal returns why an agent is not admitted. It returns nil if the agent is admitted.
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
 	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
@@ -43,7 +43,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return nil
 	case h.GetEpoch() != "" && h.GetEpoch() != c.state.Epoch:
 		return status.Error(codes.NotFound, fmt.Sprintf("node %s had joined another coordinator", node.Name))
-	case h.GetEpoch() != "": // its place may be taken, so its lease must not be renewed
+	case h.GetEpoch() != "": // another agent may have its place, so its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && !own && (old.stream == nil || time.Since(old.LastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and its ranks may still run there, for %v at most", node.Name, old.Patience))
@@ -52,7 +52,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 			"(--address or --interface)", node.Name, old.addr)
 	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.onlyJob != nil && renames == ""):
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
-	case old != nil: // it may come again under another name
+	case old != nil: // the agent may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	}
 	if why := c.state.Capacity.Refuses(c.state.Epoch, node.Name, node.Labels[capacity.TagLabel]); why != "" {
@@ -66,7 +66,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 }
 
 // LocalNode is the node of the coordinator's own process. Another node that comes first does not
-// get its name: the job could not continue without this one.
+// get its name, because the job could not continue without the local node.
 type LocalNode struct {
 	node     placement.Node
 	instance atomic.Pointer[string]
@@ -75,7 +75,8 @@ type LocalNode struct {
 // NewLocalNode returns the LocalNode of a node. Its session calls Began.
 func NewLocalNode(node placement.Node) *LocalNode { return &LocalNode{node: node} }
 
-// Began stores the instance of the session, which distinguishes it from those of other processes.
+// Began stores the instance of the session. It distinguishes this session from sessions of other
+// processes.
 func (o *LocalNode) Began(instance string) { o.instance.Store(&instance) }
 
 func (o *LocalNode) named(name string) bool { return o != nil && o.node.Name == name }
@@ -92,7 +93,7 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {
 	case c.onlyJob == nil || c.onlyJob.Result != nil || len(c.everJoined) >= c.onlyJob.Job.Request.MinNodes:
 		return
-	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // it may come again
+	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // the agent may come again
 		return
 	}
 	name, least := h.GetNode().GetName(), c.onlyJob.Job.Request.MinNodes
@@ -115,8 +116,8 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 // sharedAddr says that several nodes may share an address.
 func (c *Coordinator) sharedAddr() bool { return c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr }
 
-// maxSkew is how far apart clocks may be before people are warned: logs of the nodes are then hard
-// to compare.
+// maxSkew is how far apart clocks may be before the coordinator warns. With a larger difference,
+// the logs of the nodes are hard to compare.
 const maxSkew = time.Minute
 
 func (c *Coordinator) compareClocks(node string, theirs time.Time) {

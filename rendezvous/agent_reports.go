@@ -31,11 +31,12 @@ func (c *Coordinator) takeAll(m *member, s *server.AgentStream) {
 	}
 }
 
-// maxNotice bounds the time that ranks have to get ready.
+// maxNotice bounds the time that ranks get to prepare for their end.
 const maxNotice = 24 * time.Hour
 
-// take handles a message of an agent. No report is handled twice: a new stream starts after what
-// was handled when it was welcomed, and what remains in the old one is dropped.
+// take handles a message of an agent. It handles no report twice: when a stream begins, the agent
+// learns which reports were handled and sends only later ones. What remains in the old stream is
+// dropped.
 func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) {
 	if m.stream != s {
 		return
@@ -95,8 +96,8 @@ func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
 	}
 }
 
-// gpusFreed lets jobs have GPUs that were held when their node joined. An agent may report a GPU
-// again, which a job holds since.
+// gpusFreed gives jobs the use of GPUs that were held when their node joined. An agent may report a
+// GPU again that a job already holds.
 func (c *Coordinator) gpusFreed(m *member, f *pb.Freed) {
 	node := c.state.Members[m.name].Node
 	var freed []int
@@ -161,8 +162,8 @@ func (c *Coordinator) sendResult(m *member, id string, j *trackedJob) {
 	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
 }
 
-// killUnknown kills attempts on a node that the logs of earlier coordinators do not have. The node
-// is activated when it has said what it runs and none of that is unknown.
+// killUnknown kills attempts on a node that are not in the logs of earlier coordinators. The node
+// is activated when it has said what it runs and has no unknown attempt.
 func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	switch e := ev.(type) {
 	case job.Started:
@@ -175,7 +176,7 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 		}
 	case job.Stopped:
 		delete(m.unknown, attemptOnNode{msg.GetJob(), e.Unit, e.Attempt})
-	default: // it neither starts nor stops an attempt
+	default: // other actions neither start nor stop an attempt
 	}
 	if msg.GetRestated() != nil {
 		m.restated = true
@@ -183,8 +184,8 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	c.activate(m)
 }
 
-// kill kills an unknown attempt. An earlier attempt that should run there instead is dead, and is
-// stopped too.
+// kill kills an unknown attempt. An earlier attempt that should run on the node instead is dead,
+// and is stopped too.
 func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	stop := func(attempt int) {
 		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
@@ -201,8 +202,8 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	}
 }
 
-// order sends an order to a node. If its connection is broken it gets the order when it is back
-// ([job.Rejoined]).
+// order sends an order to a node. If the node's connection is broken, the node gets the order when
+// it is back ([job.Rejoined]).
 func (c *Coordinator) order(node, job string, do any) {
 	if m := c.members[node]; m != nil {
 		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
@@ -219,13 +220,13 @@ func (c *Coordinator) broadcast(job string, do any) {
 
 func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, msg) }
 
-// queue sends a message to an agent once it may be seen. An agent that does not read its messages
-// is cut off: waiting for it would delay the job.
+// queue sends a message to an agent once others may see its effects. An agent that does not read
+// its messages is cut off, because waiting for the agent would delay the job.
 func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.stream == nil {
 		return
 	}
-	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 { // it would break the stream, and the next one
+	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 { // the message would break the stream, and the next stream
 		c.warn(fmt.Errorf("node %s does not get %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}

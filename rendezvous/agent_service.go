@@ -29,7 +29,7 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	return srv.Serve(l, c.done)
 }
 
-// Direct connects an agent of this process: it is its [session.Options.Connect].
+// Direct connects an agent of this process. The agent uses it as [session.Options.Connect].
 func (c *Coordinator) Direct(context.Context) (session.Conn, error) {
 	srv := server.New(nil, c.cfg.Warn, nil)
 	return srv.Direct(agentService{c: c, refusals: srv.Refusals}), nil
@@ -83,7 +83,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	defer close(l.Over)
 	m, err := s.admit(stream.Context(), h, l)
 	if status.Code(err) == codes.AlreadyExists {
-		return err // it may come again under another name, and else says so itself
+		return err // the agent may come again under another name; otherwise it reports the error itself
 	}
 	if err != nil {
 		s.refusals.Agent(stream.Context(), err)
@@ -113,7 +113,8 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	}
 }
 
-// receive receives an agent's messages until the stream ends, at the latest with Join.
+// receive receives an agent's messages until the stream ends. The stream ends with Join at the
+// latest.
 func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *server.AgentStream) {
 	for {
 		msg, err := stream.Recv()
@@ -167,7 +168,7 @@ func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *server.Agen
 	return s.awaitAdmission(ctx, answers)
 }
 
-// admission is the answer to an agent: it is a member, or why not.
+// admission is the answer to an agent: its membership, or why it is not admitted.
 type admission struct {
 	member *member
 	err    error
@@ -192,8 +193,8 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return s.c.depot.Serve(stream, s.c.done, errEnding)
 }
 
-// receiveFirst waits for the first message of a stream. The end of the handler ends a Recv that is
-// too late.
+// receiveFirst waits for the first message of a stream. A Recv that is too late ends with the
+// handler.
 func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	limit := time.NewTimer(server.HelloTimeout)
 	defer limit.Stop()
@@ -227,8 +228,9 @@ func (c *Coordinator) answerHeartbeat(m *member, s *server.AgentStream, b *pb.He
 	}
 }
 
-// answerHeartbeats answers heartbeats once it is certain that no other process coordinates. Thousands
-// of reports may wait, and are taken in batches between which this is called.
+// answerHeartbeats answers heartbeats once it is certain that no other process coordinates.
+// Thousands of reports may wait. The coordinator takes them in batches, and calls answerHeartbeats
+// between batches.
 func (c *Coordinator) answerHeartbeats() {
 	for _, s := range c.heartbeats.next() {
 		if b := s.stream.TakeHeartbeat(); s.member.stream == s.stream {

@@ -18,22 +18,22 @@ import (
 
 // CandidateConfig configures a [Candidate]. Listen, Dial and Note may be nil.
 type CandidateConfig struct {
-	// Node is the name of this process's node, and Addr the HOST:PORT where it listens already;
-	// empty if it does not yet.
+	// Node is the name of this process's node. Addr is the HOST:PORT where the process already
+	// listens; it is empty if the process does not listen yet.
 	Node, Addr string
-	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks it up again and
-	// again, and invites the process that listens there to join the job. It is empty for that
-	// process itself, and where the place is not fixed.
+	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks Home up
+	// repeatedly, and invites the process that listens there to join the job. Home is empty for
+	// that process itself, and where the place is not fixed.
 	Home string
-	// Peers are the addresses of a cluster's coordinators, HOST:PORT, Addr among them, in the same
-	// order for each; none for a job. Facts are what must be the same for all of them, by flag
-	// name, and File keeps this one's part of the log.
+	// Peers are the addresses of a cluster's coordinators, HOST:PORT. They contain Addr and have
+	// the same order for each coordinator. A job has none. Facts are the options, by flag name,
+	// that must be the same for all coordinators. File keeps this coordinator's copy of the log.
 	Peers []string
 	Facts map[string]string
 	File  *File
-	// Workspaces is as in [Config]: it gets copies of the leader's workspaces.
+	// Workspaces is as in [Config]. The directory gets copies of the leader's workspaces.
 	Workspaces string
-	// Lease is the coordinator's.
+	// Lease is the lease of the coordinator.
 	Lease time.Duration
 	// Server and Client are nil in tests only.
 	Server, Client *tls.Config
@@ -42,22 +42,23 @@ type CandidateConfig struct {
 	Listen func(netip.Addr) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Warn   func(error)
-	// Note hears what the peers wait for.
+	// Note gets messages that say what the peers wait for.
 	Note func(string)
 }
 
-// Candidate is a process that may be elected as coordinator: a job whose nodes all run the same
-// command, or a cluster with several coordinators. It listens for the others, keeps the log that
-// they share, and says when it was elected.
+// Candidate is a process that may be elected as coordinator. It is for a job whose nodes all run
+// the same command, or for a cluster with several coordinators. It listens for the other
+// candidates, keeps the log that they share, and reports when it was elected.
 type Candidate struct {
 	cfg      CandidateConfig
 	election *election.Participant
 	terms    chan Term
-	// coordinator is this process's; nil if it has none.
+	// coordinator is the coordinator in this process; nil if there is none.
 	coordinator atomic.Pointer[Coordinator]
 }
 
-// Term is a term of office: this process was elected, and coordinates with [Coordinator.Run].
+// Term is a term of office, from the election of this process. In a term this process coordinates
+// with [Coordinator.Run].
 type Term struct{ term *quorum.Term }
 
 // NewCandidate returns a candidate that does not listen yet.
@@ -97,15 +98,15 @@ func NewCandidate(cfg CandidateConfig) *Candidate {
 	return s
 }
 
-// Terms has each term for which this process was elected.
+// Terms returns a channel with each term for which this process was elected.
 func (s *Candidate) Terms() <-chan Term { return s.terms }
 
 // Close ends the candidacy. A coordinator in this process that shares its log is then deposed.
 func (s *Candidate) Close() { s.election.Close() }
 
 // Transfer makes another process coordinate. It first waits for agents that are about to leave, so
-// that the others are a majority. It returns false if no remaining process knows enough. Call Close
-// if it returns true.
+// that the remaining processes are a majority. It returns false if no remaining process has enough
+// of the log. Call Close if it returns true.
 func (s *Candidate) Transfer() bool {
 	if c := s.coordinator.Load(); c != nil {
 		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {
@@ -123,11 +124,11 @@ func (s *Candidate) Shared() bool { return len(s.election.Others()) > 0 }
 // returns the voter, or the zero Voter if that fails.
 func (s *Candidate) Open(at netip.Addr) quorum.Voter { return s.election.Open(at) }
 
-// Learn stores the addresses where the coordinator is or may be elected.
+// Learn stores the addresses where the coordinator is, or may be elected.
 func (s *Candidate) Learn(addrs []string) { s.election.Learn(addrs) }
 
 // Serve serves agents, other voters and the clients of a cluster at a listener until Close. The
-// error is the listener's, or says why this process's part of a cluster's log could not be read or
+// error is the listener's, or says why this process's copy of a cluster's log could not be read or
 // kept.
 func (s *Candidate) Serve(l net.Listener) error {
 	srv := server.New(s.cfg.Server, s.cfg.Warn, s.election.HoldHandshake)
@@ -160,9 +161,9 @@ func (s *Candidate) found() (*quorum.Term, error) {
 	}
 }
 
-// coordinate serves at a listener and coordinates the cluster in each term of this peer, until ctx
-// ends. Another peer then leads at once, if there is a majority without this one. The error is as
-// that of [Candidate.Serve].
+// coordinate serves at a listener until ctx ends, and coordinates the cluster in each term of this
+// peer. At the end another peer leads at once, if the other peers have a majority. The errors are
+// the same as for [Candidate.Serve].
 func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

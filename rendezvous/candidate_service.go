@@ -20,8 +20,8 @@ func (s *Candidate) await(ctx context.Context, caller election.Caller) (*Coordin
 	return nil, s.election.Elsewhere()
 }
 
-// candidateAgentService serves agents if the coordinator is in this process, otherwise it tells
-// them where it is.
+// candidateAgentService serves agents if the coordinator is in this process. Otherwise it tells
+// agents where the coordinator is.
 type candidateAgentService struct {
 	pb.UnimplementedRendezvousServer
 	candidate *Candidate
@@ -56,8 +56,8 @@ func (s candidateAgentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return agentService{c: c, refusals: s.refusals}.Fetch(stream)
 }
 
-// candidateClientService serves clients of a cluster if the coordinator is in this process,
-// otherwise it tells them where it is.
+// candidateClientService serves clients of a cluster if the coordinator is in this process.
+// Otherwise it tells clients where the coordinator is.
 type candidateClientService struct {
 	pb.UnimplementedClusterServer
 	candidate *Candidate
@@ -112,7 +112,7 @@ type voterService struct {
 	candidate *Candidate
 }
 
-// Invite asks the coordinator in this process to give up its job for the one of the invitation.
+// Invite asks the coordinator in this process to give up its job for the job of the invitation.
 // Without a coordinator there is nothing to give up: the agent here is on its way to the job, or
 // has joined it.
 func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting, error) {
@@ -123,7 +123,7 @@ func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting,
 	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.succession.invited(i) })
 }
 
-// Keep takes in a copy of a workspace, for the time when this process coordinates.
+// Keep receives a copy of a workspace, for the time when this process coordinates.
 func (s voterService) Keep(stream pb.Quorum_KeepServer) error {
 	return depot.New(s.candidate.cfg.Workspaces).TakeIn(stream)
 }

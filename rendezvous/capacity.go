@@ -18,16 +18,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/provision"
 )
 
-// Provider makes and deletes nodes of one kind. The node of a tag runs an agent that says the tag
-// as its label "capacity.tag". Create and Delete have no effect if the provider has the node
-// already, or not any more. The end of ctx ends a call.
+// Provider makes and deletes nodes of one kind. Each node has a tag. Its agent has the tag as its
+// label "capacity.tag". Create and Delete have no effect if the provider already has the node, or
+// no longer has it. The end of ctx ends a call.
 type Provider interface {
-	// Create asks for nodes. It does not wait until they are there.
+	// Create asks for nodes. It does not wait until the nodes exist.
 	Create(ctx context.Context, tags []string) error
-	// List returns the nodes that the provider has or will have, also those of others. By tag it
-	// has the provider's words about each: "Slurm job 4711, pending: Priority".
+	// List returns the nodes that the provider has or will have, including nodes of others. By tag,
+	// states has the provider's description of each node: "Slurm job 4711, pending: Priority".
 	List(ctx context.Context) (states map[string]string, err error)
-	// Delete gives nodes back, or gives up those that are not there yet.
+	// Delete gives nodes back, or cancels requests for nodes that do not exist yet.
 	Delete(ctx context.Context, tags []string) error
 }
 
@@ -35,7 +35,7 @@ type Provider interface {
 type Deliverer interface {
 	Provider
 	// Deliver starts agents on nodes that the last List had and that have not joined, unless it has
-	// before. It returns what is to be said of some nodes, and why others are of no use.
+	// already started them. It returns notes about some nodes, and why other nodes are of no use.
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
@@ -50,7 +50,7 @@ type Capacity struct {
 // decideEvery is the shortest time between two decisions.
 const decideEvery = time.Second
 
-// capacityPlanner asks for the nodes that the queue needs. It belongs to the goroutine of Run; its
+// capacityPlanner asks for the nodes that the queue needs. It belongs to the goroutine of Run. Its
 // workers have goroutines of their own.
 type capacityPlanner struct {
 	c       *Coordinator
@@ -58,19 +58,21 @@ type capacityPlanner struct {
 	workers map[string]*provision.Worker
 	running sync.WaitGroup
 	stop    context.CancelFunc
-	// timer is for the next decision, at due; zero when none is planned. last was the newest.
+	// timer is for the next decision. due is the time of that decision, zero when none is planned.
+	// last is the time of the last decision.
 	timer     *time.Timer
 	due, last time.Time
 	idle      map[string]time.Time
-	// blocked says which job no nodes can be asked for, and why.
+	// blocked says for which job the planner cannot ask for nodes, and why.
 	blocked string
-	// states are what providers say of nodes, by tag, and troubles what they cannot do, by kind.
+	// states are the providers' descriptions of nodes, by tag. troubles are what providers cannot
+	// do, by kind.
 	states, troubles map[string]string
 }
 
-// GiveBack deletes all nodes that coordinators with a log have asked for, until their providers have
-// none of them, and returns how many there were. No coordinator may run. Say gets what happens. If
-// it fails, the error has the tags of the nodes that may be left.
+// GiveBack deletes all nodes that coordinators with a log have asked for, until the providers have
+// none of these nodes. It returns how many there were. No coordinator may run. Say gets progress
+// messages. If GiveBack fails, the error has the tags of the nodes that may be left.
 func GiveBack(ctx context.Context, file *File, all []Capacity, say func(string)) (int, error) {
 	past, err := file.Past()
 	if err != nil {
@@ -134,7 +136,7 @@ func GiveBack(ctx context.Context, file *File, all []Capacity, say func(string))
 	return asked, nil
 }
 
-// startCapacity begins to ask for nodes, if the coordinator may.
+// startCapacity begins to ask for nodes, if the coordinator may ask for any.
 func (c *Coordinator) startCapacity() {
 	if len(c.cfg.Capacity) == 0 {
 		return
@@ -153,8 +155,8 @@ func (c *Coordinator) startCapacity() {
 	p.happened()
 }
 
-// close ends the timer and the workers, with the calls that they have begun. The next coordinator
-// finds out what these have done.
+// close ends the timer, the workers and their calls. The next coordinator finds out the results of
+// these calls.
 func (p *capacityPlanner) close() {
 	if p == nil {
 		return
@@ -170,7 +172,7 @@ func (p *capacityPlanner) close() {
 	defer limit.Stop()
 	for {
 		select {
-		case f := <-p.c.inbox: // a worker may wait to give its report
+		case f := <-p.c.inbox: // a worker may be waiting to deliver its report
 			f()
 		case <-ended:
 			return
@@ -181,14 +183,14 @@ func (p *capacityPlanner) close() {
 	}
 }
 
-// happened has a decision made soon.
+// happened makes the planner decide soon.
 func (p *capacityPlanner) happened() {
 	if p != nil {
 		p.plan(p.last.Add(decideEvery))
 	}
 }
 
-// plan has a decision made at a time or before.
+// plan makes the planner decide at a time or before.
 func (p *capacityPlanner) plan(at time.Time) {
 	if !p.due.IsZero() && !at.Before(p.due) {
 		return
@@ -232,7 +234,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// block tells once for which job no nodes can be asked.
+// block reports, once, a job for which the planner cannot ask for nodes.
 func (p *capacityPlanner) block(d capacity.Decision) {
 	text := ""
 	if d.Blocked != "" {
@@ -265,7 +267,7 @@ func (c *Coordinator) applyCapacity(ev capacity.Event) {
 	c.apply(replica.Entry{At: now(), Capacity: ev})
 }
 
-// want tells the workers what their providers should have, once the log has it too.
+// want tells the workers what their providers should have, once the log has that too.
 func (p *capacityPlanner) want() {
 	all := map[string][]provision.Wanted{}
 	for _, claim := range p.c.state.Capacity.Sorted() {
@@ -280,7 +282,7 @@ func (p *capacityPlanner) want() {
 	})
 }
 
-// reported takes what a worker found.
+// reported handles a worker's report.
 func (p *capacityPlanner) reported(kind string, r provision.Report) {
 	for tag, state := range r.States {
 		p.states[tag] = cut(state)
@@ -311,7 +313,7 @@ func (p *capacityPlanner) reported(kind string, r provision.Report) {
 	p.want()
 }
 
-// maxState bounds what a provider says, in the log and in a status.
+// maxState bounds a provider's text in the log and in a status.
 const maxState = 1 << 10
 
 func cut(text string) string {
@@ -322,7 +324,7 @@ func cut(text string) string {
 // maxRequested bounds the requests in a status.
 const maxRequested = 64
 
-// status adds to a status what was asked for.
+// status adds the requested nodes to a status.
 func (p *capacityPlanner) status(s *report.Status) {
 	if p == nil {
 		return

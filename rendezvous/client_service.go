@@ -57,8 +57,9 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	return s.follow(stream, w)
 }
 
-// submitter is the uid of the submitting user: from the kernel if the client is on this machine,
-// else from munge, which the client is asked for if both sides have it. It is nil if neither knows.
+// submitter returns the uid of the submitting user. The uid comes from the kernel if the client is
+// on this machine. Otherwise it comes from munge, if both sides have munge. It is nil if neither
+// source has the uid.
 func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
 	conn := server.ConnOf(ctx)
 	if uid, ok := submitter.Local(conn.LocalAddr(), conn.PeerAddr()); ok {
@@ -90,8 +91,8 @@ func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint
 // userLimit bounds the look-up of a user, which may ask a directory on the network.
 const userLimit = 2 * time.Second
 
-// user is the name of a submitter on this machine, or the number where it has none or does not say it
-// in time.
+// user returns the name of a submitter on this machine. It returns the number if the user has no
+// name here, or if the look-up takes too long.
 func (s clientService) user(ctx context.Context, uid *uint32) string {
 	if uid == nil {
 		return ""
@@ -117,14 +118,14 @@ func (s clientService) submit(sub replica.Submission, missing error) (*watcher, 
 		return nil, wire.Wrong("%s", why)
 	}
 	w, err := ask(s.c, func() (*watcher, error) {
-		if j := s.c.jobs[sub.Job.ID]; j != nil && sub.Key != "" && j.Key == sub.Key { // its client submits again
+		if j := s.c.jobs[sub.Job.ID]; j != nil && sub.Key != "" && j.Key == sub.Key { // the client submits the job again
 			return s.c.watch(j, true), nil
 		}
 		if err := cmp.Or(missing, s.c.check(sub)); err != nil {
 			return nil, err
 		}
 		s.c.noteCluster("job %s: %s", sub.Job.ID, sub.Title)
-		w := s.c.watch(s.c.track(&replica.Record{Submission: sub}), true) // before the first step, so that it is told all
+		w := s.c.watch(s.c.track(&replica.Record{Submission: sub}), true) // before the first step, so that the client gets all updates
 		s.c.submit(sub)
 		return w, nil
 	})
@@ -137,7 +138,7 @@ func (s clientService) submit(sub replica.Submission, missing error) (*watcher, 
 	return w, s.endUnkept(w)
 }
 
-// check says why a job is not accepted.
+// check returns why a job is not accepted.
 func (c *Coordinator) check(s replica.Submission) error {
 	switch {
 	case c.onlyJob != nil:
@@ -177,8 +178,8 @@ func (s clientService) endUnkept(w *watcher) error {
 	return err
 }
 
-// kept waits until a later coordinator would know all that was done before. The error says that it
-// may not.
+// kept waits until a later coordinator would know everything that was done before the call. The
+// error says that a later coordinator may not know it.
 func (s clientService) kept() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
@@ -198,7 +199,7 @@ func (c *Coordinator) job(id string) (*trackedJob, error) {
 	return nil, status.Error(codes.NotFound, wire.Plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
 }
 
-// Offer takes in the workspace of a job that will be submitted.
+// Offer receives the workspace of a job that will be submitted.
 func (s clientService) Offer(stream pb.Cluster_OfferServer) error { return s.c.depot.TakeIn(stream) }
 
 func (s clientService) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
@@ -240,7 +241,7 @@ func (s clientService) Inquire(stream pb.Cluster_InquireServer) error {
 				return err
 			}
 		case <-q.over:
-			if q.broken { // the client asks anew, and is then told what is missing
+			if q.broken { // the client asks anew, and then learns what is missing
 				return status.Error(codes.Unavailable, "the connection to a node broke")
 			}
 			for _, node := range slices.Sorted(maps.Keys(q.missing)) {
@@ -288,8 +289,8 @@ func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopRep
 	return reply, nil
 }
 
-// savers are the jobs whose end a client waits for: those within a reservation that are to save, or
-// else the job itself.
+// savers returns the jobs whose end a client waits for. For a reservation, these are the jobs in it
+// that have to save. Otherwise it is the job itself.
 func (c *Coordinator) savers(j *trackedJob, save bool) (ids []string) {
 	if save && j.Reserve {
 		for _, status := range c.state.Cluster.Jobs() {
@@ -339,7 +340,7 @@ func (s clientService) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.Dra
 	return reply, cmp.Or(err, s.kept())
 }
 
-// swap has the jobs give up a node, and waits until its agent has left.
+// swap makes the jobs give up a node, and waits until the node's agent has left.
 func (s clientService) swap(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
 	gone, err := ask(s.c, func() (<-chan struct{}, error) {
 		m, err := s.c.member(req.GetNode())

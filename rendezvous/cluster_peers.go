@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// coordinators are the addresses of a cluster's coordinators, this one first, and of those that do
-// not answer it. A single coordinator has none.
+// coordinators returns the addresses of a cluster's coordinators, this one first, and the addresses
+// of those that do not answer this one. A single coordinator has no such addresses.
 func (s *succession) coordinators() (all, silent []string) {
 	if s.candidate() == nil || s.c.onlyJob != nil {
 		return nil, nil
@@ -47,10 +47,10 @@ func (s *succession) lead() {
 	}
 }
 
-// peerChecksPerLease is how often the leader asks each of the other peers who it is.
+// peerChecksPerLease is how often per lease the leader asks each other peer for its identity.
 const peerChecksPerLease = 6
 
-// watchPeer asks a peer again and again who it is. A new peer votes instead of the former one at
+// watchPeer asks a peer repeatedly for its identity. A new peer votes instead of the former peer at
 // its address.
 func (s *succession) watchPeer(addr string) {
 	cfg := s.candidate().cfg
@@ -79,15 +79,15 @@ func (s *succession) watchPeer(addr string) {
 // copyLimit bounds the time for a copy of a workspace. The largest takes 14 minutes at 100 Mbit/s.
 const copyLimit = 30 * time.Minute
 
-// copies are the workspaces that a peer was given.
+// copies are the workspaces that a peer has received.
 type copies struct {
 	peer  quorum.Voter
 	given map[string]bool
 	busy  atomic.Bool
 }
 
-// copyWorkspaces gives a peer copies of the workspaces of jobs that are not over, so that it has them
-// when it leads. Only one call runs at a time.
+// copyWorkspaces gives a peer copies of the workspaces of unfinished jobs, so that the peer has
+// them when it leads. Only one call runs at a time.
 func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
 	if !c.busy.CompareAndSwap(false, true) {
 		return
@@ -107,7 +107,8 @@ func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
 			used[a.ID] = true
 		}
 	}
-	// The peer may remove what no job uses, and another job may use it again.
+	// The peer may remove a workspace that no job uses, and another job may use that workspace
+	// again.
 	maps.DeleteFunc(c.given, func(id string, _ bool) bool { return !used[id] })
 	for _, use := range uses {
 		a, err := use.Load()
@@ -122,7 +123,7 @@ func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
 			return session.Offer(stream, a.Workspace, a.Reader(), func() {})
 		})
 		switch {
-		case status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled: // it comes back, or another one leads
+		case status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled: // the peer comes back, or another peer leads
 			return
 		case err != nil:
 			s.c.post(func() {
@@ -133,7 +134,7 @@ func (s *succession) copyWorkspaces(c *copies, v quorum.Voter) {
 	}
 }
 
-// updatePeers has the log kept by the peers, once each of them is known.
+// updatePeers makes the peers keep the log, once each of them is known.
 func (s *succession) updatePeers() {
 	self := s.candidate().election.Self()
 	want := []quorum.Voter{self}

@@ -41,61 +41,63 @@ import (
 
 // Config configures a coordinator. The zero Config is valid.
 type Config struct {
-	// Job is the only job: it gets every node that joins, and the coordinator ends with it. Nil
-	// makes the coordinator that of a cluster. A coordinator that continues a log has its job from
-	// there.
+	// Job is the only job. It gets every node that joins, and the coordinator ends with it. If Job
+	// is nil, the coordinator is the coordinator of a cluster. A coordinator that continues a log
+	// has its job from the log.
 	Job *replica.Submission
-	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent
-	// that brings other facts is refused; one that brings none is not.
+	// Facts are options, by flag name ("--max-restarts": "3"), that must be the same on every node.
+	// The coordinator refuses an agent with other facts, but not an agent without any.
 	Facts map[string]string
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime
-	// is how long that takes; 5 s when 0.
+	// is how long ending the ranks takes; 5 s when 0.
 	Lease, KillTime time.Duration
-	// LocalNode is this process's node; nil when it has none.
+	// LocalNode is this process's node; nil when the process has none.
 	LocalNode *LocalNode
 	// StartedTogether is how many nodes were started together for the only job. A node that starts
-	// late is still told how the job ended.
+	// late still learns how the job ended.
 	StartedTogether int
-	// Nodes is how many nodes are started for the only job, spares included. When so many are
-	// refused that too few remain, the job ends. 0 means that more may always come.
+	// Nodes is how many nodes are started for the only job, including spares. The job ends when too
+	// few remain after refusals. With 0, more nodes may always come.
 	Nodes int
-	// AllNodes is how many nodes the only job has, spares included, if a coordinator before this
-	// one was lost with its state. With fewer nodes the job starts only when ranks of that
-	// coordinator must be dead. 0 says that there was none.
+	// AllNodes is set if an earlier coordinator was lost with its state. It is how many nodes the
+	// only job has, including spares. With fewer nodes the job starts only when ranks of the lost
+	// coordinator must be dead. AllNodes is 0 if there was no such coordinator.
 	AllNodes int
-	// HasID says that the user chose the ID of the only job, so that a job with another ID is
-	// another job.
+	// HasID says that the user chose the ID of the only job. A job with another ID is then another
+	// job.
 	HasID bool
-	// Candidate is this process as a candidate, and Term the term that it was elected for if it
-	// continues a job. Both are nil when no other process can coordinate.
+	// Candidate is this process as a candidate. If it continues a job, Term is the term for which
+	// it was elected. Both are nil when no other process can coordinate.
 	Candidate *Candidate
 	Term      *Term
-	// Workspaces is a directory for the workspaces of jobs; empty keeps none.
+	// Workspaces is a directory for the workspaces of jobs. When empty, the coordinator keeps no
+	// workspaces.
 	Workspaces string
 	// Capacity are the kinds of nodes that a cluster may ask for; nil asks for none.
 	Capacity []Capacity
-	// MaxNodes bounds the nodes of all these kinds together; 0 does not.
+	// MaxNodes bounds the nodes of all these kinds together; 0 sets no bound.
 	MaxNodes int
-	// Limits say how many GPUs each user of a cluster may hold in each priority, "*" standing for all
-	// others; nil limits none.
+	// Limits say how many GPUs each user of a cluster may hold in each priority. "*" stands for all
+	// other users. A nil Limits sets no limit.
 	Limits map[string]map[string]int
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
-	// Observe is called for each decision about the only job whose reason is new, and Joined for
-	// each node that has joined, before anything follows from that. Note gets what happens in a
+	// Observe is called for each decision about the only job whose reason is new. Joined is called
+	// for each node that has joined, before the coordinator acts on it. Note gets what happens in a
 	// cluster (nodes and jobs that come and go), and which nodes can take over the only job. Warn
-	// gets what users should know but does not end a job; nil is slog's default logger. A goroutine
-	// of their own calls them in order, so that none delays the coordinator; others call Warn too.
+	// gets what users should know but does not end a job; nil is slog's default logger. A separate
+	// goroutine calls these functions in order, so that none delays the coordinator. Other
+	// goroutines call Warn too.
 	Observe func(job.Event, report.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
 	Warn    func(error)
-	// Journal gets a JSON line for each event of the only job, 64 MiB at most. If it fails, the
-	// journal ends, not the job.
+	// Journal gets a JSON line for each event of the only job, at most 64 MiB. If writing fails,
+	// the journal ends, not the job.
 	Journal io.Writer
 
-	// onStep and onResume let tests see what each entry caused, by its index, and where a coordinator
-	// continues.
+	// onStep and onResume are for tests. onStep gets what each entry caused, by its index. onResume
+	// gets where a coordinator continues.
 	onStep   func(index uint64, s replica.Step)
 	onResume func(index uint64)
 }
@@ -119,13 +121,13 @@ type Coordinator struct {
 	capacity *capacityPlanner
 	audience *audience.Audience
 	trimmer  trim.Trimmer
-	// users has the names of those who have submitted jobs, by uid.
+	// users has the names of submitters of jobs, by uid.
 	users sync.Map
 	end   end
 }
 
-// end is why a coordinator ends: the only job is over and its end is kept, or this process does not
-// lead any more.
+// end says why a coordinator ends. Either the only job is over and its end is kept, or this process
+// does not lead any more.
 type end struct {
 	finished bool
 	deposed  error
@@ -152,8 +154,9 @@ func NewCoordinator(cfg Config) *Coordinator {
 	return c
 }
 
-// Coordinate coordinates a cluster at a listener until ctx ends: at once, or with a Candidate
-// whenever it is elected. The error says that the log could not be read or kept.
+// Coordinate coordinates a cluster at a listener until ctx ends. Without a Candidate it begins at
+// once; with one, whenever the candidate is elected. The error says that the log could not be read
+// or kept.
 func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Config) error {
 	if cfg.Candidate != nil {
 		return cfg.Candidate.coordinate(ctx, l, cfg)
@@ -173,8 +176,8 @@ func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Con
 // Run coordinates until the only job has ended and the agents know it, and returns the result.
 //
 // The end of ctx cancels the only job, with code 124 after a deadline and 130 otherwise; ranks
-// still get their grace period. In a cluster Run returns at the end of ctx without ending a job:
-// ranks live on for a lease, in which a coordinator with the same log may take them over.
+// still get their grace period. In a cluster Run returns at the end of ctx without ending a job.
+// Its ranks live on for a lease. In that time a coordinator with the same log may take them over.
 //
 // The error says that the log could not be read, or is ErrDeposed, or an [wire.ElsewhereError] for
 // a job that had not begun.
@@ -224,7 +227,7 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	}
 }
 
-// limit makes the limits of users those of the configuration. The log has them, because the state
+// limit applies the configured limits of users. The log contains the limits, because the state
 // depends on them.
 func (c *Coordinator) limit() {
 	if c.onlyJob != nil || c.cfg.Job != nil {
@@ -258,10 +261,10 @@ func (c *Coordinator) close() {
 	c.audience.Close()
 }
 
-// drainLimit bounds each wait, for the log and for providers, when a coordinator ends.
+// drainLimit bounds the wait for the log, and the wait for providers, when a coordinator ends.
 const drainLimit = 2 * time.Second
 
-// drainLog waits until all entries are kept, but not for a disk that hangs.
+// drainLog waits until all entries are kept, but does not wait for a disk that hangs.
 func (c *Coordinator) drainLog() {
 	limit := time.NewTimer(drainLimit)
 	defer limit.Stop()
@@ -300,8 +303,8 @@ func (c *Coordinator) say(text string) { c.audience.Say(text) }
 
 func (c *Coordinator) warn(err error) { c.audience.Warn(err) }
 
-// Cancelled is what the end of a context means for a job: code 124 after a deadline, and 130
-// otherwise.
+// Cancelled returns how the end of a context ends a job: with code 124 after a deadline, and with
+// 130 otherwise.
 func Cancelled(ctx context.Context) job.Cancel {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {
@@ -311,7 +314,7 @@ func Cancelled(ctx context.Context) job.Cancel {
 }
 
 // Preempted ends a job whose nodes will be gone after the time of within. If loose, the scheduler
-// ends what is not ready then.
+// then ends everything that is not ready.
 func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }
@@ -340,11 +343,12 @@ func (c *Coordinator) Signal(number syscall.Signal) {
 	c.post(func() { c.broadcast("", wire.Signal{Number: number}) })
 }
 
-// errEnding answers the callers of a coordinator that is ending. A cluster's may be back.
+// errEnding answers the callers of a coordinator that is ending. The coordinator of a cluster may
+// come back.
 var errEnding = status.Error(codes.Unavailable, "the coordinator is ending")
 
-// endError answers a client once Run has ended: the only job is over, or the coordinator may be
-// back, or is elsewhere.
+// endError answers a client once Run has ended. Either the only job is over, or the coordinator may
+// come back, or it is in another process.
 func (c *Coordinator) endError() error {
 	switch {
 	case c.onlyJob != nil && c.end.finished:
@@ -358,10 +362,10 @@ func (c *Coordinator) endError() error {
 // startSkew bounds the time between the first and the last of the nodes that were started together.
 const startSkew = 10 * time.Second
 
-// awaitGoodbyes waits until all agents have said goodbye to the finished job, also those that are
-// only just starting.
+// awaitGoodbyes waits until all agents have said goodbye to the finished job, including agents that
+// are only just starting.
 func (c *Coordinator) awaitGoodbyes() {
-	c.log.Release(true) // what waits for the log is done at once
+	c.log.Release(true) // calls that wait for the log are made at once
 	late := time.NewTimer(time.Until(c.started.Add(startSkew)))
 	defer late.Stop()
 	expect := c.cfg.StartedTogether
@@ -382,8 +386,8 @@ func (c *Coordinator) awaitGoodbyes() {
 	}
 }
 
-// receiveWhile handles messages for as long as waits is true, and returns false if the limit came
-// first.
+// receiveWhile handles messages for as long as waits returns true. It returns false if the limit
+// comes first.
 func (c *Coordinator) receiveWhile(waits func() bool, limit <-chan time.Time) bool {
 	for waits() {
 		select {

@@ -7,13 +7,14 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// eventLoop is how others reach the goroutine of Run, which owns the coordinator's state.
+// eventLoop is how other goroutines reach the goroutine of Run. That goroutine owns the
+// coordinator's state.
 type eventLoop struct {
-	// inbox has functions for that goroutine; done is closed when it ends.
+	// inbox has functions for the goroutine of Run. done is closed when that goroutine ends.
 	inbox chan func()
 	done  chan struct{}
 	// ready are the streams with waiting messages, each once. heartbeats are the streams with a
-	// waiting heartbeat, which does not wait behind messages.
+	// waiting heartbeat. Heartbeats do not wait behind messages.
 	ready, heartbeats readyStreams
 }
 
@@ -24,10 +25,11 @@ func newEventLoop() eventLoop {
 	}
 }
 
-// maxBatch bounds what is handled at a time. The entries of a batch go to the voters together.
+// maxBatch bounds how many functions are handled at a time. The entries of a batch go to the voters
+// together.
 const maxBatch = 256
 
-// drainInbox runs what waits, so that one round of votes is enough for all of it.
+// drainInbox runs all waiting functions, so that one round of votes is enough for all of them.
 func (l *eventLoop) drainInbox() {
 	for range maxBatch {
 		select {
@@ -39,7 +41,7 @@ func (l *eventLoop) drainInbox() {
 	}
 }
 
-// post gives f to the goroutine of Run. It is false when that has ended.
+// post sends f to the goroutine of Run. It returns false when that goroutine has ended.
 func (l *eventLoop) post(f func()) bool {
 	select {
 	case l.inbox <- f:
@@ -49,7 +51,7 @@ func (l *eventLoop) post(f func()) bool {
 	}
 }
 
-// ask has f answer in the goroutine of Run.
+// ask makes the goroutine of Run call f, and returns f's answer.
 func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	answered := make(chan struct{})
 	c.post(func() {
@@ -63,8 +65,8 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	return answer, err
 }
 
-// await waits for an answer until ctx or the coordinator ends. An answer that came before that
-// counts: it may be why the coordinator has ended.
+// await waits for an answer until ctx or the coordinator ends. An answer that came before the end
+// counts: it may be the reason why the coordinator has ended.
 func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer T, ok bool) {
 	select {
 	case answer = <-answers:
@@ -80,7 +82,8 @@ func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer
 	}
 }
 
-// readyStreams are the streams that wait for the goroutine of Run, in order. They wake it.
+// readyStreams are the streams that wait for the goroutine of Run, in order. They wake that
+// goroutine.
 type readyStreams struct {
 	wake chan struct{}
 	mu   sync.Mutex
@@ -99,7 +102,7 @@ func (r *readyStreams) add(s readyStream) {
 	r.signal()
 }
 
-// next removes the first batch. What remains wakes the coordinator again.
+// next removes the first batch. If streams remain, they wake the coordinator again.
 func (r *readyStreams) next() []readyStream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,6 +117,6 @@ func (r *readyStreams) next() []readyStream {
 func (r *readyStreams) signal() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it is signalled already
+	default: // the goroutine is already signalled
 	}
 }

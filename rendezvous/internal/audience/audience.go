@@ -13,14 +13,16 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Audience calls functions in order, in a goroutine of its own, so that none delays the coordinator.
+// Audience calls functions in order, in a goroutine of its own, so that no function delays the
+// coordinator.
 type Audience struct {
 	to       Listeners
 	messages *asyncwriter.Writer
 	journal  *journal
 }
 
-// Listeners are what the coordinator's Config has for people and programs. Only Warn is needed.
+// Listeners are the functions for people and programs from the coordinator's Config. Only Warn is
+// required.
 type Listeners struct {
 	Observe func(job.Event, report.Decision)
 	Joined  func(placement.Node)
@@ -36,17 +38,17 @@ func New(to Listeners) *Audience {
 	return &Audience{to: to, messages: asyncwriter.New(missed), journal: newJournal(to.Journal, to.Warn)}
 }
 
-// Say tells people what happens in a cluster.
+// Say tells people about an event in a cluster.
 func (a *Audience) Say(text string) {
 	if a.to.Note != nil {
 		a.messages.Say(func() { a.to.Note(text) })
 	}
 }
 
-// Warn tells people what they should know.
+// Warn tells people something that they should know.
 func (a *Audience) Warn(err error) { a.messages.Say(func() { a.to.Warn(err) }) }
 
-// Joined tells of a node that has joined the only job.
+// Joined reports a node that has joined the only job.
 func (a *Audience) Joined(n placement.Node) {
 	if a.to.Joined != nil {
 		a.messages.Say(func() { a.to.Joined(n) })
@@ -56,7 +58,7 @@ func (a *Audience) Joined(n placement.Node) {
 // Observes reports whether decisions have a listener.
 func (a *Audience) Observes() bool { return a.to.Observe != nil }
 
-// Decided tells of a decision about the only job.
+// Decided reports a decision about the only job.
 func (a *Audience) Decided(ev job.Event, d report.Decision) {
 	a.messages.Say(func() { a.to.Observe(ev, d) })
 }
@@ -64,10 +66,10 @@ func (a *Audience) Decided(ev job.Event, d report.Decision) {
 // Submitted begins the journal.
 func (a *Audience) Submitted(at time.Time, s replica.Submission) { a.journal.submitted(at, s) }
 
-// Stepped writes a step of a job into the journal, and the result if it ends.
+// Stepped writes a step of a job into the journal, and the result if the job ends.
 func (a *Audience) Stepped(at time.Time, s replica.Step) { a.journal.stepped(at, s) }
 
-// Close waits for a limited time until all is told and written.
+// Close waits, for a limited time, until everything is reported and written.
 func (a *Audience) Close() {
 	a.journal.close()
 	a.messages.Finish(asyncwriter.Patience)

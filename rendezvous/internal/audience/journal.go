@@ -15,15 +15,16 @@ import (
 // maxSize bounds a journal, in bytes.
 const maxSize = 64 << 20
 
-// These lines are not events of the job itself. The first two begin and end it.
+// These lines are not events of the job itself. The first two are the first and the last line of a
+// journal.
 const (
 	eventSubmission = "submission"
 	eventResult     = "result"
-	// eventStart says what is known of the newest start, again when that is more.
+	// eventStart has what is known about the newest start. It is repeated when more is known.
 	eventStart = "start"
 )
 
-// eventName is the name of an event in the journal, which a renamed type keeps.
+// eventName returns the name of an event in the journal. A renamed type keeps its name there.
 func eventName(ev job.Event) string {
 	switch ev.(type) {
 	case job.Submitted:
@@ -145,7 +146,7 @@ func (j *journal) end(err error) {
 	}
 }
 
-// close waits until all events are written, but not for a disk that hangs.
+// close waits until all events are written, but does not wait for a disk that hangs.
 func (j *journal) close() {
 	if j != nil && !j.out.Finish(asyncwriter.Patience) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))

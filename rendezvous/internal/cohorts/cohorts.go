@@ -1,5 +1,5 @@
-// Package cohorts is the lighthouse of a job with replica groups, in the coordinator: it tells their
-// nodes which groups train together.
+// Package cohorts is the lighthouse, in the coordinator, of a job with replica groups. It tells
+// their nodes which groups train together.
 package cohorts
 
 import (
@@ -10,18 +10,18 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// What torchft's lighthouse takes as options. The wait for a replica that does not ask must be well
-// below a minute, after which torchft's trainers give a step up. A replica beats ten times a second
-// on its own node, so 2 s of silence are enough: torchft waits 5 s, which its groups lose whenever
-// one of them is stopped.
+// These are options of torchft's lighthouse. The wait for a replica that does not ask must be well
+// below a minute, because after a minute torchft's trainers give a step up. A replica beats ten
+// times a second on its own node, so 2 s of silence are enough. torchft waits 5 s, and its groups
+// lose that time whenever one of them is stopped.
 const (
 	joinTimeout   = 10 * time.Second
 	BeatTimeout   = 2 * time.Second
 	reasonPersist = time.Second
 	// DecideEvery is the time between two decisions while replicas ask.
 	DecideEvery = 100 * time.Millisecond
-	// takeover is how long the members of the last cohort have to be heard of when another process
-	// coordinates. Agents that live are back sooner.
+	// takeover is how long members of the last cohort may stay silent when another process becomes
+	// coordinator. Living agents come back sooner.
 	takeover = 300 * time.Millisecond
 )
 
@@ -29,53 +29,56 @@ const (
 type Job interface {
 	// Over reports whether the job is over.
 	Over() bool
-	// Attempt is the newest attempt of a group; -1 if there is no such group.
+	// Attempt returns the newest attempt of a group; -1 if there is no such group.
 	Attempt(group int) int
 	// Trains reports whether a group may be in a cohort.
 	Trains(group, attempt int) bool
 	// Cohort returns the newest cohort in the log.
 	Cohort() (id int64, members []lighthouse.Replica)
-	// Happened puts a cohort into the log.
+	// Happened adds a cohort to the log.
 	Happened(ev job.Cohort)
-	// Answer tells a node, once the log is kept.
+	// Answer sends a cohort to a node, once the log is kept.
 	Answer(node string, c wire.Cohort)
 }
 
-// Cohorts is the lighthouse of a job. Only cohorts with a new ID are in the log: who asks is known
-// to the agents, which say it again to the next coordinator. It belongs to one goroutine.
+// Cohorts is the lighthouse of a job. Only cohorts with a new ID are in the log. The agents know
+// which replicas have asked, and repeat the requests to the next coordinator. Cohorts belongs to
+// one goroutine.
 type Cohorts struct {
 	job   Job
 	post  func(func())
 	state *lighthouse.State
-	// from is where each group's replicas are, by group.
+	// from is the node and start of each group's replicas, by group.
 	from map[int]replicaOf
-	// timer fires when time may have made a cohort; nil while no replica asks.
+	// timer fires when a cohort may have become possible with time. It is nil while no replica
+	// asks.
 	timer *time.Timer
-	// why is why there is none, since when. told is what people know of that.
+	// why says why there is no cohort, and since is when that began. told is what people know about
+	// it.
 	why   string
 	since time.Time
 	told  string
 }
 
-// replicaOf is the start of a replica group whose replicas a node reports.
+// replicaOf is a start of a replica group, and the node that reports its replicas.
 type replicaOf struct {
 	node    string
 	attempt int
 }
 
-// New returns the lighthouse of a job that needs so many groups. post has a function run by the
-// goroutine that it belongs to.
+// New returns the lighthouse of a job that needs minGroups groups. post makes the goroutine that
+// owns the Cohorts run a function.
 func New(j Job, minGroups int, post func(func())) *Cohorts {
 	id, members := j.Cohort()
 	o := lighthouse.Options{MinReplicas: minGroups, JoinTimeout: joinTimeout, HeartbeatTimeout: BeatTimeout}
 	c := &Cohorts{job: j, post: post, state: lighthouse.New(o, id, members, time.Now().Add(takeover-BeatTimeout)), from: map[int]replicaOf{}}
-	for _, of := range members { // whoever does not train any more is not waited for
+	for _, of := range members { // do not wait for replicas that no longer train
 		c.from[of.Group] = replicaOf{attempt: -1}
 	}
 	return c
 }
 
-// Reported takes a node's report of a replica.
+// Reported handles a node's report of a replica.
 func (c *Cohorts) Reported(node string, r wire.Replica) {
 	c.from[r.Unit] = replicaOf{node, r.Attempt}
 	c.Drop()
@@ -86,7 +89,7 @@ func (c *Cohorts) Reported(node string, r wire.Replica) {
 	}
 }
 
-// Drop takes the groups out that do not train any more.
+// Drop removes the groups that do not train any more.
 func (c *Cohorts) Drop() {
 	if c.job.Over() {
 		return
@@ -103,7 +106,7 @@ func (c *Cohorts) Drop() {
 	}
 }
 
-// step has the lighthouse take an event, and carries out what follows.
+// step passes an event to the lighthouse, and carries out the results.
 func (c *Cohorts) step(ev lighthouse.Event) {
 	now := time.Now()
 	o := c.state.Step(now, ev)
@@ -124,7 +127,7 @@ func (c *Cohorts) timerFired() {
 	}
 }
 
-// form tells the members of a cohort, once a new ID is kept.
+// form tells the members of a cohort about it, once a new ID is kept.
 func (c *Cohorts) form(o lighthouse.Outcome) {
 	formed := o.Cohort
 	if o.Changed || c.told != "" {
@@ -144,7 +147,7 @@ func (c *Cohorts) form(o lighthouse.Outcome) {
 	}
 }
 
-// answer tells the node of a replica. A node that is away asks again when it is back.
+// answer sends a replica's node the answer. A node that is away asks again when it is back.
 func (c *Cohorts) answer(to lighthouse.Request, with wire.Cohort) {
 	of, trains := c.from[to.Group]
 	if !trains {
@@ -154,7 +157,7 @@ func (c *Cohorts) answer(to lighthouse.Request, with wire.Cohort) {
 	c.job.Answer(of.node, with)
 }
 
-// lack notes why there is no cohort, and tells people once that has been so for a while.
+// lack notes why there is no cohort, and tells people once the reason has lasted for a while.
 func (c *Cohorts) lack(now time.Time, why string) {
 	switch {
 	case why != c.why:
@@ -166,7 +169,8 @@ func (c *Cohorts) lack(now time.Time, why string) {
 	}
 }
 
-// Close ends its timer. A job without replica groups has none.
+// Close ends the timer. A job without replica groups has no Cohorts, and a nil Cohorts needs no
+// end.
 func (c *Cohorts) Close() {
 	if c != nil && c.timer != nil {
 		c.timer.Stop()

@@ -1,10 +1,11 @@
 // Package depot spreads workspaces over the nodes of a coordinator.
 //
 // The coordinator sends a workspace to the first nodes itself, and names nodes that have it to the
-// others. Each source serves a few at a time, and each node that has got it is one more source. So
-// the number of nodes that have it doubles with each transfer, and the coordinator's share does not
-// grow with the number of nodes. What the depot knows of a node lasts as long as the node's stream:
-// a node that dies, or another coordinator, leaves nothing to correct.
+// others. Each source serves a few nodes at a time, and each node that has received the workspace
+// is a further source. So the number of nodes with the workspace doubles with each transfer, and
+// the coordinator's work does not grow with the number of nodes. What the depot knows about a node
+// lasts as long as the node's stream. So the death of a node, or a change of coordinators, leaves
+// nothing to correct.
 package depot
 
 import (
@@ -23,16 +24,17 @@ import (
 const (
 	// perSource is how many nodes get a workspace from one source at a time.
 	perSource = 2
-	// enough is how many other sources make the coordinator leave the sending to them, except for
-	// nodes that have failed at maxFailures of them: these may not reach other nodes at all.
+	// enough is with how many other sources the coordinator leaves the sending to them. It still
+	// serves nodes that have failed at maxFailures sources, because these may not reach other nodes
+	// at all.
 	enough      = 2
 	maxFailures = 2
 	// absentLimit bounds the wait for any source of a workspace. After a change of coordinators,
-	// nodes that have the workspace take a moment to come.
+	// nodes that have the workspace take a moment to join.
 	absentLimit = time.Minute
 )
 
-// Depot knows who has which workspace.
+// Depot knows which node has which workspace.
 type Depot struct {
 	cache *workspace.Cache
 
@@ -40,7 +42,8 @@ type Depot struct {
 	items map[string]*item
 }
 
-// New returns the depot of a coordinator that keeps workspaces in a directory; none if it is empty.
+// New returns the depot of a coordinator that keeps workspaces in a directory. If dir is empty, it
+// returns nil.
 func New(dir string) *Depot {
 	d := &Depot{items: map[string]*item{}}
 	if dir != "" {
@@ -54,16 +57,17 @@ type item struct {
 	id    string
 	users int
 
-	// loading is when the archive was last looked for here; archive is nil if it is not here.
+	// loading is when the archive was last looked for here. archive is nil if the archive is not
+	// here.
 	loading sync.Mutex
 	archive *workspace.Archive
 
-	// own is this process as a source, nil without the archive. free has one entry for each node
-	// that another source could serve now, and others counts these sources.
+	// own is this process as a source; nil without the archive. free has one entry for each node
+	// that another source could serve now. others counts these sources.
 	own    *Source
 	free   []*Source
 	others int
-	// waiting get the workspace from anyone, and stranded from this process, if it has it.
+	// waiting may get the workspace from any source. stranded may get it only from this process.
 	waiting, stranded []*wait
 }
 
@@ -98,7 +102,7 @@ func (d *Depot) Open(id string) *Use {
 	return &Use{depot: d, item: it}
 }
 
-// Archives are uses of all workspaces that are used and here. The caller must close each.
+// Archives returns uses of all workspaces that are in use and here. The caller must close each.
 func (d *Depot) Archives() (all []*Use) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +115,7 @@ func (d *Depot) Archives() (all []*Use) {
 	return all
 }
 
-// Close ends a use; the archive may then be removed from the cache.
+// Close ends a use. The cache may then remove the archive.
 func (u *Use) Close() {
 	u.once.Do(func() {
 		d := u.depot
@@ -127,7 +131,7 @@ func (u *Use) Close() {
 	})
 }
 
-// Load returns the archive if this process has it. The error is fs.ErrNotExist if it does not.
+// Load returns the archive if this process has it. Otherwise the error is fs.ErrNotExist.
 func (u *Use) Load() (*workspace.Archive, error) {
 	u.loading.Lock()
 	defer u.loading.Unlock()
@@ -147,7 +151,7 @@ func (u *Use) Load() (*workspace.Archive, error) {
 	return a, err
 }
 
-// Receive begins to take in an archive; Keep ends that.
+// Receive begins to receive an archive. Keep ends the transfer.
 func (u *Use) Receive(w report.Workspace) (*workspace.Incoming, error) {
 	if u.depot.cache == nil {
 		return nil, errors.New("this coordinator keeps no workspaces")
@@ -155,7 +159,7 @@ func (u *Use) Receive(w report.Workspace) (*workspace.Incoming, error) {
 	return u.depot.cache.Receive(w)
 }
 
-// Keep keeps an archive that has come.
+// Keep keeps an archive that has arrived.
 func (u *Use) Keep(in *workspace.Incoming) error {
 	a, err := in.Commit()
 	if err != nil {
@@ -170,7 +174,7 @@ func (u *Use) Keep(in *workspace.Incoming) error {
 func (u *Use) keep(a *workspace.Archive) {
 	u.depot.mu.Lock()
 	defer u.depot.mu.Unlock()
-	if u.archive != nil { // it has come twice
+	if u.archive != nil { // the archive has arrived twice
 		a.Close()
 		return
 	}
@@ -178,7 +182,8 @@ func (u *Use) keep(a *workspace.Archive) {
 	u.serve()
 }
 
-// Find waits for a source for a node that has failed at some. The caller must return it with Done.
+// Find waits for a source for a node that has failed at some sources. The caller must return the
+// source with Done.
 func (u *Use) Find(ctx context.Context, failed int) (*Source, error) {
 	if _, err := u.Load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -219,7 +224,7 @@ func (u *Use) absent() bool {
 	return u.own == nil && u.others == 0
 }
 
-// forget ends a wait, which may have just found a source.
+// forget ends a wait that may have just found a source.
 func (u *Use) forget(w *wait) {
 	u.depot.mu.Lock()
 	this := func(x *wait) bool { return x == w }
@@ -232,7 +237,7 @@ func (u *Use) forget(w *wait) {
 	}
 }
 
-// Done returns a source. One that has failed is not used again, unless it is this process.
+// Done returns a source. A source that has failed is not used again, unless it is this process.
 func (u *Use) Done(s *Source, failed bool) {
 	u.depot.mu.Lock()
 	defer u.depot.mu.Unlock()
@@ -273,13 +278,14 @@ func (u *Use) remove(s *Source) {
 	}
 }
 
-// serve gives sources to those that wait, in order.
+// serve gives sources to waiting nodes, in order.
 func (it *item) serve() {
 	it.stranded = it.assign(it.stranded, it.ours)
 	it.waiting = it.assign(it.waiting, it.any)
 }
 
-// assign gives sources to the first that wait, while choose has one, and returns the others.
+// assign gives sources to the first waiting nodes, as long as choose has one. It returns the other
+// nodes.
 func (it *item) assign(waiting []*wait, choose func() *Source) []*wait {
 	for len(waiting) > 0 {
 		s := choose()
@@ -293,7 +299,8 @@ func (it *item) assign(waiting []*wait, choose func() *Source) []*wait {
 	return waiting
 }
 
-// ours is this process; nil if it is busy, or does not have the workspace.
+// ours returns this process as a source. It returns nil if this process is busy, or does not have
+// the workspace.
 func (it *item) ours() *Source {
 	if it.own == nil || it.own.busy == perSource {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 )
 
-// Serve gives one agent the workspace that it asks for, until done is closed. The error is then
+// Serve gives one agent the workspace that it asks for. If done is closed first, the error is
 // ending.
 func (d *Depot) Serve(stream pb.Rendezvous_FetchServer, done <-chan struct{}, ending error) error {
 	m, err := stream.Recv()
@@ -72,7 +72,7 @@ func (d *Depot) Serve(stream pb.Rendezvous_FetchServer, done <-chan struct{}, en
 	}
 }
 
-// send sends a workspace, or where else it is.
+// send sends a workspace, or tells the agent which other node has it.
 func send(stream pb.Rendezvous_FetchServer, use *Use, from *Source) error {
 	if from.Addr != "" {
 		return stream.Send(&pb.FetchReply{Source: from.Addr})
@@ -98,8 +98,8 @@ func send(stream pb.Rendezvous_FetchServer, use *Use, from *Source) error {
 	}
 }
 
-// TakeIn takes in a workspace: of a job that will be submitted, or a copy for the time when this
-// process coordinates.
+// TakeIn receives a workspace. It is the workspace of a job that will be submitted, or a copy for
+// the time when this process coordinates.
 func (d *Depot) TakeIn(stream grpc.ClientStreamingServer[pb.OfferRequest, pb.OfferReply]) error {
 	m, err := stream.Recv()
 	if err != nil {
@@ -135,8 +135,8 @@ func (d *Depot) TakeIn(stream grpc.ClientStreamingServer[pb.OfferRequest, pb.Off
 	return stream.SendAndClose(&pb.OfferReply{})
 }
 
-// Hold keeps a submission's workspace, if it has one, until the caller calls release. The error says
-// that it is not here; release must be called all the same.
+// Hold keeps a submission's workspace, if it has one, until the caller calls release. The error
+// says that the workspace is not here; release must be called all the same.
 func (d *Depot) Hold(id string) (release func(), err error) {
 	if id == "" {
 		return func() {}, nil

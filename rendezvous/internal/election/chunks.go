@@ -10,9 +10,9 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// chunkAssembler makes messages from their chunks. A participant needs only one: a leader alone
-// sends messages longer than a chunk, one at a time. A newer message replaces an unfinished one and
-// its memory.
+// chunkAssembler makes messages from their chunks. A participant needs only one, because only a
+// leader sends messages longer than a chunk, and only one at a time. A newer message replaces an
+// unfinished message and its memory.
 type chunkAssembler struct {
 	mu   sync.Mutex
 	call pb.Quorum_StepServer

@@ -1,7 +1,7 @@
-// Package election has processes elect their coordinator.
+// Package election lets processes elect their coordinator.
 //
-// A [Participant] is one of them. It votes by Raft (internal/wire/quorum), carries Raft's messages
-// between the processes, and tells callers which process leads.
+// A [Participant] is one of these processes. It votes by Raft (internal/wire/quorum), carries
+// Raft's messages between the processes, and tells callers which process leads.
 package election
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// Config describes a participant. Addr is empty for one that does not listen yet.
+// Config describes a participant. Addr is empty if the participant does not listen yet.
 type Config struct {
 	Node, Addr string
-	// Peers are the addresses of a cluster's coordinators, Addr among them, in the same order for
-	// each; none for a job. Facts are what must be the same for all of them, and File keeps this
-	// one's log.
+	// Peers are the addresses of a cluster's coordinators, including Addr, in the same order for
+	// each. A job has none. Facts are what must be the same for all coordinators. File keeps this
+	// coordinator's log.
 	Peers []string
 	Facts map[string]string
 	File  *log.File
@@ -34,14 +34,14 @@ type Config struct {
 	Listen func(netip.Addr) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Warn   func(error)
-	// Note hears what the peers wait for.
+	// Note gets messages that say what the peers wait for.
 	Note func(string)
 	// Serve serves the other participants at a listener.
 	Serve func(net.Listener) error
 	// Coordinates says that the coordinator is in this process.
 	Coordinates func() bool
-	// Elected is called for each term for which this process was elected, and VotersChanged when other
-	// processes vote than before.
+	// Elected is called for each term for which this process was elected. VotersChanged is called
+	// when the set of voters has changed.
 	Elected       func(*quorum.Term)
 	VotersChanged func()
 }
@@ -49,7 +49,7 @@ type Config struct {
 // Participant is a process that may be elected as coordinator.
 type Participant struct {
 	cfg Config
-	// self has no address before the participant listens, and does not change from then on.
+	// self has no address before the participant listens. From then on it does not change.
 	self          quorum.Voter
 	leaderChanged broadcast
 	// asking counts the callers that wait for the coordinator.
@@ -57,8 +57,8 @@ type Participant struct {
 	closed context.Context
 	cancel context.CancelFunc
 	busy   sync.WaitGroup
-	// voters are those of the log, this one first. coordinators are the addresses that this process's
-	// agent has been told.
+	// voters are the voters in the log, this one first. coordinators are the addresses that this
+	// process's agent has received.
 	voters       atomic.Pointer[[]quorum.Voter]
 	coordinators atomic.Pointer[[]string]
 	transport    transport
@@ -81,7 +81,7 @@ func New(cfg Config) *Participant {
 // Self is this participant as a voter.
 func (p *Participant) Self() quorum.Voter { return p.self }
 
-// Closed is closed when the participant is.
+// Closed returns a channel that is closed when the participant is closed.
 func (p *Participant) Closed() <-chan struct{} { return p.closed.Done() }
 
 // Close ends the participation.
@@ -93,7 +93,7 @@ func (p *Participant) Close() {
 	p.busy.Wait()
 }
 
-// Transfer has another process lead, if one knows enough.
+// Transfer makes another process lead, if one has enough of the log.
 func (p *Participant) Transfer() {
 	if log := p.quorumLog(); log != nil {
 		over := make(chan struct{})
@@ -116,8 +116,8 @@ func (p *Participant) quorumLog() *quorum.Log {
 	return p.log
 }
 
-// Open listens at an address of this node and follows a coordinator that wants this voter. It
-// returns the zero Voter if that fails.
+// Open listens at an address of this node and follows a coordinator that wants this voter. If that
+// fails, it returns the zero Voter.
 func (p *Participant) Open(at netip.Addr) quorum.Voter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *Participant) listen(at netip.Addr) error {
 			}
 		})
 	}
-	if p.log != nil || p.cfg.Coordinates() { // it follows, or will found the log
+	if p.log != nil || p.cfg.Coordinates() { // this participant follows, or will found the log
 		return nil
 	}
 	return p.start(quorum.Follow)
@@ -156,7 +156,7 @@ func (p *Participant) Learn(addrs []string) { p.coordinators.Store(&addrs) }
 // LeaderChanged wakes the callers that wait for the coordinator.
 func (p *Participant) LeaderChanged() { p.leaderChanged.send() }
 
-// Found begins the log in this process, which is elected at once.
+// Found begins the log in this process, and elects this process at once.
 func (p *Participant) Found() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,8 +170,8 @@ func (p *Participant) Found() error {
 }
 
 // With these election timeouts a new coordinator is elected within a third of a lease, unless the
-// vote is split, and a deposed one knows as soon. Peers, which do nothing else, have time for one
-// split vote.
+// vote is split. A deposed coordinator knows as soon that it is deposed. Peers do nothing else, so
+// they have time for one split vote.
 const (
 	ElectionsPerLease     = 6
 	PeerElectionsPerLease = 12

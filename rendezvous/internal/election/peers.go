@@ -15,10 +15,11 @@ import (
 )
 
 // A cluster may have several coordinators, its peers. Each keeps the log in a file of its own, and
-// one of them leads. The first time, all peers must be there, and the first of the list founds the
-// log, so that there are never two. After that a majority is enough. A peer that is started again
-// is the same voter. A peer that has lost its file is a new voter, and so is one at a new address
-// of a changed list: it replaces the voter at its address once the leader hears of it.
+// one of them leads. At the first start all peers must be there. The first peer of the list then
+// founds the log, so that there are never two logs. After that a majority is enough. A restarted
+// peer is the same voter. A peer that has lost its file is a new voter. So is a peer at a new
+// address of a changed list. It replaces the voter at its address once the leader has contact with
+// it.
 
 // disk keeps the log of a peer as its voter.
 type disk struct{ *Participant }
@@ -26,8 +27,8 @@ type disk struct{ *Participant }
 // ErrClosed says that the participant is closing.
 var ErrClosed = errors.New("it is leaving")
 
-// Keep waits for the disk. A disk that hangs silences this peer, so that another one leads; after a
-// lease this one ends.
+// Keep waits for the disk. If a disk hangs, it silences this peer, so that another peer leads.
+// After a lease this peer ends.
 func (d disk) Keep(state []byte, changes [][]byte) error {
 	done := make(chan error, 1)
 	late := time.NewTimer(d.cfg.Lease)
@@ -43,7 +44,7 @@ func (d disk) Keep(state []byte, changes [][]byte) error {
 	}
 }
 
-// Resume continues with this peer's part of the log, if there is one, and meets the other peers.
+// Resume continues with this peer's copy of the log, if there is one, and contacts the other peers.
 func (p *Participant) Resume() error {
 	past, err := p.cfg.File.Past()
 	if err != nil {
@@ -62,11 +63,12 @@ func (p *Participant) Resume() error {
 	return nil
 }
 
-// OtherPeers are the addresses of the other peers, that of the leader first if it is known.
+// OtherPeers returns the addresses of the other peers. The leader's address comes first if it is
+// known.
 func (p *Participant) OtherPeers() []string {
 	others := slices.DeleteFunc(slices.Clone(p.cfg.Peers), func(addr string) bool { return addr == p.cfg.Addr })
 	if log := p.quorumLog(); log != nil {
-		leader := log.Leader().Addr // it may change meanwhile
+		leader := log.Leader().Addr // the leader may change meanwhile
 		if i := slices.Index(others, leader); i > 0 {
 			others = slices.Insert(slices.Delete(others, i, i+1), 0, leader)
 		}
@@ -74,7 +76,7 @@ func (p *Participant) OtherPeers() []string {
 	return others
 }
 
-// meetPeers meets the other peers once, and again for as long as no leader is known.
+// meetPeers contacts the other peers, and repeats this for as long as no leader is known.
 func (p *Participant) meetPeers() {
 	last := ""
 	for wait := p.cfg.Lease / 100; ; wait = min(2*wait, p.cfg.Lease/PeerElectionsPerLease) {
@@ -92,8 +94,8 @@ func (p *Participant) meetPeers() {
 	}
 }
 
-// meetPeersOnce founds the log if this is the first of the peers, and all are there and new. It
-// returns a text that says what is missing.
+// meetPeersOnce founds the log if this is the first of the peers, and if all peers are there and
+// new. It returns what is missing, as a text.
 func (p *Participant) meetPeersOnce() (missing string) {
 	type answer struct {
 		addr     string

@@ -17,14 +17,14 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// A caller that asks the wrong process for the coordinator is told where it is. While no leader is
-// known, the caller is held on its connection until one is. A connection with its TLS handshake
-// costs more than everything else about a question: thousands that reconnected again and again
-// would delay the election that they wait for.
+// A process that is not the coordinator tells callers where the coordinator is. While no leader is
+// known, it holds a caller on its connection. A connection with its TLS handshake costs more than
+// everything else about a question. If thousands of callers reconnected repeatedly, they would
+// delay the election that they wait for.
 
 const (
 	// HoldsPerLease is the part of a lease for which a caller is held if it does not say how long
-	// it waits. MaxHoldsPerLease is the part for a caller that does.
+	// it waits. MaxHoldsPerLease is the part for a caller that says how long.
 	HoldsPerLease    = 8
 	MaxHoldsPerLease = 4
 	// spreadsPerLease is the part of a lease over which the return of callers without a leader is
@@ -34,17 +34,17 @@ const (
 	Pace = 100 * time.Microsecond
 )
 
-// Caller is a process that asks for the coordinator: how long it may be held, and which address it
-// has just failed to reach.
+// Caller is a process that asks for the coordinator. It says how long it may be held, and which
+// address it has just failed to reach.
 type Caller struct {
 	Hold time.Duration
 	Lost string
 }
 
-// Client is a caller that says nothing more about itself.
+// Client returns a caller that says nothing more about itself.
 func (p *Participant) Client() Caller { return Caller{Hold: p.cfg.Lease / HoldsPerLease} }
 
-// Agent is the caller that says hello.
+// Agent returns the caller with a hello.
 func (p *Participant) Agent(h *pb.Hello) Caller {
 	c := p.Client()
 	if patience := h.GetPatience().AsDuration(); patience > 0 {
@@ -54,9 +54,10 @@ func (p *Participant) Agent(h *pb.Hello) Caller {
 	return c
 }
 
-// AwaitCoordinator returns nil once the coordinator is in this process, or an error that says where
-// else it may be. It waits while no leader is known, or only the one that the caller has just lost.
-// If that leader still leads, the caller gets its address once it is heard again.
+// AwaitCoordinator returns nil once the coordinator is in this process, or an error with other
+// places where it may be. It waits while no leader is known, or while only the leader is known that
+// the caller has just lost. If that leader still leads, the caller gets its address once this
+// process is in contact with it again.
 func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
 	p.asking.Add(1)
 	defer p.asking.Add(-1)
@@ -87,16 +88,16 @@ func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error
 	}
 }
 
-// ErrElsewhere spares a handshake.
+// ErrElsewhere ends a connection before the handshake, to save its cost.
 var ErrElsewhere = errors.New("the coordinator is elsewhere")
 
 // maxHandshakeHold is shorter than the longest time that an agent waits for a handshake.
 const maxHandshakeHold = 25 * time.Second
 
-// HoldHandshake is a [server.HoldFunc]. It lets a few callers in, which learn where the coordinator
-// is. A crowd waits before its handshakes: each caller costs one handshake if this process becomes
-// the coordinator, and none otherwise. A caller that is disconnected tries the next address of its
-// list.
+// HoldHandshake is a [server.HoldFunc]. It admits a few callers, so that they learn where the
+// coordinator is. If there are many callers, the others wait before their handshakes. Then each
+// caller costs one handshake if this process becomes the coordinator, and none otherwise. A caller
+// that is disconnected tries the next address of its list.
 func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
 	if p.quorumLog() == nil {
 		return nil
@@ -123,7 +124,8 @@ func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) 
 	}
 }
 
-// leader is another process that leads, as far as this one knows; the zero Voter if there is none.
+// leader returns the other process that leads, as far as this process knows. It returns the zero
+// Voter if there is none.
 func (p *Participant) leader() quorum.Voter {
 	if log := p.quorumLog(); log != nil {
 		if leader := log.Leader(); leader.ID != p.self.ID {
@@ -133,7 +135,8 @@ func (p *Participant) leader() quorum.Voter {
 	return quorum.Voter{}
 }
 
-// Elsewhere says that the coordinator is not in this process, and where it is or may be.
+// Elsewhere returns an error that the coordinator is not in this process, with the places where it
+// may be.
 func (p *Participant) Elsewhere() error {
 	e := &wire.ElsewhereError{Leader: p.leader().Addr}
 	idle := "node " + p.cfg.Node + " does not coordinate the job, and must not: no majority has elected it"
@@ -156,7 +159,7 @@ func (p *Participant) Elsewhere() error {
 	return e.Status()
 }
 
-// broadcast wakes all that wait for it.
+// broadcast wakes all its waiters.
 type broadcast struct {
 	mu sync.Mutex
 	c  chan struct{}

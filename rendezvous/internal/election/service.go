@@ -51,7 +51,7 @@ func (s Service) Step(stream pb.Quorum_StepServer) error {
 	}
 }
 
-// Greet says who this participant is.
+// Greet returns the identity of this participant.
 func (s Service) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
 	return s.Participant.greeting(), nil
 }
@@ -61,7 +61,7 @@ func (p *Participant) greeting() *pb.Greeting {
 	return &pb.Greeting{Voter: wire.FromVoter(p.self), Begun: log != nil && log.Begun(), Facts: p.cfg.Facts}
 }
 
-// connect returns a connection to another voter, which is made at first use.
+// connect returns a connection to another voter. The connection is made at first use.
 func (p *Participant) connect(addr string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if p.cfg.Client != nil {
@@ -80,7 +80,7 @@ func (p *Participant) connect(addr string) (*grpc.ClientConn, error) {
 	)
 }
 
-// Verify checks that a voter can be reached and is the one expected.
+// Verify checks that a voter can be reached and is the expected one.
 func (p *Participant) Verify(v quorum.Voter) error {
 	found, err := p.Identify(v.Addr, p.cfg.Lease/4)
 	if err == nil && found.ID != v.ID {
@@ -106,7 +106,7 @@ func (p *Participant) Greet(addr string, limit time.Duration) (g *pb.Greeting, e
 	return g, err
 }
 
-// Call makes calls to the voter at HOST:PORT on a connection of their own.
+// Call makes calls to the voter at HOST:PORT on a separate connection.
 func (p *Participant) Call(addr string, limit time.Duration, f func(context.Context, pb.QuorumClient) error) error {
 	conn, err := p.connect(addr)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// transport queues Raft messages for other voters. Long messages have a queue and a connection of
-// their own, so that heartbeats do not wait for them.
+// transport queues Raft messages for other voters. Long messages have a separate queue and
+// connection, so that heartbeats do not wait for them.
 type transport struct {
 	p      *Participant
 	mu     sync.Mutex
@@ -28,12 +28,12 @@ type route struct {
 	bulk  bool
 }
 
-// sendQueue holds what waits for a voter or is on its way, in order.
+// sendQueue holds messages that wait for a voter or are on their way, in order.
 type sendQueue struct {
 	route
 	addr     string
 	messages chan outgoing
-	// size is that of all messages, in bytes.
+	// size is the size of all messages, in bytes.
 	size int
 }
 
@@ -42,15 +42,16 @@ type outgoing struct {
 	size int
 }
 
-// Bounds on a queue, in messages and in bytes before the last one. What exceeds them is dropped,
-// and Raft repeats it. chunkSize is how much of a message is sent at a time, in bytes.
+// These are bounds on a queue, in messages and in bytes before the last message. Messages beyond
+// the bounds are dropped, and Raft repeats them. chunkSize is how much of a message is sent at a
+// time, in bytes.
 const (
 	maxQueued      = 64
 	maxQueuedBytes = 8 << 20
 	chunkSize      = 128 << 10
 )
 
-// MaxBacklog bounds what waits for a voter, in bytes before the last message.
+// MaxBacklog bounds the bytes that wait for a voter, before the last message.
 const MaxBacklog = 2 * maxQueuedBytes
 
 var errQueueFull = errors.New("too many bytes wait for this voter")
@@ -95,7 +96,7 @@ func (t *transport) sent(q *sendQueue, batch []outgoing, err error) {
 	}
 }
 
-// removeIdle removes a queue, unless messages have come.
+// removeIdle removes a queue, unless it has new messages.
 func (t *transport) removeIdle(q *sendQueue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +109,7 @@ func (t *transport) removeIdle(q *sendQueue) bool {
 	return true
 }
 
-// Backlog is the number of bytes that wait for each voter, by its ID.
+// Backlog returns how many bytes wait for each voter, by its ID.
 func (p *Participant) Backlog() map[uint64]int {
 	p.transport.mu.Lock()
 	defer p.transport.mu.Unlock()
@@ -120,8 +121,8 @@ func (p *Participant) Backlog() map[uint64]int {
 }
 
 // drain sends messages until there have been none for as long as a server keeps an idle connection.
-// It closes the connection after a failed call: a partition may leave it dead for longer than a
-// lease.
+// After a failed call it closes the connection, because a partition may leave the connection dead
+// for longer than a lease.
 func (t *transport) drain(q *sendQueue) {
 	var conn *grpc.ClientConn
 	disconnect := func() {
@@ -156,7 +157,7 @@ func (t *transport) drain(q *sendQueue) {
 	}
 }
 
-// batch is a message with those queued behind it, up to one chunk.
+// batch returns a message with messages queued behind it, up to one chunk.
 func (q *sendQueue) batch(m outgoing) (all []outgoing) {
 	size := m.size
 	for all = append(all, m); size < chunkSize; all = append(all, m) {
@@ -170,8 +171,8 @@ func (q *sendQueue) batch(m outgoing) (all []outgoing) {
 	return all
 }
 
-// sendBatch sends messages in one call, and gives up when it makes no progress for a quarter of a
-// lease. A shorter limit could fail for ever on a busy machine whose handshakes take long.
+// sendBatch sends messages in one call. It gives up when there is no progress for a quarter of a
+// lease. A shorter limit could always fail on a busy machine with slow handshakes.
 func (t *transport) sendBatch(conn *grpc.ClientConn, batch []outgoing) error {
 	limit := t.p.cfg.Lease / 4
 	ctx, cancel := context.WithCancel(t.p.closed)
@@ -186,17 +187,17 @@ func (t *transport) sendBatch(conn *grpc.ClientConn, batch []outgoing) error {
 	for _, m := range batch {
 		n, err := t.sendChunks(stream, m, func() { late.Reset(limit) })
 		if chunks += n; err != nil {
-			break // the answer says why
+			break // the answer has the reason
 		}
 	}
-	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize)))) // so many may still be on their way
+	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize)))) // so many chunks may still be on their way
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return fmt.Errorf("cannot send messages to another voter: %w", err)
 	}
 	return nil
 }
 
-// sendChunks sends a message in chunks and returns how many.
+// sendChunks sends a message in chunks and returns the number of chunks.
 func (t *transport) sendChunks(stream pb.Quorum_StepClient, m outgoing, progress func()) (chunks int, err error) {
 	data := m.Bytes()
 	c := &pb.Chunk{From: wire.FromVoter(t.p.self), Size: uint64(len(data))}

@@ -8,21 +8,22 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// VoterSet chooses the nodes that vote beside the coordinator's own. A node is probed first: it
-// votes only if the coordinator can reach it.
+// VoterSet chooses the nodes that vote beside the coordinator's own. The coordinator probes a node
+// first. The node votes only if the coordinator can reach it.
 type VoterSet struct {
-	// unprobed are nodes that have not been probed yet, probing counts probes under way, and failed
-	// the probes that failed in a row.
+	// unprobed are nodes that have not been probed yet. probing counts probes under way, and failed
+	// counts the last probes that failed in a row.
 	unprobed        voterQueue
 	probing, failed int
 	// pause is the length of the last pause after too many failures.
 	pause time.Duration
-	// reachable are those that vote, or are to.
+	// reachable are the nodes that vote, or will vote.
 	reachable []quorum.Voter
 }
 
-// After maxFailedProbes failures in a row no node is probed for a while: first for a lease, then
-// each time for twice as long, up to maxProbePause. A firewall may be mended while the job runs.
+// After maxFailedProbes failures in a row the coordinator probes no node for a while. The first
+// pause is a lease; each later pause is twice as long, up to maxProbePause. A firewall may be
+// mended while the job runs.
 const (
 	maxFailedProbes = 3
 	maxProbePause   = 10 * time.Minute
@@ -36,7 +37,7 @@ func (s *VoterSet) Offer(v quorum.Voter) {
 	}
 }
 
-// Remove removes a node that is gone.
+// Remove removes a node that has left.
 func (s *VoterSet) Remove(node string) {
 	s.reachable = slices.DeleteFunc(s.reachable, func(v quorum.Voter) bool { return v.Name == node })
 	s.unprobed.remove(node)
@@ -61,7 +62,8 @@ func (s *VoterSet) Succeeded(v quorum.Voter) {
 	s.reachable = append(s.reachable, v)
 }
 
-// Failed notes a failed probe. After too many the caller must call Resume once pause is over.
+// Failed notes a failed probe. After too many failures the caller must call Resume once pause is
+// over.
 func (s *VoterSet) Failed(v quorum.Voter, lease time.Duration) (pause time.Duration) {
 	s.probing--
 	s.unprobed.add(v)
@@ -72,7 +74,7 @@ func (s *VoterSet) Failed(v quorum.Voter, lease time.Duration) (pause time.Durat
 	return s.pause
 }
 
-// Left notes that a node has gone while it was probed.
+// Left notes that a node has left during its probe.
 func (s *VoterSet) Left() { s.probing-- }
 
 // Resume ends a pause after failed probes.
@@ -81,7 +83,7 @@ func (s *VoterSet) Resume() { s.failed = 0 }
 // Adopt starts with the voters of an earlier coordinator.
 func (s *VoterSet) Adopt(voters []quorum.Voter) { s.reachable = slices.Clone(voters) }
 
-// Names are the names of the nodes that vote, or are to.
+// Names returns the names of the nodes that vote, or will vote.
 func (s *VoterSet) Names() (names []string) {
 	for _, v := range s.reachable {
 		names = append(names, v.Name)
@@ -89,13 +91,13 @@ func (s *VoterSet) Names() (names []string) {
 	return names
 }
 
-// Others are the nodes that should vote now. With the coordinator's own their number is odd: an
-// even number of voters survives no more losses than the odd one below it.
+// Others returns the nodes that should vote now. Together with the coordinator's own node their
+// number is odd: an even number of voters survives no more losses than the next lower odd number.
 func (s *VoterSet) Others() []quorum.Voter {
 	return s.reachable[:electorate(1+len(s.reachable))-1]
 }
 
-// electorate is how many of n nodes vote.
+// electorate returns how many of n nodes vote.
 func electorate(n int) int {
 	if n < 3 {
 		return 1
@@ -103,15 +105,15 @@ func electorate(n int) int {
 	return min(wire.MaxVoters, (n-1)|1)
 }
 
-// voterQueue has the nodes that could vote, in the order in which they came. Its methods take
-// constant time, because each node of a large job is in it.
+// voterQueue has the nodes that could vote, in the order in which they joined. Its methods take
+// constant time, because each node of a large job is in the queue.
 type voterQueue struct {
 	order []string
 	// byName has the zero Voter for a node that has left but is still in order.
 	byName map[string]quorum.Voter
 }
 
-// add appends a node, or updates it in its place.
+// add appends a node, or updates a node in its place.
 func (q *voterQueue) add(v quorum.Voter) {
 	if q.byName == nil {
 		q.byName = map[string]quorum.Voter{}

@@ -22,7 +22,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Write encodes an entry. It panics for an event that no coordinator has.
+// Write encodes an entry. It panics for an event that no coordinator creates.
 func Write(e replica.Entry) []byte {
 	m := fromEntry(e)
 	m.At = timestamppb.New(e.At)
@@ -75,7 +75,7 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		m := fromHappened(ev.Job, ev.Event)
 		m.About = ev.Job
 		return m
-	default: // a submission is an entry of its own
+	default: // a submission has an entry of its own
 	}
 	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", e.Event))
 }
@@ -117,7 +117,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 			Code: int32(ev.Code), Why: wire.Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
 			Signal: int32(ev.Signal), Once: ev.Once, AfterSave: ev.AfterSave,
 		}}}
-	default: // an agent reports it
+	default: // agents report the other events
 	}
 	if report := wire.FromEvent("", ev); report != nil {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
@@ -125,7 +125,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	panic(fmt.Sprintf("rendezvous: job %s takes no %T", id, ev))
 }
 
-// fromLimits has the users by name, and their priorities in order.
+// fromLimits returns the limits with users sorted by name, and their priorities in order.
 func fromLimits(all cluster.Limits) (list []*pb.Limit) {
 	for _, user := range slices.Sorted(maps.Keys(all)) {
 		for _, p := range cluster.Priorities {
@@ -174,12 +174,12 @@ func nodeOf(ev job.Event) string {
 		return ev.Node
 	case job.Stopped:
 		return ev.Node
-	default: // no node does
+	default: // no node reports these
 		return ""
 	}
 }
 
-// Read decodes an entry. It refuses what this version would not have written.
+// Read decodes an entry. It refuses entries that this version would not have written.
 func Read(b []byte) (e replica.Entry, err error) {
 	var m pb.Entry
 	if err := proto.Unmarshal(b, &m); err != nil {
@@ -267,7 +267,8 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 	return e
 }
 
-// unknown says that a message, or one in it, has a field that this version does not know.
+// unknown reports whether a message, or a message in it, has a field that this version does not
+// know.
 func unknown(m protoreflect.Message) bool {
 	if len(m.GetUnknown()) > 0 {
 		return true

@@ -17,7 +17,7 @@ import (
 //
 // Entries are handed to the kernel, so the death of the process loses none. Only the beginnings and
 // ends of jobs must survive a power failure, and are forced to the disk. The entries in between
-// concern ranks, none of which is left when the machine has started again. A snapshot is written
+// concern ranks, and no rank is left when the machine has started again. A snapshot is written
 // beside the log and then renamed, so that there is always the old log or the new one.
 type File struct {
 	root *os.Root
@@ -29,7 +29,7 @@ type File struct {
 
 const (
 	fileName = "log"
-	// magic begins the file. It changes with the form of the frames.
+	// magic begins the file. It changes when the format of the frames changes.
 	magic = "golaunch log 1\n"
 	// snapshotMark and entryMark are the first byte of a frame's payload.
 	snapshotMark, entryMark = 's', 'e'
@@ -37,16 +37,16 @@ const (
 
 // Past is what was kept before.
 type Past struct {
-	// Snapshot is nil if there was none. Entries follow it.
+	// Snapshot is nil if there was none. Entries follow the snapshot.
 	Snapshot []byte
 	Entries  [][]byte
-	// Size is the size of both, in bytes. Torn is the number of bytes at the end that made no sense
-	// and were cut off.
+	// Size is the size of snapshot and entries, in bytes. Torn is the number of senseless bytes at
+	// the end, which were cut off.
 	Size, Torn int
 }
 
-// Open opens the log in a directory, which it creates at first use with mode 0700. The error says
-// so if another coordinator has the log open.
+// Open opens the log in a directory. It creates the directory at first use, with mode 0700. If
+// another coordinator has the log open, the error says so.
 func Open(dir string) (*File, error) {
 	f := &File{jobs: make(chan func(), 1), done: make(chan struct{})}
 	if err := f.open(dir); err != nil {
@@ -71,7 +71,7 @@ func (f *File) open(dir string) (err error) {
 	if f.root, err = safefile.Open(dir); err != nil {
 		return err
 	}
-	if err := safefile.Dir(f.root); err != nil { // golaunch runs what it reads there
+	if err := safefile.Dir(f.root); err != nil { // golaunch runs commands that it reads there
 		return fmt.Errorf("%w, or name a directory below it, which golaunch makes", err)
 	}
 	if f.lock, err = f.openOwn("lock", os.O_CREATE|os.O_RDWR); err != nil {
@@ -89,8 +89,8 @@ func (f *File) open(dir string) (err error) {
 	return nil
 }
 
-// openOwn opens a file and checks its owner: a group may have put it there while it could write to
-// the directory.
+// openOwn opens a file and checks its owner, because a group may have put the file there while it
+// could write to the directory.
 func (f *File) openOwn(name string, flag int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -123,8 +123,8 @@ func (f *File) release() (err error) {
 
 func (f *File) path() string { return filepath.Join(f.root.Name(), fileName) }
 
-// Past reads what was kept. It must be called once, before anything is kept. It cuts off the end of
-// a file that was being written when its machine lost power. Damage before that is an error,
+// Past reads what was kept. It must be called once, before anything is kept. If a machine lost
+// power during a write, Past cuts off the unfinished end of the file. Earlier damage is an error,
 // because the entries after it may matter.
 func (f *File) Past() (Past, error) {
 	fail := func(err error) (Past, error) {
@@ -189,8 +189,8 @@ func Parse(text []byte) (p Past, err error) {
 	return p, nil
 }
 
-// soundAfter says that a whole frame follows one that is not whole. Nothing follows a frame that
-// was being written at the end.
+// soundAfter reports whether a whole frame follows a frame that is not whole. No frame follows one
+// that was being written at the end.
 func soundAfter(rest []byte) bool {
 	for i := 1; i+frameHeader < len(rest); i++ {
 		if mark := rest[i+frameHeader]; mark == entryMark || mark == snapshotMark {
@@ -202,14 +202,14 @@ func soundAfter(rest []byte) bool {
 	return false
 }
 
-// Shared is false: no other process keeps the log.
+// Shared returns false, because no other process keeps the log.
 func (f *File) Shared() bool { return false }
 
-// Confirm has nothing to do.
+// Confirm calls done at once: there is nothing to confirm.
 func (f *File) Confirm(done func(error)) { done(nil) }
 
-// Keep writes a round in the file's own goroutine. If a write fails, it removes the log, because a
-// later coordinator would take it for complete.
+// Keep writes a round in the file's own goroutine. If a write fails, Keep removes the log, because
+// a later coordinator would believe that the log is complete.
 func (f *File) Keep(r Round, done func(error)) {
 	f.jobs <- func() {
 		err := f.write(r)
@@ -240,8 +240,8 @@ func (f *File) write(r Round) error {
 	return nil
 }
 
-// begin replaces the file by one with a snapshot, if there is one, and the frames of the entries
-// after it. The old file stays until the new one is complete.
+// begin replaces the file with a new one: a snapshot, if there is one, and the frames of the
+// entries after it. The old file stays until the new one is complete.
 func (f *File) begin(snapshot, entries []byte) error {
 	text := []byte(magic)
 	if snapshot != nil {
@@ -267,7 +267,7 @@ func (f *File) begin(snapshot, entries []byte) error {
 	old := f.log
 	f.log = fresh
 	if old != nil {
-		_ = old.Close() // it is not needed any more
+		_ = old.Close() // the old file is not needed any more
 	}
 	return f.sync()
 }
@@ -283,7 +283,7 @@ func (f *File) sync() error {
 
 func (f *File) remove() (err error) {
 	if f.log != nil {
-		_ = f.log.Close() // the error is why it is removed
+		_ = f.log.Close() // the log is removed because of an error
 		f.log = nil
 	}
 	for _, name := range []string{fileName, fileName + ".new"} {

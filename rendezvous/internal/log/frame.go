@@ -32,8 +32,8 @@ func cutFrame(b []byte) (payload, rest []byte, ok bool) {
 	return body[:size:size], body[size:], true
 }
 
-// Join makes one entry of several, and Split takes them apart again, for a storage that keeps each
-// entry at some cost.
+// Join makes one entry of several, and Split restores them. They are for a storage in which each
+// entry has a cost.
 func Join(entries [][]byte) []byte {
 	var b []byte
 	for _, e := range entries {

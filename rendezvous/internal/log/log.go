@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Storage keeps the log. Its methods do not block. They are called for one round at a time, and
-// again only after done was called.
+// Storage keeps the log. Its methods do not block. Each call is for one round, and the next call
+// follows only after done was called.
 type Storage interface {
 	// Keep keeps a round and then calls done, from any goroutine.
 	Keep(r Round, done func(error))
 	// Confirm calls done once it is certain that no other process kept the log when Confirm was
 	// called.
 	Confirm(done func(error))
-	// Shared says that another process may take over the log from this coordinator. This one must
-	// then make sure that it still keeps the log before it lengthens a lease.
+	// Shared says that another process may take over the log from this coordinator. Before it
+	// lengthens a lease, this coordinator must then make sure that it still keeps the log.
 	Shared() bool
 }
 
@@ -33,8 +33,9 @@ type Round struct {
 	// Entries follow the snapshot. Durable says that one of them must survive a power failure.
 	Entries [][]byte
 	Durable bool
-	// Firm says that what was kept before stays valid if this round cannot be kept, because nothing
-	// that follows from the round was done. Otherwise nothing is left, since it would mislead.
+	// Firm says that what was kept before stays valid if this round cannot be kept, because no
+	// consequence of the round has happened. Otherwise a failure leaves nothing, because an
+	// incomplete log would mislead.
 	Firm bool
 }
 
@@ -42,15 +43,15 @@ type Round struct {
 type Config struct {
 	// Storage is nil if the log is not kept.
 	Storage Storage
-	// Post makes the owner's goroutine run a function, from any other one. It returns false if the
-	// owner's has ended.
+	// Post makes the owner's goroutine run a function. Other goroutines may call it. It returns
+	// false if the owner's goroutine has ended.
 	Post func(func()) bool
 	// Snapshot returns the whole state after all appended entries.
 	Snapshot func() []byte
 	// Warn gets what users should know.
 	Warn func(error)
-	// Lost is called when this coordinator does not keep the log any more. It must then do nothing
-	// that others can see.
+	// Lost is called when this coordinator does not keep the log any more. The coordinator must
+	// then do nothing that others can see.
 	Lost func(error)
 }
 
@@ -58,7 +59,7 @@ type Config struct {
 type Log struct {
 	Config
 	next round
-	// now is the round that is being kept while busy is set.
+	// now is the round that is being kept. It is valid while busy is set.
 	now  round
 	busy bool
 	// number counts the rounds. It distinguishes the present round from one that was given up.
@@ -66,8 +67,8 @@ type Log struct {
 	// grown is the size of the entries since the newest snapshot, and last the size of that
 	// snapshot, in bytes.
 	grown, last int
-	// broken says that the file cannot keep the log at the moment, and trouble why. Nothing waits
-	// for the file then.
+	// broken says that the file cannot keep the log at the moment, and trouble says why. Nothing
+	// waits for the file then.
 	broken  bool
 	trouble error
 	lost    bool
@@ -82,8 +83,8 @@ type round struct {
 
 func (r *round) empty() bool { return len(r.Entries) == 0 && r.Snapshot == nil && len(r.held) == 0 }
 
-// Limits of a log. A snapshot is made after minGrown bytes at the earliest. At most maxSize bytes
-// wait for a slow file. A file that could not be written is tried again after retry.
+// These are limits of a log. A snapshot is made after minGrown bytes at the earliest. At most
+// maxSize bytes wait for a slow file. After a failed write, the next try follows after retry.
 const (
 	minGrown = 4 << 20
 	maxSize  = 64 << 20
@@ -91,14 +92,14 @@ const (
 )
 
 // MaxWrite is how long the consequences of an entry wait for a file. An NFS server may restart in
-// less time. Tests change it.
+// less time. Tests change MaxWrite.
 var MaxWrite = 30 * time.Second
 
-// New returns a log that continues where the storage's past ends. past is the size of that past in
+// New returns a log that continues after the storage's past. past is the size of that past in
 // bytes.
 func New(c Config, past int) *Log { return &Log{Config: c, grown: past} }
 
-// Append adds an entry, which belongs to the log from then on.
+// Append adds an entry. The log owns the entry from then on.
 func (l *Log) Append(entry []byte, durable bool) {
 	if l.Storage == nil || l.broken || l.lost {
 		return
@@ -112,7 +113,7 @@ func (l *Log) Append(entry []byte, durable bool) {
 	}
 }
 
-// Then calls f, whose effects others can see, once everything appended before is kept.
+// Then calls f once everything appended before the call is kept. Others can see the effects of f.
 func (l *Log) Then(f func()) {
 	switch {
 	case l.lost:
@@ -127,8 +128,8 @@ func (l *Log) Then(f func()) {
 	}
 }
 
-// Vouch calls f, which lengthens a lease. It waits only if another process may have taken over the
-// log.
+// Vouch calls f, which lengthens a lease. Vouch waits only if another process may have taken over
+// the log.
 func (l *Log) Vouch(f func()) {
 	if l.Storage != nil && l.Storage.Shared() {
 		l.Then(f)
@@ -143,7 +144,7 @@ func (l *Log) Move(s Storage) {
 	l.Compact()
 }
 
-// Compact replaces everything that was appended by a snapshot.
+// Compact replaces everything that was appended with a snapshot.
 func (l *Log) Compact() {
 	if l.Storage == nil || l.broken || l.lost {
 		return
@@ -153,9 +154,9 @@ func (l *Log) Compact() {
 	l.grown, l.last = 0, len(s)
 }
 
-// Flush begins to keep what was appended. If a round is under way, the end of that round does so.
-// The owner calls Flush when it has nothing else to do, so that one round has all that came
-// meanwhile.
+// Flush begins to keep what was appended. If a round is under way, this happens at the end of that
+// round. The owner calls Flush when it has nothing else to do, so that one round has all entries
+// since the last.
 func (l *Log) Flush() {
 	if l.busy || l.lost || l.next.empty() {
 		return
@@ -184,14 +185,14 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 	if limit != nil {
 		limit.Stop()
 	}
-	if number != l.number || !l.busy { // it was released
+	if number != l.number || !l.busy { // the round was released
 		return
 	}
 	l.busy = false
 	held := l.now.held
 	l.now = round{}
 	switch {
-	case err == nil && l.broken: // it was late, and entries are missing: a snapshot has them
+	case err == nil && l.broken: // the write was late, and entries are missing: a snapshot has them
 		l.mend()
 	case err == nil:
 	case l.Storage.Shared():
@@ -212,7 +213,7 @@ func run(held []func()) {
 	}
 }
 
-// errSlow is why the log no longer waits for a file.
+// errSlow says why the log no longer waits for a file.
 var errSlow = errors.New("the disk does not keep up")
 
 // late gives up waiting for a file, which may still finish its write.
@@ -225,7 +226,7 @@ func (l *Log) late(number int) {
 	run(held)
 }
 
-// fail continues without a log, because a coordinator must not wait for a disk for ever. It returns
+// fail continues without a log, because a coordinator must not wait forever for a disk. It returns
 // the calls that waited.
 func (l *Log) fail(err error) []func() {
 	if !l.broken {
@@ -237,7 +238,7 @@ func (l *Log) fail(err error) []func() {
 	return held
 }
 
-// mend starts the log again, with a snapshot, after it was broken.
+// mend starts the log again, with a snapshot, after the log was broken.
 func (l *Log) mend() {
 	if !l.broken || l.busy || l.lost {
 		return
@@ -260,8 +261,8 @@ func (l *Log) Trouble() error {
 	return nil
 }
 
-// Release keeps nothing from now on. Calls that wait are made at once if do is set, and otherwise
-// never, because another process may keep the log by now.
+// Release stops keeping the log. If do is set, it makes waiting calls at once. Otherwise it never
+// makes them, because another process may keep the log by now.
 func (l *Log) Release(do bool) {
 	held := append(l.now.held, l.next.held...)
 	l.now, l.next, l.Storage, l.busy = round{}, round{}, nil, false
