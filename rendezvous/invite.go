@@ -12,7 +12,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// inviteEvery is the time between invitations: no event tells that a process listens at home again.
+// inviteEvery is the time between invitations. No event reports that a process listens at home
+// again.
 const inviteEvery = time.Second
 
 // invite invites the process that listens where the nodes of the job first met, until it has joined
@@ -41,9 +42,9 @@ func (s *succession) invite() {
 	}()
 }
 
-// inviteOnce invites once, unless the node has joined the job already. The error says why the
-// invitation was refused. It is not an error if no process listens there, or if that has another
-// token.
+// inviteOnce invites once, unless the node has already joined the job. The error says why the
+// invitation was refused. It is no error if no process listens there, or if that process has
+// another token.
 func (s *succession) inviteOnce() (joined bool, err error) {
 	candidate := s.candidate()
 	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, wire.DialLimit)
@@ -61,7 +62,7 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 		i := &pb.Invitation{
 			Job: s.c.onlyJob.Job.ID, Facts: s.c.cfg.Facts, Node: candidate.cfg.Node, Voters: s.addrs(), Epoch: s.c.state.Epoch,
 		}
-		s.c.log.Then(func() { invitations <- i }) // without a majority it invites no other
+		s.c.log.Then(func() { invitations <- i }) // without a majority, this coordinator invites no other
 	})
 	select {
 	case i := <-invitations:
@@ -80,8 +81,8 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 	return false, nil
 }
 
-// invited gives up a job that has not begun, or only just, for the same job elsewhere. A job that
-// other processes may know is not given up, because one of them would continue it.
+// invited gives up a job that has not begun, or has only just begun, for the same job elsewhere. It
+// does not give up a job that other processes may know, because one of them would continue it.
 func (s *succession) invited(i *pb.Invitation) error {
 	c := s.c
 	why := wire.Different(c.cfg.Facts, i.GetFacts())
@@ -89,7 +90,7 @@ func (s *succession) invited(i *pb.Invitation) error {
 	switch {
 	case c.onlyJob == nil:
 		return wire.Refused("a cluster's coordinator listens there")
-	case i.GetEpoch() == c.state.Epoch: // one of the two is about to learn that it does not lead
+	case i.GetEpoch() == c.state.Epoch: // one of the two coordinators is about to learn that it does not lead
 		return nil
 	case c.onlyJob.Result != nil:
 		return wire.Refused("its job is over")
@@ -107,8 +108,8 @@ func (s *succession) invited(i *pb.Invitation) error {
 	}
 	s.candidate().Learn(addrs)
 	if m := c.members[s.candidate().cfg.Node]; m == nil || m.stream == nil {
-		// An agent that is here reports this itself. One that is still joining follows the
-		// invitation.
+		// If the agent has joined here, it reports this itself. An agent that is still joining
+		// follows the invitation.
 		c.say(s.candidate().cfg.Node + " joins anew: " + s.invitation.Why)
 	}
 	return nil

@@ -17,22 +17,23 @@ import (
 // trackedJob is a job with its watchers. It belongs to the goroutine of Run.
 type trackedJob struct {
 	*replica.Record
-	// watchers are told every decision. Owners are watchers without which the job ends, unless it is
-	// detached; the timer ends it.
+	// watchers get every decision. owners are watchers without which the job ends, unless the job
+	// is detached. The timer ends the job.
 	watchers    map[*watcher]struct{}
 	owners      int
 	orphanTimer *time.Timer
-	// workspace keeps that of the job; nil if it has none.
+	// workspace keeps the workspace of the job. It is nil if the job has none.
 	workspace *depot.Use
-	// why is why the job waits, if a status has asked.
+	// why says why the job waits, if a status has asked for it.
 	why *reason
-	// announced is the last attempt of each unit whose first failure clients were told.
+	// announced has, for each unit, the last attempt whose first failure was reported to clients.
 	announced map[int]int
-	// cohorts is the lighthouse of its replica groups; nil before the first report of one.
+	// cohorts is the lighthouse of the job's replica groups. It is nil before the first report of a
+	// replica.
 	cohorts *cohorts.Cohorts
 }
 
-// jobTable has what is kept beside the state of jobs.
+// jobTable has the data that the coordinator keeps beside the state of jobs.
 type jobTable struct {
 	jobs map[string]*trackedJob
 	// onlyJob is nil in a cluster.
@@ -72,13 +73,13 @@ func (t *jobTable) forget(ids []string) {
 	}
 }
 
-// reason is a text about the state after an entry.
+// reason is a text about the state after some entry.
 type reason struct {
 	index uint64
 	text  string
 }
 
-// submit accepts a job that was checked.
+// submit accepts a checked job.
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.OnlyJob {
@@ -87,7 +88,7 @@ func (c *Coordinator) submit(s replica.Submission) {
 	c.apply(e)
 }
 
-// track returns the tracked job of a record, which uses its workspace.
+// track returns the tracked job of a record. The job uses its workspace from then on.
 func (c *Coordinator) track(record *replica.Record) *trackedJob {
 	j := c.jobTable.of(record)
 	c.useWorkspace(j)
@@ -101,10 +102,10 @@ func (c *Coordinator) useWorkspace(j *trackedJob) {
 	}
 	use := c.depot.Open(j.Workspace.ID)
 	j.workspace = use
-	go func() { _, _ = use.Load() }() // agents that want it are told why they cannot have it
+	go func() { _, _ = use.Load() }() // agents that ask for it learn why they cannot have it
 }
 
-// close stops the job's timer, and the use of its workspace.
+// close stops the job's timer, and ends the use of its workspace.
 func (j *trackedJob) close() {
 	j.cohorts.Close()
 	if j.workspace != nil {
@@ -115,7 +116,7 @@ func (j *trackedJob) close() {
 	}
 }
 
-// perform carries out one step of a job. Nothing of it can be seen before the step is kept.
+// perform carries out one step of a job. Its effects are visible only once the step is kept.
 func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	j := c.track(c.state.Jobs[s.Job])
 	d := report.Decision{At: at.Local(), Reason: s.Reason, News: news(s)}
@@ -132,7 +133,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 		c.audience.Joined(e.Node)
 	case job.Rejoined:
 		c.assign(j, e.Node)
-	default: // it gives the job no node
+	default: // the event gives the job no node
 	}
 	for _, a := range s.Actions {
 		c.act(j, a)
@@ -207,7 +208,7 @@ func (c *Coordinator) act(j *trackedJob, a job.Action) {
 	}
 }
 
-// jobEnded tells that a job is over.
+// jobEnded reports that a job is over.
 func (c *Coordinator) jobEnded(j *trackedJob) {
 	j.close()
 	c.tell(j, wire.Update{Result: j.Result})
@@ -237,7 +238,7 @@ func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
 // codeOrphaned is the exit code of a process whose terminal has hung up (128 + SIGHUP).
 const codeOrphaned = 129
 
-// vacate has the jobs give up a node. Its agent is told to leave once they have.
+// vacate makes the jobs give up a node. Once they have, the node's agent is ordered to leave.
 func (c *Coordinator) vacate(node string, within time.Duration, why string) {
 	c.noteCluster("node %s is to leave within %v: %s", node, within, why)
 	c.applyEvent(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
@@ -252,7 +253,7 @@ func news(s replica.Step) bool {
 	case job.Exited:
 		return !ev.Exit.OK()
 	case job.Stalled:
-		return len(s.Actions) > 0 // it fails the attempt
+		return len(s.Actions) > 0 // the exit fails the attempt
 	case job.Saved:
 		return ev.State == job.SavePartial || ev.State == job.SaveLeft || ev.State == job.SaveSetAside
 	case job.Lost, job.Draining, job.Cancel:
@@ -262,8 +263,8 @@ func news(s replica.Step) bool {
 	}
 }
 
-// failure is how an attempt began to fail, with this step. Clients get it once for each attempt,
-// whatever fails later in it: the failure may carry a rank's last output.
+// failure returns how an attempt began to fail, if it did with this step. Clients get it once for
+// each attempt, even if more ranks fail later: the failure may carry a rank's last output.
 func (j *trackedJob) failure(s replica.Step) *report.Failure {
 	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}
 	switch ev := s.Event.(type) {
@@ -278,7 +279,7 @@ func (j *trackedJob) failure(s replica.Step) *report.Failure {
 			return nil
 		}
 		unit, f.Node, f.Attempt, f.Hung, f.Verdict = ev.Unit, ev.Node, ev.Attempt, true, verdict.Hang
-	case job.Lost: // it may concern several units at different attempts, so it is told each time
+	case job.Lost: // a loss may concern several units at different attempts, so it is reported each time
 		f.Node, f.Attempt, f.Verdict = ev.Node, -1, verdict.NodeLost
 		return &f
 	default:

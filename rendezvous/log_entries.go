@@ -19,8 +19,8 @@ import (
 // File keeps the log of a cluster's coordinator across restarts.
 type File = log.File
 
-// OpenFile opens the log in a directory, which it creates at first use with mode 0700. It fails
-// when another coordinator has the log open, or another version of golaunch wrote it.
+// OpenFile opens the log in a directory. It creates the directory at first use, with mode 0700. It
+// fails if another coordinator has the log open, or if another version of golaunch wrote the log.
 func OpenFile(dir string) (*File, error) { return log.Open(dir) }
 
 // restore makes the state from the log, or begins the log if it is empty.
@@ -52,7 +52,7 @@ func (c *Coordinator) restore() error {
 	return nil
 }
 
-// replay makes the state of a log; nil of one that is empty.
+// replay makes the state from a log. It returns nil if the log is empty.
 func replay(past log.Past, heard func(replica.Entry, replica.Outcome)) (*replica.State, error) {
 	var entries []replica.Entry
 	for _, b := range past.Entries {
@@ -72,7 +72,7 @@ func replay(past log.Past, heard func(replica.Entry, replica.Outcome)) (*replica
 	return state, nil
 }
 
-// openLog returns what the log has kept and opens it for more.
+// openLog returns what the log has kept, and opens the log for more.
 func (c *Coordinator) openLog() (past log.Past, err error) {
 	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.logLost}
 	switch {
@@ -104,8 +104,8 @@ func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
 	}
 }
 
-// resume connects the restored state with the world: its timers, the agents, which have a lease to
-// return, and the owners of the jobs.
+// resume restarts the timers of the restored state, and waits for the agents and the owners of the
+// jobs. Agents have a lease to return.
 func (c *Coordinator) resume() {
 	c.restored = true
 	if c.cfg.onResume != nil {
@@ -137,7 +137,7 @@ func (c *Coordinator) resume() {
 	c.succession.takeOver()
 }
 
-// quorumStorage has voters keep the log.
+// quorumStorage lets voters keep the log.
 type quorumStorage struct{ term *quorum.Term }
 
 // Shared says that another voter may be elected.
@@ -160,7 +160,7 @@ func (s quorumStorage) Keep(r log.Round, done func(error)) {
 	}
 }
 
-// pastOf is what the voters have kept.
+// pastOf returns what the voters have kept.
 func pastOf(t *quorum.Term) (log.Past, error) {
 	p := log.Past{Snapshot: t.Past.Snapshot}
 	for _, round := range t.Past.Entries {
@@ -174,14 +174,14 @@ func pastOf(t *quorum.Term) (log.Past, error) {
 	return p, nil
 }
 
-// now is the time of an entry, as it is read back.
+// now returns the time of an entry, with the precision with which it is read back.
 func now() time.Time { return time.Now().Round(0).UTC() }
 
 // applyEvent applies an event of the cluster that happens now.
 func (c *Coordinator) applyEvent(ev cluster.Event) { c.apply(replica.Entry{At: now(), Event: ev}) }
 
-// applyJobEvent applies an event of one job. Of ranks that fail together, only the evidence of the
-// first is kept.
+// applyJobEvent applies an event of one job. If ranks fail together, it keeps only the first one's
+// evidence.
 func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
 	if e, ends := ev.(job.Exited); ends && !c.state.Weighs(j.Job.ID, e) {
 		e.Tail, e.Traceback, e.Kernel = "", "", ""
@@ -190,7 +190,7 @@ func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
 	c.applyEvent(cluster.Happened{Job: j.Job.ID, Event: ev})
 }
 
-// apply applies an entry to the state, appends it to the log, and performs what follows.
+// apply applies an entry to the state, appends the entry to the log, and performs the consequences.
 func (c *Coordinator) apply(e replica.Entry) {
 	c.trimmer.Happened(len(c.members))
 	o := c.state.Apply(e)
@@ -213,9 +213,9 @@ func (c *Coordinator) apply(e replica.Entry) {
 	c.capacity.happened()
 }
 
-// durable says that an entry must survive a power failure: without its beginning a job would be
-// forgotten, and without its end run again; a node that was asked for would never be given back. The
-// ID of a cohort must not come twice.
+// durable reports whether an entry must survive a power failure. Without the entry of its
+// beginning, a job would be forgotten; without the entry of its end, it would run again. A
+// requested node would never be given back. The ID of a cohort must not occur twice.
 func durable(e replica.Entry, o replica.Outcome) bool {
 	_, drains := e.Event.(cluster.Drain)
 	if ev, happened := e.Event.(cluster.Happened); happened {
@@ -235,7 +235,7 @@ func (c *Coordinator) arm(id replica.TimerID) {
 	c.timers[id] = time.AfterFunc(time.Until(t.At), func() {
 		c.post(func() {
 			switch due, armed := c.state.Timers[id]; {
-			case !armed: // its job has ended
+			case !armed: // the timer's job has ended
 				delete(c.timers, id)
 			case due == t:
 				delete(c.timers, id)

@@ -26,24 +26,24 @@ type member struct {
 	name     string
 	instance string
 	addr     netip.Addr
-	// machine is its [placement.MachineLabel].
+	// machine is the value of the node's [placement.MachineLabel].
 	machine string
-	// stream is the connection to the agent, nil while there is none.
+	// stream is the connection to the agent; nil while there is none.
 	stream *server.AgentStream
 	server.LeaseMonitor
-	// excused is when the agent was last heard before the coordinator itself was paused. Such an agent
-	// gets a little more time once.
+	// excused is when the agent was last heard before a pause of the coordinator itself. Such an
+	// agent gets a little more time, once.
 	excused time.Time
-	// taken is the number of its newest report.
+	// taken is the number of the agent's newest report.
 	taken atomic.Uint64
-	// fenced says why it may not come back; it is lost once its lease is over.
+	// fenced says why the agent may not come back. The agent is lost once its lease is over.
 	fenced string
-	// leaving says that it is about to go and waits only for the end of its ranks. gone is closed
-	// when it has left or is lost.
+	// leaving says that the agent is about to leave and waits only for the end of its ranks. gone
+	// is closed when the agent has left or is lost.
 	leaving bool
 	gone    chan struct{}
-	// inactive says that the jobs do not know the node yet: its agent has yet to restate what it runs,
-	// or runs attempts that are unknown.
+	// inactive says that the jobs do not know the node yet. Its agent has yet to report what it
+	// runs, or runs unknown attempts.
 	inactive bool
 	restated bool
 	unknown  map[attemptOnNode]bool
@@ -55,7 +55,8 @@ type attemptOnNode struct {
 	unit, attempt int
 }
 
-// admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
+// admit admits a new agent, or an agent that is back. from is the node in the agent's certificate,
+// if any.
 func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*member, error) {
 	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
@@ -64,7 +65,7 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 	}
 	m := c.members[node.Name]
 	back := m != nil
-	if !back { // a later coordinator that does not know the agent has it join anew: it has no ranks before it is known
+	if !back { // a later coordinator that does not know the agent makes it join anew; an agent has no ranks before its admission is kept
 		known := replica.Member{Node: node, Instance: h.GetInstance(), Patience: c.patience()}
 		m = c.expect(known)
 		c.apply(replica.Entry{At: now(), Admitted: &known})
@@ -94,17 +95,17 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 		c.send(m, wire.FromOrder(wire.Order{Job: c.onlyJob.Job.ID, Do: job.Finish{Result: *c.onlyJob.Result}}))
 	case back && !m.inactive:
 		c.applyEvent(cluster.Rejoined{Node: m.name})
-	case back: // what it runs is not known yet
+	case back: // what the agent runs is not known yet
 	default:
 		m.inactive, m.restated = true, h.GetEpoch() == ""
 		c.nodeCameIn()
 		c.activate(m)
 	}
-	c.queries.agentBack(m) // once it knows of its jobs
+	c.queries.agentBack(m) // once the agent knows its jobs
 	return m, nil
 }
 
-// expect adds an agent that is about to come; it is lost when it does not.
+// expect adds an agent that should come soon. If it does not come, it is lost.
 func (c *Coordinator) expect(known replica.Member) *member {
 	m := &member{
 		name: known.Node.Name, addr: known.Node.Addr, machine: known.Node.Labels[placement.MachineLabel],
@@ -126,7 +127,7 @@ func (m *member) unlink() {
 // streamEnded notes that the stream of an agent has ended. The agent may come back within its
 // lease.
 func (c *Coordinator) streamEnded(m *member, s *server.AgentStream) {
-	c.takeAll(m, s) // its last messages among them
+	c.takeAll(m, s) // including its last messages
 	delete(c.succession.departing, s)
 	if m.stream == s {
 		m.unlink()
@@ -146,8 +147,7 @@ func (c *Coordinator) died(m *member, outOfMemory bool) {
 	}
 }
 
-// silent removes an agent that has been silent for too long, if it has; fired is when the timer
-// fired.
+// silent removes an agent if it has been silent for too long. fired is when the timer fired.
 func (c *Coordinator) silent(m *member, fired time.Time) {
 	heard, by := m.Overdue(fired)
 	switch {
@@ -173,13 +173,13 @@ func (c *Coordinator) fence(m *member, s *server.AgentStream) {
 	m.unlink()
 }
 
-// removeMember forgets an agent and ends its stream with an error, or with nil if the agent asked
-// for that.
+// removeMember forgets an agent. It ends the agent's stream with an error, or with nil if the agent
+// asked to leave.
 func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.roster.remove(m)
 	m.Stop()
 	close(m.gone)
-	c.succession.replace(m.name) // before the agent is let go
+	c.succession.replace(m.name) // before the agent is released
 	switch s := m.stream; {
 	case s == nil:
 	case end == nil:
@@ -192,5 +192,6 @@ func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.applyEvent(cluster.Lost{Node: m.name, Why: wire.Plain(why)})
 }
 
-// patience is the silence after which the ranks of an agent with this coordinator's lease are dead.
+// patience is how long an agent with this coordinator's lease must be silent until its ranks are
+// certainly dead.
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }

@@ -17,20 +17,20 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// queries are the clients' questions that nodes answer. It belongs to the goroutine of Run.
+// queries are the clients' questions that nodes answer. They belong to the goroutine of Run.
 type queries struct {
 	c    *Coordinator
 	open map[string]*query
 }
 
-// query is one client's question, and the answers of nodes. The goroutines of streams use the
-// channels answers, done and over; all else belongs to the goroutine of Run.
+// query is one client's question, with the answers of nodes. The goroutines of streams use the
+// channels answers, done and over. All other fields belong to the goroutine of Run.
 type query struct {
 	wire.Inquiry
 	id string
-	// nodes are those that the client chose; none means all.
+	// nodes are the nodes that the client chose; none means all.
 	nodes map[string]bool
-	// job is what the question is about; nil when it is about nodes.
+	// job is the job that the question is about. It is nil for a question about nodes.
 	job *trackedJob
 	// known are the positions up to which the client has read log files, by the node that delivered
 	// them. The name "" stands for files that several nodes have.
@@ -40,17 +40,17 @@ type query struct {
 	over    chan struct{}
 	// missing says why nodes do not answer.
 	missing map[string]*pb.Answer
-	// pending are the nodes that have more to deliver. broken says that a delivery failed, so that the
-	// client must ask anew.
+	// pending are the nodes that have more to deliver. broken says that a delivery failed. The
+	// client must then ask anew.
 	pending map[string]*pendingAnswer
 	broken  bool
 	ended   bool
-	// limit ends the wait for nodes; nil where there is none.
+	// limit ends the wait for nodes; nil if there is no limit.
 	limit *time.Timer
 }
 
 // pendingAnswer is what a node has to deliver. again says that the node must be asked again after
-// its present delivery, because the job has got the node again.
+// its present delivery, because the job has received the node again.
 type pendingAnswer struct{ delivers, again bool }
 
 // start asks the nodes. The query ends when done is closed.
@@ -90,7 +90,7 @@ func (qs *queries) start(i wire.Inquiry, known map[string][]report.LogPosition, 
 	return q, nil
 }
 
-// targets are the nodes that a question is for.
+// targets returns the nodes that a question is for.
 func (qs *queries) targets(q *query) (targets []string) {
 	if q.job == nil {
 		for node := range qs.c.members {
@@ -121,11 +121,10 @@ func (qs *queries) targets(q *query) (targets []string) {
 	return targets
 }
 
-// asks says that the client asks this node.
+// asks reports whether the client asks this node.
 func (q *query) asks(node string) bool { return len(q.nodes) == 0 || q.nodes[node] }
 
-// ask asks one node. A node that is not connected is asked when it is back, if there is time for
-// that.
+// ask asks one node. If the node is not connected, it is asked when it is back, if there is time.
 func (qs *queries) ask(q *query, node string) {
 	if q.ended {
 		return
@@ -145,11 +144,11 @@ func (qs *queries) ask(q *query, node string) {
 	}
 }
 
-// goesOn says that answers keep coming, and that a node which is away may come back in time.
+// goesOn reports whether answers keep coming, so that a node which is away may come back in time.
 func (q *query) goesOn() bool { return q.Follows() && (q.job == nil || q.job.Result == nil) }
 
-// questionFor is what one node is asked. If there are too many files to name, the node delivers
-// them whole, and the client drops what it knows.
+// questionFor returns the question for one node. If there are too many files to name, the node
+// delivers them whole, and the client drops what it already has.
 func (q *query) questionFor(node string) wire.Question {
 	question := q.Question
 	if question.About == wire.AboutLogs {
@@ -170,7 +169,7 @@ func (q *query) lacks(node, why string) {
 	q.missing[node] = &pb.Answer{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
 }
 
-// nodeAssigned asks a node that a job has got, perhaps again.
+// nodeAssigned asks a node that a job has received, perhaps for the second time.
 func (qs *queries) nodeAssigned(j *trackedJob, node string) {
 	for _, q := range qs.open {
 		switch p := q.pending[node]; {
@@ -183,9 +182,9 @@ func (qs *queries) nodeAssigned(j *trackedJob, node string) {
 	}
 }
 
-// agentBack asks an agent that is new or back for what it does not deliver: it may not have been
-// asked, or not have received the question. It asks for samples in any case, because the old
-// connection may seem alive.
+// agentBack asks an agent that is new or back for what it does not deliver. The agent may not have
+// been asked, or may not have received the question. agentBack asks for samples in any case,
+// because the old connection may seem alive.
 func (qs *queries) agentBack(m *member) {
 	for _, q := range qs.open {
 		p := q.pending[m.name]
@@ -196,7 +195,7 @@ func (qs *queries) agentBack(m *member) {
 	}
 }
 
-// nodeLost expects nothing more of a node.
+// nodeLost stops waiting for a node.
 func (qs *queries) nodeLost(node string) {
 	for _, q := range qs.open {
 		if q.pending[node] != nil {
@@ -207,7 +206,7 @@ func (qs *queries) nodeLost(node string) {
 	}
 }
 
-// timedOut expects nothing more of any node.
+// timedOut stops waiting for all nodes.
 func (q *query) timedOut() {
 	for node := range q.pending {
 		q.lacks(node, fmt.Sprintf("did not answer within %v", q.Within))
@@ -233,7 +232,7 @@ func (q *query) endIfComplete() {
 }
 
 // delivered notes that a node's delivery has ended. After a failure the client must ask anew for
-// the logs that it lacks, and a node that sends samples is asked when it is back.
+// the logs that it lacks. A node that sends samples is asked again when it is back.
 func (qs *queries) delivered(q *query, node string, err error) {
 	p := q.pending[node]
 	switch {

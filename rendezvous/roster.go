@@ -18,16 +18,16 @@ import (
 // roster is the coordinator's list of agents.
 type roster struct {
 	members map[string]*member
-	// byAddr is a node at each address.
+	// byAddr has one node at each address.
 	byAddr map[netip.Addr]string
-	// everJoined are nodes that have been members of the only job under this coordinator, and
-	// refused are nodes that it has refused since. tooFewNodes says that the job ended because of
-	// these.
+	// everJoined are nodes that have been members of the only job under this coordinator. refused
+	// are nodes that this coordinator has refused since. tooFewNodes says that the job ended
+	// because of refusals.
 	everJoined, refused map[string]bool
 	tooFewNodes         bool
 	// allNodesKnown says that the only job need not wait for more of its nodes.
 	allNodesKnown bool
-	// restored says that a coordinator before this one has admitted agents.
+	// restored says that an earlier coordinator has admitted agents.
 	restored bool
 }
 
@@ -47,7 +47,7 @@ func (r *roster) member(node string) (*member, error) {
 
 func (r *roster) add(m *member) { r.members[m.name], r.byAddr[m.addr] = m, m.name }
 
-// remove removes an agent. Another one of its machine may have its address.
+// remove removes an agent. Another agent of the same machine may have its address.
 func (r *roster) remove(m *member) {
 	delete(r.members, m.name)
 	if r.byAddr[m.addr] != m.name {
@@ -65,7 +65,7 @@ func (r *roster) remove(m *member) {
 	}
 }
 
-// nodeCameIn checks whether all nodes are here that the only job waits for.
+// nodeCameIn checks whether all nodes that the only job waits for are here.
 func (c *Coordinator) nodeCameIn() {
 	switch n := len(c.members); {
 	case c.allNodesKnown:
@@ -88,7 +88,8 @@ func (c *Coordinator) activateAll() {
 	}
 }
 
-// activate offers a node to the jobs, once it has said what it runs and none of that is unknown.
+// activate offers a node to the jobs, once the node has reported what it runs and none of that is
+// unknown.
 func (c *Coordinator) activate(m *member) {
 	if m.inactive && m.restated && len(m.unknown) == 0 && c.allNodesKnown {
 		m.inactive = false
@@ -96,7 +97,8 @@ func (c *Coordinator) activate(m *member) {
 	}
 }
 
-// shares says that a node is on the machine of a member, and so may have its address.
+// shares reports whether a node is on the machine of a member. It may then have the member's
+// address.
 func (m *member) shares(n placement.Node) bool {
 	return m.machine != "" && m.machine == n.Labels[placement.MachineLabel]
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// statusReadTimeout bounds the wait for a client to read the next message of a status, which takes
-// memory meanwhile.
+// statusReadTimeout bounds the wait for a client to read the next message of a status. The status
+// takes memory meanwhile.
 const statusReadTimeout = 30 * time.Second
 
 // statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read
@@ -76,7 +76,7 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 	return s, nil
 }
 
-// nodeStatus adds to what the cluster knows of a node what depends on the time.
+// nodeStatus adds the time-dependent values to the cluster's data about a node.
 func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
 	if m := c.members[n.Name]; m != nil && (m.stream == nil || time.Since(m.LastHeard()) > c.cfg.Lease/2) {
 		n.Silent = time.Since(m.LastHeard())
@@ -90,8 +90,8 @@ func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
 	return n
 }
 
-// shownID is how much of a workspace's ID a status has. Who knows the whole ID can submit a job with
-// that workspace.
+// shownID is how much of a workspace's ID a status contains. Whoever knows the whole ID can submit
+// a job with that workspace.
 const shownID = 12
 
 // jobStatus omits the nodes of a job that is over.
@@ -139,8 +139,8 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	return s
 }
 
-// why says why a job waits. That takes a plan of all nodes, so the answer is kept until the state
-// changes.
+// why returns why a job waits. Finding the reason takes a plan of all nodes, so why keeps the
+// answer until the state changes.
 func (c *Coordinator) why(j *trackedJob) string {
 	if j.why == nil || j.why.index != c.state.Index {
 		j.why = &reason{c.state.Index, c.state.Cluster.Why(j.Job.ID)}
@@ -148,7 +148,7 @@ func (c *Coordinator) why(j *trackedJob) string {
 	return j.why.text
 }
 
-// answer is the part of the snapshot that a query asks for.
+// answer returns the part of the snapshot that a query asks for.
 func (snapshot statusSnapshot) answer(q report.Query) report.Status {
 	s := snapshot.Status
 	slices.SortFunc(s.Jobs, func(a, b report.JobStatus) int {
@@ -177,7 +177,7 @@ func (snapshot statusSnapshot) answer(q report.Query) report.Status {
 	return s
 }
 
-// lastAttempt is the newest attempt of a job that is over; 0 if none began.
+// lastAttempt returns the newest attempt of a job that is over; 0 if none began.
 func (j *trackedJob) lastAttempt() int {
 	if len(j.History) == 0 {
 		return 0

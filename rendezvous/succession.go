@@ -18,39 +18,40 @@ import (
 
 // succession makes sure that another process can take over from the coordinator.
 //
-// In a job whose nodes may all coordinate it, some of them vote. They have each entry of the log
-// before anything that follows from it can be seen. With fewer than three nodes there is one voter
-// and no shared log. Once others vote, the coordinator sends nothing, neither an order nor the
-// answer to a heartbeat, before a majority knows it. A coordinator that was replaced without
-// knowing it can therefore give no orders and extend no lease.
+// In a job whose nodes may all coordinate it, some nodes vote. They receive each entry of the log
+// before its consequences are visible. With fewer than three nodes there is one voter and no shared
+// log. Once others vote, the coordinator sends no order, and no answer to a heartbeat, before a
+// majority has confirmed that it leads. So a coordinator that was replaced without its knowledge
+// can give no orders and extend no lease.
 //
-// It belongs to the goroutine of Run.
+// A succession belongs to the goroutine of Run.
 type succession struct {
 	c *Coordinator
-	// exclusive says that no other process may have become the coordinator. Any goroutine may read
+	// exclusive says that no other process can have become the coordinator. Any goroutine may read
 	// it.
 	exclusive atomic.Bool
 	// term is nil while no other process votes.
 	term   *quorum.Term
 	voters election.VoterSet
-	// want are the processes that should vote, this one first. announced are the others that people
-	// were told about.
+	// want are the processes that should vote, this one first. announced are the other voters that
+	// were reported to people.
 	want      []quorum.Voter
 	announced string
-	// established says that the job has run long enough to be worth taking over; the timer is nil
-	// before ranks start.
+	// established says that the job has run long enough for a takeover to be useful. The timer is
+	// nil before ranks start.
 	established bool
 	establishes *time.Timer
 	// inviting says that the process at the job's home is being invited. invitation is not nil once
-	// this coordinator gives up its job for another one that has invited it; it is final once Run
-	// has returned.
+	// this coordinator gives up its job for another coordinator that has invited it. invitation is
+	// final once Run has returned.
 	inviting   bool
 	invitation *wire.ElsewhereError
-	// peers are a cluster's other coordinators by address, and silent those that do not answer.
+	// peers are a cluster's other coordinators by address. silent are the addresses of peers that
+	// do not answer.
 	peers  map[string]quorum.Voter
 	silent map[string]bool
-	// departing are the streams of agents that have left, but whose nodes vote until others do
-	// instead.
+	// departing are the streams of agents that have left, but whose nodes vote until other nodes
+	// vote instead.
 	departing map[*server.AgentStream]bool
 }
 
@@ -65,7 +66,7 @@ func newSuccession(c *Coordinator) *succession {
 	return &succession{c: c, peers: map[string]quorum.Voter{}, silent: map[string]bool{}, departing: map[*server.AgentStream]bool{}}
 }
 
-// ousted is closed when another coordinator may be there.
+// ousted returns a channel that is closed when another coordinator may exist.
 func (s *succession) ousted() <-chan struct{} {
 	if s.term == nil {
 		return nil
@@ -73,7 +74,7 @@ func (s *succession) ousted() <-chan struct{} {
 	return s.term.Over()
 }
 
-// candidate is this process as a candidate; nil if no other process can take over.
+// candidate returns this process as a candidate. It returns nil if no other process can take over.
 func (s *succession) candidate() *Candidate { return s.c.cfg.Candidate }
 
 // offer notes that the node of an agent could vote.
@@ -91,8 +92,8 @@ func (s *succession) offer(m *member, v *pb.Voter) {
 	s.update()
 }
 
-// replace has another node vote instead of one that is gone, and invites the gone one if it was the
-// first.
+// replace makes another node vote instead of a node that has left. If that node was the first one,
+// replace invites it.
 func (s *succession) replace(node string) {
 	if s.candidate() != nil && s.c.onlyJob != nil && s.c.onlyJob.Result == nil {
 		s.voters.Remove(node)
@@ -101,7 +102,7 @@ func (s *succession) replace(node string) {
 	}
 }
 
-// update has the log kept by the nodes that should vote, and probes nodes that could.
+// update makes the nodes that should vote keep the log, and probes nodes that could vote.
 func (s *succession) update() {
 	if s.term == nil && (!s.established || len(s.c.members) < 3) || s.c.onlyJob.Result != nil {
 		return
@@ -117,7 +118,7 @@ func (s *succession) update() {
 		return
 	}
 	s.want = want
-	for _, m := range s.c.members { // before they vote: then all know where to turn
+	for _, m := range s.c.members { // before these nodes vote, so that all agents know their addresses
 		s.sendVoters(m)
 	}
 	if s.term == nil {
@@ -149,7 +150,7 @@ func (s *succession) probeAgain() {
 	s.update()
 }
 
-// replicate has voters keep the log from now on.
+// replicate makes the voters keep the log from now on.
 func (s *succession) replicate() {
 	term, err := s.candidate().found()
 	if err != nil {
@@ -161,7 +162,7 @@ func (s *succession) replicate() {
 	s.c.log.Move(quorumStorage{term})
 }
 
-// ranksStart establishes the job in a while.
+// ranksStart establishes the job after establishAfter.
 func (s *succession) ranksStart() {
 	if s.candidate() == nil || s.c.onlyJob == nil || s.establishes != nil {
 		return
@@ -174,7 +175,7 @@ func (s *succession) ranksStart() {
 	})
 }
 
-// takeOver continues with the voters of a coordinator that was lost.
+// takeOver continues with the voters of a lost coordinator.
 func (s *succession) takeOver() {
 	if s.term == nil || s.c.onlyJob == nil {
 		return
@@ -195,8 +196,8 @@ func (s *succession) replaceMissing() {
 	}
 }
 
-// release lets an agent go that has said goodbye. If its node votes, the agent waits until others
-// vote instead: if most voters left at once, the rest would not be a majority.
+// release releases an agent that has said goodbye. If the agent's node votes, the agent waits until
+// other nodes vote instead. If most voters left at once, the rest would not be a majority.
 func (s *succession) release(node string, l *server.AgentStream) {
 	if s.term == nil || s.c.onlyJob == nil || s.c.onlyJob.Result != nil {
 		s.c.log.Then(func() { l.Cut <- nil })
@@ -205,7 +206,7 @@ func (s *succession) release(node string, l *server.AgentStream) {
 	s.departing[l] = true
 	s.term.Release(node, func(err error) {
 		if err != nil {
-			return // another coordinator has to know
+			return // another coordinator has to know this
 		}
 		go s.c.post(func() {
 			delete(s.departing, l)
@@ -214,7 +215,7 @@ func (s *succession) release(node string, l *server.AgentStream) {
 	})
 }
 
-// awaitDepartures waits until no agent is about to leave, but no longer than the limit. It says
+// awaitDepartures waits until no agent is about to leave, but no longer than the limit. It reports
 // whether an agent stays and has work to do.
 func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	late := time.After(limit)
@@ -233,8 +234,8 @@ func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	}
 }
 
-// departures are the agents that are about to leave: next is closed when one has left, and nil if
-// there is none. stays says that others stay.
+// departures are the agents that are about to leave. next is closed when one has left; it is nil if
+// there is none. stays says that other agents stay.
 type departures struct {
 	next  <-chan struct{}
 	stays bool
@@ -269,7 +270,7 @@ func (s *succession) votersChanged() {
 	}
 }
 
-// sendVoters tells an agent which processes vote, or are to.
+// sendVoters tells an agent which processes vote, or will vote.
 func (s *succession) sendVoters(m *member) {
 	if len(s.want) > 0 {
 		s.c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Voters{Voters: s.addrs()}})

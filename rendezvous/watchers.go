@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// watcher is a client that is told about a job. updates is closed when the client reads too slowly.
+// watcher is a client that follows a job. updates is closed when the client reads too slowly.
 type watcher struct {
 	job      *trackedJob
 	accepted *pb.Accepted
@@ -22,10 +22,11 @@ type watcher struct {
 	owner    bool
 }
 
-// maxUpdates bounds what waits for one watcher.
+// maxUpdates bounds the updates that wait for one watcher.
 const maxUpdates = 256
 
-// watch tells a client where a job stands, and then every decision. Without an owner the job ends.
+// watch sends a client the present state of a job, and then every decision. Without an owner the
+// job ends.
 func (c *Coordinator) watch(j *trackedJob, owner bool) *watcher {
 	w := &watcher{
 		job: j, updates: make(chan wire.Update, maxUpdates), owner: owner && !j.Detached,
@@ -49,7 +50,7 @@ func (c *Coordinator) watch(j *trackedJob, owner bool) *watcher {
 	return w
 }
 
-// tell sends an update to all watchers, once it may be seen.
+// tell sends an update to all watchers, once the update may be seen.
 func (c *Coordinator) tell(j *trackedJob, u wire.Update) {
 	c.log.Then(func() {
 		for w := range j.watchers {
@@ -63,7 +64,8 @@ func (c *Coordinator) tell(j *trackedJob, u wire.Update) {
 	})
 }
 
-// unwatch forgets a client. The job of an owner that has died, or stays away for a lease, ends.
+// unwatch forgets a client. If the client is an owner that has died, or stays away for a lease, its
+// job ends.
 func (c *Coordinator) unwatch(w *watcher, died bool) {
 	j := w.job
 	delete(j.watchers, w)
@@ -99,7 +101,7 @@ func (s clientService) follow(stream updateStream, w *watcher) error {
 	leads := make(chan struct{}, 1)
 	for {
 		select {
-		case <-heartbeat.C: // a coordinator that does not lead any more sends none
+		case <-heartbeat.C: // a coordinator that does not lead any more sends no heartbeat
 			s.c.post(func() {
 				s.c.log.Vouch(func() {
 					select {
@@ -124,7 +126,7 @@ func (s clientService) follow(stream updateStream, w *watcher) error {
 	}
 }
 
-// sendRest sends what was decided before the coordinator ended.
+// sendRest sends the updates from before the end of the coordinator.
 func (s clientService) sendRest(stream updateStream, w *watcher) error {
 	for {
 		select {
@@ -138,7 +140,7 @@ func (s clientService) sendRest(stream updateStream, w *watcher) error {
 	}
 }
 
-// sendUpdate sends one update, if ok; last says that it was the last one.
+// sendUpdate sends one update if ok is true. last says that it was the last update.
 func sendUpdate(stream updateStream, u wire.Update, ok bool) (last bool, err error) {
 	if !ok {
 		return true, status.Error(codes.Aborted, "this client does not read its messages")

@@ -1,19 +1,19 @@
 package tcpstore
 
-// changes are the keys whose cached values proxies must not use any more, the newest last. A key
-// comes here once, unless it is deleted and made again: what has changed is never cached again.
+// changes are the keys whose cached values proxies must not use any more, the newest last. A
+// changed key is never cached again. So a key occurs once, unless it is deleted and made again.
 type changes struct {
-	// version counts the changes. A proxy says which version it knows.
+	// version counts the changes. A proxy sends the version that it knows.
 	version uint64
 	keys    []string
 	bytes   int
-	// most is how many are remembered.
+	// most is how many changes are remembered.
 	most int
 }
 
 const (
-	// maxChanges and maxChangedBytes bound what is remembered, and so what a round reports. A proxy
-	// that missed more drops its cache.
+	// maxChanges and maxChangedBytes bound the remembered changes, and so what a round reports. A
+	// proxy that missed more drops its cache.
 	maxChanges      = 256
 	maxChangedBytes = 16 << 10
 )
@@ -26,8 +26,8 @@ func (c *changes) add(key string) {
 	}
 }
 
-// since returns the keys that have changed since a version. If all is true, they are not
-// remembered.
+// since returns the keys that have changed since a version. all is true if these keys are not
+// remembered any more.
 func (c *changes) since(version uint64) (keys []string, all bool) {
 	n := c.version - version
 	if n > uint64(len(c.keys)) {

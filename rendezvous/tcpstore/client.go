@@ -18,18 +18,18 @@ import (
 )
 
 // Client is a connection to a store of torch or of this package. As in torch, every key is sent
-// with a "/" before it, and a call that waits delays further calls on the same client: a program
-// that waits in several goroutines dials once for each.
+// with a "/" before it, and a call that waits delays further calls on the same client. A program
+// that waits in several goroutines needs a client for each.
 //
-// A call lasts as long as its context and the client's timeout allow. If it ends early while it
-// waits for keys, the wait is cancelled, the error wraps the context's, and the client remains
-// usable. Any other failure breaks the client.
+// A call lasts as long as its context and the client's timeout allow. If a call ends early while it
+// waits for keys, the wait is cancelled, the error wraps the context's error, and the client
+// remains usable. Any other failure breaks the client.
 type Client struct {
 	conn    net.Conn
 	replies *bufio.Reader
 	timeout time.Duration
-	// turn is full during a call, which then owns all fields but conn. broken is why no call is
-	// possible.
+	// turn is full during a call. The call then owns all fields but conn. broken says why no call
+	// is possible.
 	turn   chan struct{}
 	broken error
 }
@@ -38,12 +38,12 @@ type Client struct {
 const cancelTimeout = 10 * time.Second
 
 // Dial connects to a store and greets it with this process's ID. It retries for as long as the
-// timeout, which then bounds each call too (torch's default is 5 minutes).
+// timeout. The timeout then also bounds each call (torch's default is 5 minutes).
 func Dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	return dialAs(ctx, uint32(os.Getpid()), addr, timeout)
 }
 
-// DialUnlisted is Dial for a process that is no part of the job: [Store.Status] leaves it out.
+// DialUnlisted is Dial for a process that is no part of the job. [Store.Status] does not list it.
 func DialUnlisted(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	return dialAs(ctx, protocol.Unlisted, addr, timeout)
 }
@@ -94,8 +94,8 @@ func dial(ctx context.Context, pid uint32, addr netip.AddrPort, timeout time.Dur
 // Close disconnects. A call under way fails.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// call sends a request when no other call is under way, and has answer read the reply, if there is
-// one.
+// call sends a request when no other call is under way. If the request has a reply, answer reads
+// it.
 func (c *Client) call(ctx context.Context, r request, answer func(context.Context) error) error {
 	if r.err != nil {
 		return r.err
@@ -127,11 +127,11 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 	return err
 }
 
-// bound makes reads fail once the context ends, and writes after the client's timeout: half a
-// request would break the connection. undo ends the former.
+// bound makes reads fail once the context ends, and writes after the client's timeout. Half a
+// request would break the connection. undo ends the bound on reads.
 func (c *Client) bound(ctx context.Context) (undo func()) {
 	ended := make(chan struct{})
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // deadlines fail on a closed connection only
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // setting a deadline fails only on a closed connection
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
@@ -149,7 +149,7 @@ func (c *Client) send(r request) error {
 	return err
 }
 
-// waitError is the end of a wait that left the connection usable.
+// waitError is the error of a wait that left the connection usable.
 type waitError struct {
 	what  string
 	cause error
@@ -158,8 +158,8 @@ type waitError struct {
 func (e *waitError) Error() string { return e.what + ": " + e.cause.Error() }
 func (e *waitError) Unwrap() error { return e.cause }
 
-// released waits for the end of a wait, and cancels it when the context ends. A wait that ends
-// while it is being cancelled has succeeded.
+// released waits for the end of a wait, and cancels the wait when the context ends. If the wait
+// ends while it is being cancelled, it has succeeded.
 func (c *Client) released(ctx context.Context, what string) error {
 	b, err := c.replies.ReadByte()
 	if err == nil && b == protocol.StopWaiting {
@@ -213,7 +213,7 @@ func (c *Client) readValue() ([]byte, error) {
 	return c.read(n)
 }
 
-// request is a request under construction; err is why it cannot be sent.
+// request is a request under construction. err says why it cannot be sent.
 type request struct {
 	bytes []byte
 	err   error

@@ -9,8 +9,8 @@ import (
 )
 
 // Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no
-// reply, as in torch: another client may not see the value yet when the call returns, and if the
-// store refuses it, the next call fails.
+// reply, as in torch. Another client may therefore not see the value yet when the call returns. If
+// the store refuses the value, the next call fails.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	return c.call(ctx, ask(protocol.OpSet).key(key).value(value), nil)
 }
@@ -70,8 +70,8 @@ func (c *Client) CompareSet(ctx context.Context, key string, expected, desired [
 	return value, err
 }
 
-// Add adds to a counter, kept as decimal digits, and returns its new value. A new key counts from
-// 0.
+// Add adds to a counter and returns its new value. The counter is kept as decimal digits. A new key
+// counts from 0.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
 	return c.count(ctx, ask(protocol.OpAdd).key(key).int(delta))
 }
@@ -95,7 +95,7 @@ func (c *Client) count(ctx context.Context, r request) (n int64, err error) {
 	return n, err
 }
 
-// Check says whether all keys exist. A queue that is not empty exists.
+// Check reports whether all keys exist. A queue that is not empty exists.
 func (c *Client) Check(ctx context.Context, keys ...string) (exist bool, err error) {
 	err = c.call(ctx, ask(protocol.OpCheck).keys(keys), func(context.Context) error {
 		b, err := c.replies.ReadByte()
@@ -110,7 +110,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 	return c.wait(ctx, keys, func() error { return nil })
 }
 
-// wait calls then once all keys exist, before any other call of this client.
+// wait calls then once all keys exist. No other call of this client comes between.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
 	return c.call(ctx, ask(protocol.OpWait).keys(keys), func(ctx context.Context) error {
 		if err := c.released(ctx, "timed out waiting for "+some(keys)); err != nil {
@@ -120,7 +120,7 @@ func (c *Client) wait(ctx context.Context, keys []string, then func() error) err
 	})
 }
 
-// some names a few keys for an error.
+// some returns the names of a few keys for an error.
 func some(keys []string) string {
 	if len(keys) <= maxShown {
 		return fmt.Sprintf("%q", keys)
@@ -128,8 +128,8 @@ func some(keys []string) string {
 	return fmt.Sprintf("%q and %d more", keys[:maxShown], len(keys)-maxShown)
 }
 
-// Barrier waits until size clients have come to it. A client that gives up stays counted, so a key
-// serves one barrier (torch 2.11).
+// Barrier waits until size clients have reached the barrier. A client that gives up stays counted,
+// so a key serves only one barrier (torch 2.11).
 func (c *Client) Barrier(ctx context.Context, key string, size int) error {
 	return c.call(ctx, ask(protocol.OpBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
 		return c.released(ctx, fmt.Sprintf("timed out at the barrier %q waiting for %d", key, size))
@@ -163,7 +163,7 @@ func (c *Client) QueuePush(ctx context.Context, queue string, value []byte) erro
 func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	for ok := false; err == nil && !ok; { // another client may take what ended the wait
+	for ok := false; err == nil && !ok; { // another client may take the value that ended the wait
 		err = c.wait(ctx, []string{queue}, func() (err error) {
 			if err = c.send(ask(protocol.OpQueuePop).key(queue)); err == nil {
 				value, ok, err = c.popped()

@@ -12,29 +12,29 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
-// conn is a client. While it has not read a reply, no more of it is read.
+// conn is a client. While the client has not read a reply, the store reads no more from it.
 type conn struct {
 	loop *loop
 	fd   int
 	peer netip.AddrPort
-	// numbering has the requests by their first byte; nil until the client has shown which version
-	// it speaks.
+	// numbering has the requests by their first byte. It is nil until the client has shown its
+	// version.
 	numbering []byte
-	// pid is the process ID of its ping.
+	// pid is the process ID in the client's ping.
 	pid     uint32
 	request protocol.Incoming
 	reply   unread
-	// booked is what the client takes of the budget.
+	// booked is the client's share of the budget.
 	booked int
 	times  times
 	watch  sockets.Watch
 
-	// proxyLink is not nil if the client is a proxy, and upstream is not zero if it is a client of
-	// a proxy.
+	// proxyLink is not nil if the client is a proxy. upstream is not zero if the client is a client
+	// of a proxy.
 	proxyLink *proxyLink
 	upstream  upstream
 
-	// wait is what it waits for. Once answered it stays until the next request.
+	// wait is what the client waits for. After the answer, wait stays until the next request.
 	wait     *waiter
 	answered bool
 }
@@ -42,7 +42,7 @@ type conn struct {
 // enoughOut is how many bytes of replies are collected before they are sent.
 const enoughOut = 256 << 10
 
-// readable reads once, so that no client delays the others.
+// readable reads only once, so that no client delays the others.
 func (c *conn) readable() error {
 	if c.busy() {
 		return c.loop.poller.Mute(c.fd, &c.watch)
@@ -63,7 +63,7 @@ func (c *conn) readable() error {
 	return c.proceed(into[:have+n], own)
 }
 
-// proceed answers the complete requests in data, and holds the rest.
+// proceed answers the complete requests in data, and keeps the rest.
 func (c *conn) proceed(data []byte, own bool) error {
 	at := 0
 	for at < len(data) && len(c.reply.unsent) == 0 && !c.busy() {
@@ -83,7 +83,7 @@ func (c *conn) proceed(data []byte, own bool) error {
 	return c.hold(data[at:], own, at > 0)
 }
 
-// hold keeps what remains of the data. anew says that a request before it was answered.
+// hold keeps the rest of the data. anew says that a request before it was answered.
 func (c *conn) hold(rest []byte, own, anew bool) error {
 	c.request.Hold(rest, own, anew)
 	if anew && len(c.reply.unsent) == 0 {
@@ -112,7 +112,7 @@ func (c *conn) deadlineError() error {
 	return fmt.Errorf("a request did not end within %v", c.loop.options.Patience)
 }
 
-// disconnectError is why the connection ended; err is nil after an orderly end.
+// disconnectError returns why the connection ended. err is nil after an orderly end.
 func (c *conn) disconnectError(err error) error {
 	switch {
 	case len(c.request.Held) > 0:
@@ -125,7 +125,7 @@ func (c *conn) disconnectError(err error) error {
 	return fmt.Errorf("its connection broke: %w", err)
 }
 
-// hello finds out from the first bytes which version a client speaks, and returns the length of the
+// hello finds out the client's version from its first bytes, and returns the length of the
 // greeting.
 func (c *conn) hello(b []byte) (n int) {
 	c.request.Need = 0
@@ -184,8 +184,8 @@ func (c *conn) next(b []byte) (n int, err error) {
 	}
 }
 
-// endWait ends the wait of a client that sends a request: torch 1.13 has no other way to give up.
-// If a client cancels a wait that is already over, it does not get the value.
+// endWait ends the wait of a client that sends a request. In torch 1.13 this is the only way to
+// give up. If a client cancels a wait that is already over, it does not get the value.
 func (c *conn) endWait(op byte) {
 	w := c.wait
 	if w == nil {

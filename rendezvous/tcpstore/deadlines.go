@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadlines has the clients that must do something in time.
+// deadlines has the clients that must act in time.
 type deadlines struct {
 	patience time.Duration
 	// late has the clients with a deadline, the earliest first.
@@ -14,25 +14,25 @@ type deadlines struct {
 	silent list.List
 }
 
-// times are a client's, with its places in the lists of [deadlines].
+// times are the times of a client, with its places in the lists of [deadlines].
 type times struct {
-	// came is when it connected, and silent its place among those that have sent nothing; nil for
-	// others.
+	// came is when the client connected. silent is its place among the clients that have sent
+	// nothing; nil for other clients.
 	came   time.Time
 	silent *list.Element
-	// due is the deadline of the request or reply under way, and late the client's place in that
-	// order; nil if there is none.
+	// due is the deadline of the request or reply under way. late is the client's place in that
+	// order; nil if there is no deadline.
 	due  time.Time
 	late *list.Element
 }
 
-// admit notes that a client has come, and has sent nothing.
+// admit notes a new client that has sent nothing yet.
 func (d *deadlines) admit(c *conn) {
 	c.times.came = time.Now()
 	c.times.silent = d.silent.PushBack(c)
 }
 
-// markSpoken removes a client from those that have sent nothing.
+// markSpoken removes a client from the list of silent clients.
 func (d *deadlines) markSpoken(c *conn) {
 	if c.times.silent != nil {
 		d.silent.Remove(c.times.silent)
@@ -55,7 +55,7 @@ func (d *deadlines) clear(c *conn) {
 	}
 }
 
-// next is the earliest deadline; zero if there is none.
+// next returns the earliest deadline; zero if there is none.
 func (d *deadlines) next() time.Time {
 	if e := d.late.Front(); e != nil {
 		return e.Value.(*conn).times.due
@@ -63,7 +63,7 @@ func (d *deadlines) next() time.Time {
 	return time.Time{}
 }
 
-// firstLate is a client whose deadline has passed, or nil.
+// firstLate returns a client whose deadline has passed, or nil.
 func (d *deadlines) firstLate(now time.Time) *conn {
 	if at := d.next(); at.IsZero() || !now.After(at) {
 		return nil
@@ -71,7 +71,8 @@ func (d *deadlines) firstLate(now time.Time) *conn {
 	return d.late.Front().Value.(*conn)
 }
 
-// mostSilent is the client that has been silent for longest, and for how long, or nil.
+// mostSilent returns the client that has been silent for longest, and for how long. It returns nil
+// if no client is silent.
 func (d *deadlines) mostSilent() (c *conn, silence time.Duration) {
 	if e := d.silent.Front(); e != nil {
 		c = e.Value.(*conn)

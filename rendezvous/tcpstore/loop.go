@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxEvents bounds the clients served, and maxAccepts those accepted, in one round.
+	// maxEvents bounds the clients that are served in one round. maxAccepts bounds the clients that
+	// are accepted.
 	maxEvents  = 256
 	maxAccepts = 64
 )
@@ -32,7 +33,7 @@ type loop struct {
 	over     bool
 
 	conns map[int]*conn
-	// uplink leads to the store that this one is a proxy of; nil if it is the store itself.
+	// uplink leads to the store that this store is a proxy of. It is nil if this store is no proxy.
 	uplink *uplink
 	// withNews are the proxies that have news to send.
 	withNews []*conn
@@ -102,7 +103,8 @@ func (l *loop) flushProxies() {
 	}
 }
 
-// signalChange tells that the status has changed, unless an earlier signal has yet to be received.
+// signalChange signals that the status has changed, unless an earlier signal has not been received
+// yet.
 func (l *loop) signalChange(changes chan<- struct{}) {
 	if !l.changed {
 		return
@@ -128,7 +130,7 @@ func (l *loop) serve(fd int, events uint32) {
 		for len(l.tasks) > 0 {
 			(<-l.tasks)(l)
 		}
-	case c == nil: // it was dropped in this round
+	case c == nil: // the client was dropped in this round
 	case events&unix.EPOLLOUT != 0:
 		l.drop(c, c.writable())
 	default:
@@ -171,26 +173,26 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 		return
 	}
 	l.changed = true
-	l.drop(c, c.readable()) // its greeting is often there already
+	l.drop(c, c.readable()) // the greeting has often arrived already
 }
 
 // total counts the connections of all stores in this process.
 var total atomic.Int64
 
-// reserved is how many of the process's descriptors stores leave to others, above all to ranks'
-// output.
+// reserved is how many of the process's descriptors stores leave to others, above all to the output
+// of ranks.
 const reserved = 1024
 
-// makeRoom disconnects the client that has been silent for longest, if that is too long and there
-// is no room for one more. A client of torch sends something at once, but of its two connections
-// before version 2.1 one may not.
+// makeRoom disconnects the client that has been silent for longest, if it has been silent for too
+// long and there is no room for another client. A client of torch sends something at once. Before
+// version 2.1, though, torch has two connections, and one may stay silent.
 func (l *loop) makeRoom() {
 	if c, silence := l.deadlines.mostSilent(); silence > l.options.Patience && l.full(1) != nil {
 		l.drop(c, fmt.Errorf("it has sent nothing for %v, and other clients wait for a place", silence.Round(time.Second)))
 	}
 }
 
-// full says why there are too many connections, if more came.
+// full returns why there would be too many connections with more further ones.
 func (l *loop) full(more int) error {
 	most := 0
 	if l.options.MaxClients != nil {
@@ -208,13 +210,13 @@ func (l *loop) full(more int) error {
 	return nil
 }
 
-// isGone says that a client was dropped.
+// isGone reports whether a client was dropped.
 func (l *loop) isGone(c *conn) bool { return l.conns[c.fd] != c }
 
-// errClosed is the end of a client without a warning.
+// errClosed is the reason for the end of a client without a warning.
 var errClosed = errors.New("it went away")
 
-// drop disconnects a client for a reason; nil keeps it.
+// drop disconnects a client for a reason. If the reason is nil, it keeps the client.
 func (l *loop) drop(c *conn, why error) {
 	if why == nil || l.isGone(c) {
 		return
@@ -239,14 +241,14 @@ func (l *loop) drop(c *conn, why error) {
 	}
 }
 
-// release answers those whose wait is over.
+// release answers clients whose wait is over.
 func (l *loop) release(released []*waiter) {
 	for _, w := range released {
 		l.drop(w.conn, w.conn.released(w))
 	}
 }
 
-// patience is how long to wait for events, in milliseconds; -1 means for ever.
+// patience returns how long to wait for events, in milliseconds; -1 means forever.
 func (l *loop) patience() int {
 	next := earlier(l.listener.PausedUntil, l.deadlines.next())
 	if l.uplink != nil {
@@ -258,7 +260,7 @@ func (l *loop) patience() int {
 	return int(max(0, time.Until(next)/time.Millisecond+1))
 }
 
-// earlier is the earlier of two times; zero stands for never.
+// earlier returns the earlier of two times. The zero time stands for never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -266,7 +268,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// expire disconnects clients whose deadline has passed, and does what else is due.
+// expire disconnects clients whose deadline has passed, and does everything else that is due.
 func (l *loop) expire() {
 	if l.deadlines.late.Len() == 0 && l.listener.PausedUntil.IsZero() && l.uplink == nil {
 		return

@@ -10,11 +10,11 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// output collects replies, so that requests that come together are answered together. Values are
-// not copied.
+// output collects replies, so that requests that arrive together are answered together. It does not
+// copy values.
 type output struct {
 	parts [][]byte
-	// scratch has the short replies; whole says that the last part is the end of it.
+	// scratch has the short replies. whole says that the last part is the end of scratch.
 	scratch []byte
 	whole   bool
 	size    int
@@ -23,7 +23,8 @@ type output struct {
 const (
 	// maxVectors is the kernel's limit on the parts of one system call (UIO_MAXIOV).
 	maxVectors = 1024
-	// copied is the length up to which values are copied after all: a part costs the kernel more.
+	// copied is the length up to which values are copied after all, because a separate part costs
+	// the kernel more.
 	copied = 64
 	// perPart is the overhead of a part, in bytes.
 	perPart = 24
@@ -59,8 +60,8 @@ func (o *output) frame(f protocol.Frame) {
 	o.whole = false
 }
 
-// message writes a message for a proxy: a header, then what write writes. A failed write leaves
-// nothing behind.
+// message writes a message for a proxy: a header, and then the output of write. A failed write
+// leaves nothing behind.
 func (o *output) message(kind byte, write func() error) error {
 	head, parts, size := []byte{protocol.HeadLength - 1: 0}, len(o.parts), o.size
 	head[0] = kind
@@ -76,18 +77,18 @@ func (o *output) message(kind byte, write func() error) error {
 	return nil
 }
 
-// unread is what a client has not read of its replies, in parts. lag is what they cost.
+// unread are the replies that a client has not read yet, in parts. lag is their cost.
 type unread struct {
 	unsent [][]byte
 	lag    int
 }
 
-// add appends parts that have memory of their own.
+// add appends parts that have their own memory.
 func (u *unread) add(parts [][]byte, memory int) {
 	u.unsent, u.lag = append(u.unsent, parts...), u.lag+memory+perPart*len(parts)
 }
 
-// begin starts with the parts that a client did not take at once.
+// begin starts with the parts that could not be sent to a client at once.
 func (u *unread) begin(rest [][]byte, memory int) {
 	u.unsent, u.lag = rest, memory+perPart*cap(rest)
 }
@@ -108,8 +109,8 @@ func (c *conn) flush() error {
 	return nil
 }
 
-// deliver sends as much as the client takes at once, and the rest later. The memory of the rest
-// belongs to the client from then on.
+// deliver sends as much as the client takes at once, and the rest later. From then on the memory of
+// the rest belongs to the client.
 func (c *conn) deliver(parts [][]byte, memory int) error {
 	if len(c.reply.unsent) > 0 {
 		c.reply.add(parts, memory)
@@ -124,7 +125,7 @@ func (c *conn) deliver(parts [][]byte, memory int) error {
 	return errors.Join(c.book(), c.loop.poller.Watch(c.fd, &c.watch, unix.EPOLLOUT))
 }
 
-// writable sends more of what is unsent, and then continues with the requests behind it.
+// writable sends more of the unsent data, and then continues with the requests behind it.
 func (c *conn) writable() error {
 	rest, err := c.write(c.reply.unsent)
 	if err != nil {
@@ -142,7 +143,7 @@ func (c *conn) writable() error {
 	return c.proceed(c.request.Held, true)
 }
 
-// write returns what the client did not take.
+// write returns the parts that the client did not take.
 func (c *conn) write(parts [][]byte) (rest [][]byte, err error) {
 	for len(parts) > 0 {
 		var n int

@@ -9,8 +9,8 @@ type Peers struct {
 	addrs    map[netip.Addr]bool
 }
 
-// NewPeers returns peers with the given addresses; none allow all. A server at a loopback address
-// is reached from another loopback address.
+// NewPeers returns peers with the given addresses. No addresses allow all machines. Clients reach a
+// server at a loopback address from another loopback address.
 func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
 	p := &Peers{all: len(addrs) == 0, loopback: own.IsLoopback(), addrs: make(map[netip.Addr]bool, len(addrs))}
 	for _, a := range addrs {
@@ -19,7 +19,7 @@ func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
 	return p
 }
 
-// Has says that a machine may use the store.
+// Has reports whether a machine may use the store.
 func (p *Peers) Has(from netip.Addr) bool {
 	from = from.Unmap().WithZone("")
 	return p.all || p.addrs[from] || p.loopback && from.IsLoopback()

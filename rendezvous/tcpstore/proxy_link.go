@@ -11,21 +11,22 @@ import (
 )
 
 // proxyLink is the store's end of a connection to a proxy. It carries the requests of all clients
-// of the proxy, in an order that each of them agrees with; the ends of their waits are sent back as
+// of the proxy. The requests of each client keep their order. The ends of waits are sent back as
 // they happen.
 type proxyLink struct {
-	// waits are the waits that last, by the proxy's number. One that a queue has ended stays until
-	// the proxy says whether its client took the value.
+	// waits are the waits in progress, by the proxy's number. A wait that a queue has ended stays
+	// until the proxy reports whether its client took the value.
 	waits map[uint32]*waiter
-	// news are ends of waits that are sent at the end of the round.
+	// news are ends of waits that must be sent at the end of the round.
 	news []byte
-	// client is the one whose requests without a reply follow.
+	// client is the client that sent the following requests without a reply.
 	client uint32
-	// clientList is what the proxy last said about its clients.
+	// clientList is the proxy's last list of its clients.
 	clientList []byte
 }
 
-// proxyRequests are the requests of a proxy by their first byte. It answers the others itself.
+// proxyRequests are the requests of a proxy by their first byte. The proxy answers other requests
+// itself.
 var proxyRequests = func() []byte {
 	known := make([]byte, protocol.OpsEnd)
 	for _, op := range []byte{
@@ -37,13 +38,13 @@ var proxyRequests = func() []byte {
 	return known
 }()
 
-// hasReply are the requests that have a reply.
+// hasReply says which requests have a reply.
 var hasReply = [protocol.OpsEnd]bool{
 	protocol.OpCompareSet: true, protocol.OpAdd: true, protocol.OpCheck: true, protocol.OpNumKeys: true, protocol.OpDeleteKey: true, protocol.OpQueuePop: true, protocol.OpQueueLen: true, protocol.OpListKeys: true,
 	protocol.OpRound: true, protocol.OpHold: true, protocol.OpArrive: true,
 }
 
-// becomeProxy makes the connection that of a proxy.
+// becomeProxy turns the connection into the connection of a proxy.
 func (c *conn) becomeProxy() {
 	c.proxyLink = &proxyLink{waits: map[uint32]*waiter{}}
 	c.numbering = proxyRequests
@@ -70,7 +71,7 @@ func (c *conn) relay(op byte, a protocol.Args) error {
 	return nil
 }
 
-// round says what has changed since a version, and the values of some keys, all at one moment.
+// round returns what has changed since a version, and the values of some keys, all at one moment.
 func round(c *conn, a protocol.Args) error {
 	t, o := c.loop.table, &c.loop.out
 	keys, all := t.changes.since(uint64(a.Int8B()))
@@ -110,7 +111,7 @@ func (e *entry) found(o *output) {
 	o.frame(e.frame)
 }
 
-// startProxyWait and arriveProxyWait have a client of a proxy wait. The reply says whether the wait
+// startProxyWait and arriveProxyWait make a client of a proxy wait. The reply says whether the wait
 // is over, and how many keys have been removed so far.
 func startProxyWait(c *conn, a protocol.Args) error {
 	w := &waiter{conn: c, number: a.Int4B()}
@@ -188,7 +189,7 @@ func setClient(c *conn, a protocol.Args) error {
 	return nil
 }
 
-// storeClientList keeps the list as it came: it is parsed when a status is asked for.
+// storeClientList keeps the list unparsed. The list is parsed when a status is asked for.
 func storeClientList(c *conn, a protocol.Args) error {
 	if bytes.Equal(c.proxyLink.clientList, a) {
 		return nil
@@ -200,7 +201,7 @@ func storeClientList(c *conn, a protocol.Args) error {
 	return nil
 }
 
-// proxyClients are the clients of a proxy.
+// proxyClients returns the clients of a proxy.
 func (c *conn) proxyClients() (clients []ClientStatus) {
 	if len(c.proxyLink.clientList) == 0 {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// keyRead is what a client wants to know about some keys, all at one moment after it asked. Cached
-// values count if the store has confirmed them since. It travels with others in a round; one round
-// at a time is under way.
+// keyRead is a client's question about some keys. The answer must hold at one moment after the
+// question. Cached values count if the store has confirmed them since. Several questions travel
+// together in a round. One round is under way at a time.
 type keyRead struct {
 	client *conn
 	keys   protocol.Args
 	n      int
 	values []*cachedValue
-	// then is called when the store has answered; fresh says that all values held at one moment.
+	// then is called when the store has answered. fresh says that all values held at one moment.
 	then func(r *keyRead, fresh bool)
 }
 
@@ -25,33 +25,33 @@ type keyRead struct {
 type cachedValue struct {
 	key   string
 	frame protocol.Frame
-	// stale says that the value has changed, later that the round left it out, and absent that the
-	// key does not exist.
+	// stale says that the value has changed. later says that the round left the value out. absent
+	// says that the key does not exist.
 	stale, later, absent bool
 	place                *list.Element
 }
 
-// readRound is a round under way, with the keys whose values it fetches.
+// readRound is a round under way, with the keys whose values the round fetches.
 type readRound struct {
 	readings []*keyRead
 	wanted   []*cachedValue
 }
 
-// reads are what clients want to know, and what the proxy knows itself.
+// reads are the clients' questions, and what the proxy itself knows.
 type reads struct {
 	cache cache
 	// queue has the reads for the next round. underWay is the round under way, or nil.
 	queue    []*keyRead
 	underWay *readRound
-	// version and removals are what the store has said last, see [changes] and [table].
+	// version and removals are the store's last values, see [changes] and [table].
 	version, removals uint64
 }
 
 // add adds a read to the next round.
 func (s *reads) add(r *keyRead) { s.queue = append(s.queue, r) }
 
-// take takes the reads from the queue that fit into a round, without those whose client isGone, and
-// makes it the round under way.
+// take removes the reads from the queue that fit into a round, and makes them the round under way.
+// It drops reads whose client isGone.
 func (s *reads) take(isGone func(*conn) bool) *readRound {
 	f := &readRound{}
 	wanted := map[string]*cachedValue{}
@@ -72,7 +72,7 @@ func (s *reads) take(isGone func(*conn) bool) *readRound {
 	return f
 }
 
-// addToRound has a round fetch what a read wants and the proxy has not cached.
+// addToRound makes a round fetch the keys of a read that the proxy has not cached.
 func (s *reads) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedValue) {
 	if r.values == nil {
 		r.values = make([]*cachedValue, r.n)
@@ -125,7 +125,7 @@ func (s *reads) finish(m *message) *readRound {
 	return f
 }
 
-// hasAll says that all of some keys are cached.
+// hasAll reports whether all of some keys are cached.
 func (s *reads) hasAll(keys protocol.Args, n int) bool {
 	for range n {
 		if s.cache.values[string(keys.Key())] == nil {
@@ -135,7 +135,7 @@ func (s *reads) hasAll(keys protocol.Args, n int) bool {
 	return true
 }
 
-// cache has values whose changes the store promised to report. The oldest are evicted first.
+// cache has values whose changes the store promised to report. The oldest values are evicted first.
 type cache struct {
 	values map[string]*cachedValue
 	order  list.List
@@ -143,7 +143,7 @@ type cache struct {
 }
 
 const (
-	// maxCached bounds a cache, and maxCachedValue a value in it, in bytes.
+	// maxCached bounds a cache, and maxCachedValue bounds a value in the cache, in bytes.
 	maxCached      = 64 << 20
 	maxCachedValue = 1 << 20
 )
@@ -185,12 +185,12 @@ func (c *cache) clear() {
 	*c = newCache()
 }
 
-// get has a client wait for the values of keys.
+// get makes a client wait for the values of keys.
 func (u *uplink) get(c *conn, keys protocol.Args, n int) error {
 	return u.read(&keyRead{client: c, keys: bytes.Clone(keys), n: n, then: u.answerRead})
 }
 
-// read adds a read to the next round; its client waits.
+// read adds a read to the next round. The client of the read waits.
 func (u *uplink) read(r *keyRead) error {
 	r.client.upstream.asked = true
 	r.client.upstream.pending = len(r.keys) + 8*r.n
@@ -224,7 +224,7 @@ func (u *uplink) finishRound(m *message) {
 	}
 }
 
-// exist says that all keys exist.
+// exist reports whether all keys exist.
 func (r *keyRead) exist() bool {
 	return !slices.ContainsFunc(r.values, func(k *cachedValue) bool { return k.absent })
 }
@@ -238,8 +238,8 @@ func (r *keyRead) fresh() bool {
 	return true
 }
 
-// answerRead answers a client with the values, or reads them again. That happens once for a key:
-// what has changed is not cached any more.
+// answerRead answers a client with the values, or reads them again. It reads a key again only once,
+// because a changed value is not cached any more.
 func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	c := r.client
 	if !fresh {
@@ -254,15 +254,15 @@ func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	size := o.size
 	err := c.flush()
 	if err == nil && len(c.reply.unsent) > 0 {
-		c.reply.lag += size // nothing else may have the values
+		c.reply.lag += size // no other memory may have the values
 		err = c.book()
 	}
 	u.loop.drop(c, err)
 	c.resume()
 }
 
-// readAgain repeats a read. If the read is too long for one round, it keeps what has come: values
-// of several rounds may never have held at one moment.
+// readAgain repeats a read. If the read is too long for one round, readAgain keeps the values that
+// have arrived. The values of several rounds may never have held at one moment.
 func (u *uplink) readAgain(r *keyRead) error {
 	part, size := false, 0
 	for i, k := range r.values {

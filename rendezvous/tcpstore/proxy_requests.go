@@ -7,19 +7,19 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// upstream is where the requests of a proxy's client are.
+// upstream is the state of the requests of a proxy's client.
 type upstream struct {
-	// number is the store's name for the client.
+	// number is the client's number at the store.
 	number uint32
-	// asked says that the store has yet to reply, dirty that it may not have executed all requests
-	// without a reply; pending is what they cost.
+	// asked says that the store has not replied yet. dirty says that it may not have executed all
+	// requests without a reply. pending is their cost.
 	asked, dirty bool
 	pending      int
 	// stalled says that the store reads too slowly.
 	stalled bool
 }
 
-// markAnswered says that the store has executed all of the client's requests.
+// markAnswered notes that the store has executed all of the client's requests.
 func (u *upstream) markAnswered() { u.asked, u.dirty, u.pending = false, false, 0 }
 
 // take passes a request of a client to the store, or answers it.
@@ -54,8 +54,8 @@ func (u *uplink) take(c *conn, op byte, a protocol.Args) error {
 
 func (u *uplink) ask(a question) { u.asked = append(u.asked, a) }
 
-// identify says which client the next request without a reply comes from, so that a failure ends
-// the right one.
+// identify tells the store which client sends the next request without a reply. So a failure ends
+// the right client.
 func (u *uplink) identify(c *conn) {
 	if c.upstream.number == 0 {
 		c.upstream.number = u.number()
@@ -73,7 +73,7 @@ func (u *uplink) number() uint32 {
 	return u.numbered
 }
 
-// echo answers what the proxy knows itself, but not before the store has executed the client's
+// echo answers with what the proxy itself knows, but not before the store has executed the client's
 // earlier requests.
 func (u *uplink) echo(c *conn, reply []byte) error {
 	if !c.upstream.dirty {
@@ -84,7 +84,7 @@ func (u *uplink) echo(c *conn, reply []byte) error {
 	return u.read(&keyRead{client: c, then: func(*keyRead, bool) { c.answer(reply) }})
 }
 
-// answer replies to a client, and continues with what it has sent since.
+// answer replies to a client, and continues with what the client has sent since.
 func (c *conn) answer(reply []byte) {
 	c.upstream.markAnswered()
 	err := c.deliver([][]byte{reply}, len(reply))
@@ -92,8 +92,8 @@ func (c *conn) answer(reply []byte) {
 	c.resume()
 }
 
-// busy says that a client's next request must wait: for the reply to its last one, or because the
-// store reads too slowly.
+// busy reports whether a client's next request must wait, for the reply to its last request or
+// because the store reads too slowly.
 func (c *conn) busy() bool {
 	u := c.loop.uplink
 	if u != nil && !c.upstream.stalled && u.link.backlog() > maxBacklog {
@@ -117,15 +117,15 @@ func (c *conn) resume() {
 	}
 }
 
-// changed has the list of clients sent soon.
+// changed makes the proxy send the list of clients soon.
 func (u *uplink) changed() {
 	if u.due.IsZero() {
 		u.due = time.Now().Add(clientListEvery)
 	}
 }
 
-// clientList lists the clients that have sent something: since when each waits, its port and PID,
-// and the number of its wait.
+// clientList lists the clients that have sent something. For each it has the beginning of its wait,
+// its port and PID, and the number of its wait.
 func (u *uplink) clientList() []byte {
 	list, n := make([]byte, 8), 0
 	for _, c := range u.loop.conns {
@@ -146,7 +146,7 @@ func (u *uplink) clientList() []byte {
 	return list
 }
 
-// next is the proxy's next deadline; zero if there is none.
+// next returns the proxy's next deadline; zero if there is none.
 func (u *uplink) next() time.Time {
 	switch {
 	case !u.link.greeted:

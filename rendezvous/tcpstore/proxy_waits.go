@@ -8,33 +8,34 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// storeWait is a wait at the store for one client of the proxy, or for several that wait for the
-// same keys.
+// storeWait is a wait at the store for one client of the proxy, or for several clients that wait
+// for the same keys.
 //
-// A client that joins a wait must not learn of keys that existed only before it came. It joins once
-// the store has said, after it came, that no key was removed since the wait began: all keys that
-// the wait has seen then still exist.
+// A client that joins a wait must not count keys that existed only before it asked. So it joins
+// only after a reply of the store, later than its request, that no key was removed since the wait
+// began. All keys that the wait has seen then still exist.
 type storeWait struct {
 	number  uint32
 	group   string
 	members map[*waiter]bool
-	// removals is what the store had removed when it began the wait; known says that it has begun.
+	// removals is how many keys the store had removed when it began the wait. known says that the
+	// wait has begun.
 	removals uint64
 	known    bool
-	// taken says that a client continues with what ended the wait.
+	// taken says that a client continues with the value that ended the wait.
 	taken bool
 }
 
 // storeWaits are the waits at the store.
 type storeWaits struct {
 	byNumber map[uint32]*storeWait
-	// byKeys are those that several clients share.
+	// byKeys are the waits that several clients share.
 	byKeys map[string]*storeWait
 }
 
 func (s *storeWaits) add(h *storeWait) { s.byNumber[h.number] = h }
 
-// offer lets others that wait for the same keys join a wait.
+// offer lets other clients that wait for the same keys join a wait.
 func (s *storeWaits) offer(h *storeWait, keys protocol.Args) {
 	h.group = string(keys)
 	s.byKeys[h.group] = h
@@ -52,7 +53,7 @@ func (s *storeWaits) remove(h *storeWait) {
 	s.close(h)
 }
 
-// newWaiter begins the wait of a client; key is shown in the status.
+// newWaiter begins the wait of a client. The status shows key.
 func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	w := &waiter{conn: c, since: time.Now()}
 	w.slots = []slot{{w: w, key: string(key)}}
@@ -60,9 +61,9 @@ func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	return w
 }
 
-// wait has a client wait for keys. The store gives each key to one waiting client, since the key
-// may belong to a queue. Several keys are waited for together; if all are cached, no wait is
-// needed.
+// wait makes a client wait for keys. For a single key the store serves each waiting client
+// separately, because the key may belong to a queue. Clients wait for several keys together. If all
+// keys are cached, no wait is needed.
 func (u *uplink) wait(c *conn, a protocol.Args) error {
 	keys := a
 	n := int(keys.Int8B())
@@ -76,7 +77,7 @@ func (u *uplink) wait(c *conn, a protocol.Args) error {
 	if u.reads.hasAll(a[8:], n) {
 		r.keys, r.n = a[8:], n
 		r.then = func(_ *keyRead, fresh bool) {
-			if fresh && r.exist() { // some may have been evicted meanwhile
+			if fresh && r.exist() { // some values may have been evicted meanwhile
 				w.end()
 			} else {
 				u.join(w, a)
@@ -89,7 +90,8 @@ func (u *uplink) wait(c *conn, a protocol.Args) error {
 	return u.read(r)
 }
 
-// join has a client wait with others. The store has been asked since the client came.
+// join makes a client wait together with others. The store has been asked since the client's
+// request arrived.
 func (u *uplink) join(w *waiter, a protocol.Args) {
 	h := u.waits.byKeys[string(a)]
 	if h == nil || h.known && h.removals != u.reads.removals {
@@ -97,13 +99,13 @@ func (u *uplink) join(w *waiter, a protocol.Args) {
 		return
 	}
 	h.add(w)
-	if h.known { // otherwise the store begins it later, and sees what exists now
+	if h.known { // otherwise the store begins the wait later, and sees the present keys
 		w.conn.upstream.markAnswered()
 		w.conn.resume()
 	}
 }
 
-// waitTogether begins a wait that others may join.
+// waitTogether begins a wait that other clients may join.
 func (u *uplink) waitTogether(w *waiter, a protocol.Args) {
 	u.waits.offer(u.hold(w, protocol.OpHold, a), a)
 }
@@ -124,7 +126,7 @@ func (h *storeWait) add(w *waiter) {
 	w.storeWait = h
 }
 
-// confirmed says that the store has begun a wait, or that there was nothing to wait for.
+// confirmed notes that the store has begun a wait, or that there was nothing to wait for.
 func (u *uplink) confirmed(h *storeWait, over bool, removals uint64) {
 	h.removals, h.known = removals, true
 	if over {
@@ -137,7 +139,7 @@ func (u *uplink) confirmed(h *storeWait, over bool, removals uint64) {
 	}
 }
 
-// ended ends a wait. The number of a wait that the proxy has dropped meanwhile is unknown.
+// ended ends a wait. If the proxy has dropped the wait meanwhile, its number is unknown.
 func (u *uplink) ended(number uint32, queued bool) {
 	h := u.waits.byNumber[number]
 	if h == nil {
@@ -172,7 +174,8 @@ func (u *uplink) refused(h *storeWait, why error) {
 	}
 }
 
-// leave removes a client from its wait; taken says that it continues with what ended the wait.
+// leave removes a client from its wait. taken says that the client continues with the value that
+// ended the wait.
 func (u *uplink) leave(w *waiter, taken bool) {
 	h := w.storeWait
 	if h == nil {

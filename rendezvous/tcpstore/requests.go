@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// modern are the requests of torch 2.2 and later by their first byte, and legacy those of torch
-// 1.13; OpValidate stands for none. Torch dropped the request with number 7 in 2.1, and never used
-// it.
+// modern are the requests of torch 2.2 and later by their first byte. legacy are the requests of
+// torch 1.13. OpValidate stands for no request. Torch dropped the request with number 7 in 2.1, and
+// never used it.
 var (
 	modern = []byte{
 		protocol.OpValidate, protocol.OpSet, protocol.OpCompareSet, protocol.OpGet, protocol.OpAdd, protocol.OpCheck, protocol.OpWait, protocol.OpNumKeys, protocol.OpDeleteKey, protocol.OpAppend, protocol.OpMultiGet, protocol.OpMultiSet,
@@ -28,7 +28,7 @@ var handlers = [...]func(*conn, protocol.Args) error{
 	protocol.OpRound: round, protocol.OpHold: startProxyWait, protocol.OpArrive: arriveProxyWait, protocol.OpDrop: dropProxyWait, protocol.OpTaken: finishProxyWait, protocol.OpClient: setClient, protocol.OpClients: storeClientList,
 }
 
-// keep returns a value of a request for the table. A long value keeps its memory; a short one is
+// keep returns a value of a request for the table. A long value keeps its memory. A short value is
 // copied.
 func (c *conn) keep(f protocol.Frame) protocol.Frame {
 	if len(f) > protocol.ReadBuffer && len(f) > cap(c.request.Held)/2 {
@@ -112,10 +112,10 @@ func (w *waiter) want(t *table, a protocol.Args) {
 		if t.exists(key) {
 			continue
 		}
-		if n := len(w.slots); n == cap(w.slots) { // but not beyond the keys that are left
+		if n := len(w.slots); n == cap(w.slots) { // but not beyond the remaining keys
 			w.slots = slices.Grow(w.slots, min(left, 3*n+16))
 		}
-		if l := t.waiting[string(key)]; l != nil { // others wait for it too
+		if l := t.waiting[string(key)]; l != nil { // other clients wait for it too
 			w.slots = append(w.slots, slot{w: w, key: l.key, queue: l})
 		} else {
 			w.slots = append(w.slots, slot{w: w, key: string(key)})
@@ -124,7 +124,7 @@ func (w *waiter) want(t *table, a protocol.Args) {
 }
 
 // barrier counts an arrival. As in torch, the count is never reset, and a client that gives up
-// stays counted: a key serves one barrier.
+// stays counted. So a key serves one barrier.
 func barrier(c *conn, a protocol.Args) error {
 	w := &waiter{conn: c}
 	if err := w.arrive(a); err != nil {
@@ -133,7 +133,7 @@ func barrier(c *conn, a protocol.Args) error {
 	return c.suspend(w)
 }
 
-// arrive counts a waiter at a barrier, and gives it a slot if it is not the last.
+// arrive counts a waiter at a barrier. If the waiter is not the last, it gets a slot.
 func (w *waiter) arrive(a protocol.Args) error {
 	l, key, size := w.conn.loop, string(a.Key()), a.Int8B()
 	n, err := l.table.count(key, 1)
@@ -148,7 +148,7 @@ func (w *waiter) arrive(a protocol.Args) error {
 	return nil
 }
 
-// suspend has the client wait, unless there is nothing to wait for.
+// suspend makes the client wait, unless there is nothing to wait for.
 func (c *conn) suspend(w *waiter) error {
 	if len(w.slots) == 0 {
 		c.loop.out.bytes(protocol.StopWaiting)
@@ -173,8 +173,8 @@ func (c *conn) released(w *waiter) error {
 	return c.deliver([][]byte{{protocol.StopWaiting}}, 0)
 }
 
-// cancelWait is answered whether or not there was a wait, because its end may have crossed the
-// request.
+// cancelWait answers whether or not there was a wait, because the end of the wait may have crossed
+// the request.
 func cancelWait(c *conn, _ protocol.Args) error {
 	c.loop.out.bytes(protocol.WaitCanceled)
 	return nil

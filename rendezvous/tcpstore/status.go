@@ -13,11 +13,11 @@ import (
 // Status is a snapshot of a store.
 type Status struct {
 	// Keys is the number of keys. Bytes is the size of keys, queues and requests under way,
-	// overhead included.
+	// including overhead.
 	Keys  int
 	Bytes int64
-	// Clients are the connections by address and port: one for each store that a process opened,
-	// usually one.
+	// Clients are the connections by address and port. A process has one for each store that it
+	// opened, usually one.
 	Clients []ClientStatus
 }
 
@@ -25,16 +25,17 @@ type Status struct {
 // process: a launcher knows the PIDs of its ranks.
 type ClientStatus struct {
 	Peer netip.AddrPort
-	// Spoke is false for one that has sent nothing: of the two connections of torch before 2.1, the
-	// second never does.
+	// Spoke is false for a connection on which nothing was sent. Before version 2.1 torch has two
+	// connections, and never sends anything on the second.
 	Spoke bool
-	// PID is the client's process ID, in its own PID namespace; 0 if it did not say (torch before
-	// 2.5).
+	// PID is the client's process ID in its own PID namespace. It is 0 if the client did not send
+	// it (torch before 2.5).
 	PID int
-	// Came is when it connected; zero for a client of a proxy.
+	// Came is when the client connected. It is zero for a client of a proxy.
 	Came time.Time
-	// Waiting has the first missing keys, 8 at most, as the client names them. Missing is their
-	// number, and Since when the wait began. All are zero for a client that does not wait.
+	// Waiting has the first missing keys, 8 at most, as the client names them. Missing is the
+	// number of missing keys. Since is when the wait began. All are zero for a client that does not
+	// wait.
 	Waiting []string
 	Missing int
 	Since   time.Time
@@ -43,13 +44,13 @@ type ClientStatus struct {
 // maxShown bounds the keys in a [ClientStatus].
 const maxShown = 8
 
-// Changes receives when the clients or their waits may have changed, once for all changes since the
-// last receive. It is closed with the store.
+// Changes returns a channel that receives a value when the clients or their waits may have changed,
+// once for all changes since the last receive. The channel is closed with the store.
 //
 // for range s.Changes() { show(s.Status()) }
 func (s *Store) Changes() <-chan struct{} { return s.changes }
 
-// Status says which clients are connected and what they wait for. It is empty once the store is
+// Status returns which clients are connected and what they wait for. It is empty once the store is
 // closed.
 func (s *Store) Status() (st Status) {
 	s.do(func(l *loop) { st = l.status() })
@@ -78,7 +79,7 @@ func (l *loop) status() Status {
 	return st
 }
 
-// missingKeys are the first keys that are missing.
+// missingKeys returns the first keys that are missing.
 func (w *waiter) missingKeys() []string {
 	var keys []string
 	for i := range w.slots {
@@ -89,9 +90,9 @@ func (w *waiter) missingKeys() []string {
 	return keys
 }
 
-// prefix is what torch's client puts before its user's keys (TCPStore.cpp); its own key "init/" has
-// none.
+// prefix is what torch's client puts before its user's keys (TCPStore.cpp). Torch's own key "init/"
+// has no prefix.
 const prefix = "/"
 
-// visible is a key as its user knows it.
+// visible returns a key as its user knows it.
 func visible(key string) string { return strings.TrimPrefix(key, prefix) }

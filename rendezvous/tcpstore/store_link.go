@@ -17,15 +17,16 @@ type storeLink struct {
 	poller *sockets.Poller
 	fd     int
 	root   netip.AddrPort
-	// connected and greeted say how far the connection is, and patience is the deadline for both.
+	// connected and greeted say how far the connection has progressed. patience is the deadline for
+	// both.
 	connected, greeted bool
 	patience           time.Time
-	// out has the requests, and sent is how many of its bytes were sent. in has the beginning of a
+	// out has the requests. sent is how many bytes of out were sent. in has the beginning of a
 	// message.
 	out  []byte
 	sent int
 	in   []byte
-	// writing says that the connection is watched for room to write.
+	// writing says that the poller watches the connection for room to write.
 	writing bool
 }
 
@@ -61,7 +62,7 @@ func (s *storeLink) finishConnect() error {
 	return err
 }
 
-// request appends a request to what is sent.
+// request appends a request to the unsent data.
 func (s *storeLink) request(op byte, fields ...[]byte) {
 	s.out = append(s.out, op)
 	for _, f := range fields {
@@ -69,10 +70,10 @@ func (s *storeLink) request(op byte, fields ...[]byte) {
 	}
 }
 
-// backlog is how many bytes wait for the store.
+// backlog returns how many bytes wait for the store.
 func (s *storeLink) backlog() int { return len(s.out) - s.sent }
 
-// send sends as much as the store takes, and says whether that was all.
+// send sends as much as the store takes, and reports whether that was all.
 func (s *storeLink) send() (all bool, err error) {
 	for s.sent < len(s.out) {
 		n, err := unix.Write(s.fd, s.out[s.sent:])
@@ -102,7 +103,8 @@ func (s *storeLink) watch(writing bool) error {
 	return s.poller.Modify(s.fd, events)
 }
 
-// read reads once into a buffer, and returns it behind the beginning of a message that came before.
+// read reads once into a buffer. It returns the data behind the beginning of a message that arrived
+// before.
 func (s *storeLink) read(buffer []byte) ([]byte, error) {
 	n, err := unix.Read(s.fd, buffer)
 	switch {
@@ -120,7 +122,7 @@ func (s *storeLink) read(buffer []byte) ([]byte, error) {
 	return s.in, nil
 }
 
-// keep keeps the beginning of a message until the next read; anew says that messages before it were
+// keep keeps the beginning of a message until the next read. anew says that messages before it were
 // handled.
 func (s *storeLink) keep(rest []byte, anew bool) {
 	if len(s.in) == 0 || anew {
@@ -129,7 +131,7 @@ func (s *storeLink) keep(rest []byte, anew bool) {
 	s.in = rest
 }
 
-// message is read from its beginning. Missing bytes read as zero and set short.
+// message is a message that is read from its beginning. Missing bytes read as zero and set short.
 type message struct {
 	b     []byte
 	short bool

@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// table is what a store holds. Keys and queues have separate names. For checks and waits, however,
-// a name also exists if its queue is not empty. Methods that may end waits return the waiters that
-// have nothing left to wait for.
+// table is the content of a store. Keys and queues have separate names. For checks and waits,
+// however, a name also exists if its queue is not empty. Methods that may end waits return the
+// waiters that have nothing left to wait for.
 type table struct {
 	budget  budget
 	values  map[string]*entry
@@ -21,20 +21,20 @@ type table struct {
 	removals uint64
 }
 
-// entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to
-// in place.
+// entry is a key's value. Once a reply has its frame, the frame is shared. Until then, data may be
+// appended to it in place.
 type entry struct {
 	frame  protocol.Frame
 	shared bool
-	// cached says that a proxy may have cached the value, and volatile that none may cache it any
-	// more.
+	// cached says that a proxy may have cached the value. volatile says that no proxy may cache it
+	// any more.
 	cached, volatile bool
 }
 
 // budget bounds the bytes of a store: what is stored, and requests and replies under way.
 type budget struct{ used, limit int64 }
 
-// take fails, and takes nothing, if the limit would be exceeded.
+// take takes n bytes from the budget. If that would exceed the limit, it fails and takes nothing.
 func (b *budget) take(n int) error {
 	if b.used+int64(n) > b.limit && n > 0 {
 		return fmt.Errorf("the store is full: it may hold %d bytes", b.limit)
@@ -75,7 +75,7 @@ func (t *table) put(key string, f protocol.Frame) error {
 	return nil
 }
 
-// change notes that the value of a key will differ from what proxies may have cached.
+// change notes that the value of a key will differ from the value that proxies may have cached.
 func (t *table) change(key string, e *entry) {
 	if e.cached {
 		e.cached, e.volatile = false, true
@@ -100,9 +100,9 @@ func (t *table) get(key []byte) protocol.Frame {
 	return e.frame
 }
 
-// compareSet stores desired if the key has the expected value, or if it has none and none is
-// expected. It returns the value that the key then has. If the key still does not exist, torch
-// wants the expected value back.
+// compareSet stores desired if the key has the expected value. It also stores desired if the key
+// does not exist and expected is empty. It returns the value that the key then has. If the key
+// still does not exist, it returns the expected value, as torch does.
 func (t *table) compareSet(key string, expected, desired protocol.Frame) (protocol.Frame, []*waiter, error) {
 	e := t.values[key]
 	switch {
@@ -119,7 +119,8 @@ func (t *table) compareSet(key string, expected, desired protocol.Frame) (protoc
 	return desired, released, err
 }
 
-// count adds to a counter, kept in decimal digits, without ending waits. A new key counts from 0.
+// count adds to a counter without ending waits. The counter is kept as decimal digits. A new key
+// counts from 0.
 func (t *table) count(key string, delta int64) (int64, error) {
 	n := delta
 	if e := t.values[key]; e != nil {
@@ -176,7 +177,7 @@ func (t *table) push(queue string, f protocol.Frame) ([]*waiter, error) {
 	return t.queuePushed(queue), nil
 }
 
-// pop removes the first value of a queue, and returns how many there were.
+// pop removes the first value of a queue, and returns how many values there were.
 func (t *table) pop(queue string) (protocol.Frame, int) {
 	q := t.queues[queue]
 	if len(q) == 0 {

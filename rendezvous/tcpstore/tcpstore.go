@@ -3,8 +3,8 @@
 //
 // Torch's processes find each other through such a store, at MASTER_ADDR and MASTER_PORT. With
 // TORCHELASTIC_USE_AGENT_STORE=True they expect the launcher to serve it. golaunch serves one per
-// attempt, on the address of the master node: a restarted gang then cannot read the keys of the one
-// before, which name dead processes.
+// attempt, on the address of the master node. So a restarted gang cannot read the keys of the
+// previous gang, which name dead processes.
 //
 //	l, err := net.Listen("tcp4", "10.0.0.2:0")
 //	...
@@ -12,17 +12,18 @@
 //	...
 //	defer store.Close()
 //
-// The protocol and its limits are those of torch's libuv server
+// The protocol and its limits are the same as in torch's libuv server
 // (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The protocol has no authentication, so
-// use [Options.Allow]. The backlog of a listener is the longest that the machine allows
-// (net.core.somaxconn); it should be at least the number of processes. No name is resolved here.
+// use [Options.Allow]. A listener has the longest backlog that the machine allows
+// (net.core.somaxconn). The backlog should be at least the number of processes. No name is resolved
+// here.
 //
 // A store may have proxies, one for the clients of each node ([Options.Root]). A proxy has one
-// connection to the store. It passes on what its clients set, add and wait for. It caches values,
-// and uses one only when the store has said, after the client asked, that the value still holds. A
-// value that has changed once is not cached any more. A client can tell a proxy from the store in
-// one case: when several clients of a proxy wait for the same keys, and a queue is the last of
-// them, all are woken instead of one.
+// connection to the store. It passes on its clients' sets, adds and waits. It caches values. It
+// answers with a cached value only if the store, after the client asked, has confirmed that the
+// value still holds. A value that has changed once is not cached any more. A client can tell a
+// proxy from the store in one case: several clients of a proxy wait for the same keys, and the last
+// of the keys to appear is a queue. Then all clients are woken instead of one.
 //
 // One goroutine owns a store. It waits on an epoll set of all connections and answers one request
 // after another, as torch's servers do. A goroutine for each connection would cost 4 kB more for
@@ -44,23 +45,24 @@ import (
 // Options are the rules of a store. The zero value serves every client. The functions are called by
 // the store's own goroutine, which serves no client meanwhile.
 type Options struct {
-	// Allow says whether a machine may use the store; others are disconnected before a byte is
-	// read. Nil allows all. It is called for each connection: a function that reads an atomic set
-	// follows a job whose nodes change.
+	// Allow reports whether a machine may use the store. Other machines are disconnected before a
+	// byte is read. A nil Allow allows all machines. Allow is called for each connection, so it may
+	// read an atomic set that follows a job whose nodes change.
 	Allow func(netip.Addr) bool
-	// MaxClients is the largest number of connections; further ones are disconnected. It is called
-	// for each connection. Nil, and 0, set no bound of the store's own, but all stores of a process
-	// together leave 1024 of its descriptors, or half of them, to others.
+	// MaxClients returns the largest number of connections. Further connections are closed. It is
+	// called for each connection. A nil MaxClients, or a result of 0, sets no bound for this store.
+	// All stores of a process together, however, leave 1024 of its descriptors, or half of them, to
+	// others.
 	MaxClients func() int
-	// Root makes this store a proxy of the one at that address, which must be of this package. The
-	// proxy answers as the store would, over one connection for all its clients, and ends with that
-	// connection.
+	// Root makes this store a proxy of the store at that address, which must be of this package.
+	// The proxy answers as the store would, over one connection for all its clients. The proxy ends
+	// with that connection.
 	Root netip.AddrPort
 	// Warn gets the reason why a client was disconnected, with the client's address, at most 16
-	// times a minute for each machine. Nil drops it.
+	// times a minute for each machine. A nil Warn drops the reasons.
 	Warn func(error)
-	// MaxBytes bounds what is stored and the requests and replies under way, with overhead (default
-	// 4 GiB). A client that needs more is disconnected.
+	// MaxBytes bounds the stored data and the requests and replies under way, with overhead
+	// (default 4 GiB). A client that needs more is disconnected.
 	MaxBytes int64
 	// Patience bounds the time for each request, from its first byte to its last, and for reading
 	// each reply (default 1 minute). When there is no room for another client, it also bounds the
@@ -68,8 +70,8 @@ type Options struct {
 	Patience time.Duration
 }
 
-// ErrVanished marks warnings about a client that went away in the middle of something, as a killed
-// process does.
+// ErrVanished marks warnings about a client that disconnected in the middle of an operation, as a
+// killed process does.
 var ErrVanished = errors.New("it went away")
 
 // Store is a store that is being served.
@@ -104,11 +106,11 @@ func Serve(l net.Listener, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Addr is where the store listens.
+// Addr returns where the store listens.
 func (s *Store) Addr() netip.AddrPort { return s.addr }
 
-// Close disconnects all clients, and returns when nothing of the store runs any more. The contents
-// are gone.
+// Close disconnects all clients. It returns when nothing of the store runs any more. The contents
+// are lost.
 func (s *Store) Close() {
 	s.do(func(l *loop) { l.over = true })
 	s.mu.Lock()
@@ -139,7 +141,7 @@ func (s *Store) do(task func(*loop)) {
 	}
 }
 
-// addrPort is the address of one end of a TCP connection.
+// addrPort returns the address of one end of a TCP connection.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -15,28 +15,28 @@ import (
 // uplink is a proxy's one connection to its store. It belongs to the loop that serves the proxy's
 // clients.
 //
-// The store answers in the order of the requests, and a client's next request is not handled before
-// its last one was answered. Every reply therefore says, as the store's own would, that the
-// client's earlier requests were executed. Cached values are only used once the store has said,
-// after the client asked, that they still hold; so no client gets an older value than the store
-// would have given it.
+// The store answers in the order of the requests. A client's next request is not handled before the
+// previous one was answered. So every reply shows, as the store's own reply would, that the
+// client's earlier requests were executed. The proxy uses a cached value only if the store, after
+// the client asked, has confirmed that the value still holds. So no client gets an older value than
+// the store would have given it.
 type uplink struct {
 	loop *loop
 	link storeLink
-	// asked are the requests that have yet to be answered, the oldest first.
+	// asked are the requests without an answer yet, the oldest first.
 	asked []question
 	// numbered counts clients and waits. client is the client that was last identified to the
 	// store.
 	numbered, client uint32
-	// stalled are the clients that are not read until all requests are sent.
+	// stalled are the clients that the proxy does not read until all requests are sent.
 	stalled []*conn
 	reads   reads
 	waits   storeWaits
-	// due is when the store must get the list of clients; zero if it has not changed.
+	// due is when the store must get the list of clients. It is zero if the list has not changed.
 	due time.Time
 }
 
-// question is a request under way: a client's, a wait, or a round.
+// question is a request under way: a client's request, a wait, or a round.
 type question struct {
 	client    *conn
 	storeWait *storeWait
@@ -44,15 +44,16 @@ type question struct {
 }
 
 const (
-	// maxBacklog is how many bytes may wait for the store before clients are not read.
+	// maxBacklog is how many bytes may wait for the store before the proxy stops reading its
+	// clients.
 	maxBacklog = 1 << 20
 	// clientListEvery is how soon after a change the store gets the list of clients.
 	clientListEvery = time.Second
-	// maxMessage bounds a message of the store, at most a list of all keys.
+	// maxMessage bounds a message of the store. The longest is a list of all keys.
 	maxMessage = 4 << 30
 )
 
-// dialRoot begins to connect to a store without waiting: clients may come meanwhile.
+// dialRoot begins to connect to a store without waiting, because clients may connect meanwhile.
 func dialRoot(l *loop, root netip.AddrPort) (*uplink, error) {
 	fd, err := connect(root)
 	var u *uplink
@@ -78,7 +79,7 @@ func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
 	return u, nil
 }
 
-// ready handles events of the connection. The proxy ends with it.
+// ready handles events of the connection. The proxy ends when the connection ends.
 func (u *uplink) ready(events uint32) {
 	var err error
 	if !u.link.connected {
@@ -95,7 +96,7 @@ func (u *uplink) ready(events uint32) {
 	}
 }
 
-// fail ends the proxy. A warning is due only if clients are connected.
+// fail ends the proxy. It warns only if clients are connected.
 func (u *uplink) fail(err error) {
 	l := u.loop
 	if len(l.conns) > 0 && !l.over {
@@ -104,7 +105,7 @@ func (u *uplink) fail(err error) {
 	l.over = true
 }
 
-// flush sends what the clients have asked for since the last flush.
+// flush sends the clients' requests since the last flush.
 func (u *uplink) flush() {
 	for u.round(); u.link.connected && !u.link.writing && u.link.backlog() > 0; u.round() {
 		if err := u.send(); err != nil {
@@ -114,7 +115,7 @@ func (u *uplink) flush() {
 	}
 }
 
-// expire does what is due.
+// expire does everything that is due.
 func (u *uplink) expire(now time.Time) {
 	if !u.link.greeted && now.After(u.link.patience) {
 		u.fail(errors.New("it does not answer"))
@@ -168,7 +169,8 @@ func (u *uplink) handleMessages(data []byte) (rest []byte, err error) {
 	return data, nil
 }
 
-// errProtocol is a store that breaks the protocol: perhaps another version of golaunch.
+// errProtocol is the error for a store that breaks the protocol, perhaps because it is another
+// version of golaunch.
 var errProtocol = errors.New("it sent a message that this golaunch does not know: with proxies, all nodes of a job need the same version")
 
 func (u *uplink) handleMessage(kind byte, b []byte) error {

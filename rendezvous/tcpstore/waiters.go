@@ -2,21 +2,22 @@ package tcpstore
 
 import "time"
 
-// waiter is a client that waits for keys. It has a slot for each key that was missing when it came.
+// waiter is a client that waits for keys. It has a slot for each key that was missing when the wait
+// began.
 type waiter struct {
 	conn    *conn
 	since   time.Time
 	missing int
 	slots   []slot
-	// number is a proxy's number for the wait. queued says that a queue ended it, so that another
-	// waiter may get the value if the client does not take it.
+	// number is a proxy's number for the wait. queued says that a queue ended the wait. Another
+	// waiter may then get the value if the client does not take it.
 	number uint32
 	queued bool
-	// storeWait is the wait at the store if conn is a client of a proxy; nil if there is none.
+	// storeWait is the wait at the store if conn is a client of a proxy; otherwise nil.
 	storeWait *storeWait
 }
 
-// slot is the place of a waiter among those that wait for a key; queue is nil once the key existed.
+// slot is the place of a waiter among the waiters for a key. queue is nil once the key existed.
 type slot struct {
 	w     *waiter
 	key   string
@@ -25,7 +26,7 @@ type slot struct {
 	next, last *slot
 }
 
-// waitQueue has the waiters for a key, in the order in which they came.
+// waitQueue has the waiters for a key, in the order of their arrival.
 type waitQueue struct {
 	key         string
 	first, last *slot
@@ -66,7 +67,7 @@ func (w *waiter) cost() int {
 	return n
 }
 
-// exists says that a key has a value, or a queue a value to pop.
+// exists reports whether a key has a value, or a queue has a value to pop.
 func (t *table) exists(key []byte) bool {
 	return t.values[string(key)] != nil || len(t.queues) > 0 && len(t.queues[string(key)]) > 0
 }
@@ -92,7 +93,7 @@ func (t *table) enter(w *waiter) error {
 	return nil
 }
 
-// leave removes a waiter from its slots. Others may now get what was pushed for it.
+// leave removes a waiter from its slots. Other waiters may now get a value that was pushed for it.
 func (t *table) leave(w *waiter) (released []*waiter) {
 	t.budget.give(w.cost())
 	for i := range w.slots {
@@ -113,7 +114,7 @@ func (t *table) vacate(s *slot) {
 	}
 }
 
-// keySet returns the waiters that lacked only this key.
+// keySet returns the waiters for which this was the last missing key.
 func (t *table) keySet(key string) (released []*waiter) {
 	l := t.waiting[key]
 	if l == nil {
@@ -131,8 +132,8 @@ func (t *table) keySet(key string) (released []*waiter) {
 	return released
 }
 
-// queuePushed serves the waiters of a queue in order, up to the first that has nothing else to wait
-// for.
+// queuePushed serves the waiters of a queue in order, up to the first one that waits for nothing
+// else.
 func (t *table) queuePushed(queue string) []*waiter {
 	for t.waiting[queue] != nil {
 		s := t.waiting[queue].first

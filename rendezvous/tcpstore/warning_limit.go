@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// At most maxWarnings warnings a minute concern one machine, one for each rank of a node, and at
-// most maxWarned machines are warned of.
+// A store gives at most maxWarnings warnings a minute about one machine, one for each rank of a
+// node. It warns about at most maxWarned machines.
 const (
 	maxWarnings = 16
 	maxWarned   = 1024
 )
 
-// warningLimit keeps warnings from becoming a flood.
+// warningLimit prevents a flood of warnings.
 type warningLimit struct {
 	mu    sync.Mutex
 	since time.Time

@@ -1,5 +1,5 @@
-// Package provision makes what a provider has equal to what was asked of it: a [Worker] creates
-// nodes that are missing, deletes those that were given back, and reports what the provider says.
+// Package provision makes the nodes of a provider match the requested ones. A [Worker] creates
+// missing nodes, deletes nodes that were given back, and reports what the provider says.
 package provision
 
 import (
@@ -12,40 +12,40 @@ import (
 	"time"
 )
 
-// Provider is a rendezvous.Provider.
+// Provider has the methods of rendezvous.Provider.
 type Provider interface {
 	Create(ctx context.Context, tags []string) error
 	List(ctx context.Context) (states map[string]string, err error)
 	Delete(ctx context.Context, tags []string) error
 }
 
-// Deliverer is a rendezvous.Deliverer.
+// Deliverer has the methods of rendezvous.Deliverer.
 type Deliverer interface {
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
-// Wanted is what a provider should have or, with Delete, not have. It should have no other of the
-// tags that were ever wanted.
+// Wanted is a node that a provider should have or, with Delete, not have. Of the tags that were
+// ever wanted, the provider should have no other.
 type Wanted struct {
 	Tag    string
 	Delete bool
-	// Requested is when it was asked for, perhaps by another coordinator.
+	// Requested is when the node was requested, perhaps by another coordinator.
 	Requested time.Time
 }
 
-// Report is what a worker found.
+// Report is the result of a worker's round.
 type Report struct {
-	// States are what the provider says of wanted nodes, by tag.
+	// States are the provider's descriptions of wanted nodes, by tag.
 	States map[string]string
 	// Gone are the tags that the provider does not have, each with the reason.
 	Gone map[string]string
-	// Err says what the provider cannot do at the moment; nil if all went well.
+	// Err says what the provider cannot do at the moment. It is nil if all went well.
 	Err error
 }
 
 const (
-	// pollEvery is how often a provider is asked while it owes something; there is no event for
-	// that.
+	// pollEvery is how often the worker asks a provider that still has something to do. No event
+	// reports the end of that work.
 	pollEvery = 5 * time.Second
 	// settleTime is how long a list may lack a node that was created.
 	settleTime = 30 * time.Second
@@ -53,7 +53,7 @@ const (
 	maxBatch = 100
 )
 
-// Worker works on what is wanted of a provider, in a goroutine of its own.
+// Worker makes the nodes of a provider match the wanted ones, in a goroutine of its own.
 type Worker struct {
 	provider Provider
 	limit    time.Duration
@@ -63,13 +63,14 @@ type Worker struct {
 	mu   sync.Mutex
 	want []Wanted
 
-	// began is when it was made.
+	// began is when the worker was made.
 	began time.Time
-	// created and deleted are when tags were. Only the goroutine of Run has them.
+	// created and deleted have the time at which each tag was created or deleted. Only the
+	// goroutine of Run uses them.
 	created, deleted map[string]time.Time
 }
 
-// New returns a worker whose calls take at most limit each. Report is called in the goroutine of
+// New returns a worker whose calls take at most limit each. report is called in the goroutine of
 // Run.
 func New(p Provider, limit time.Duration, report func(Report)) *Worker {
 	return &Worker{
@@ -89,7 +90,7 @@ func (w *Worker) Want(all []Wanted) {
 	}
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake
+	default: // the worker is awake
 	}
 }
 
@@ -123,7 +124,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// work makes one round: what the provider has, what it should create, and what it should delete.
+// work makes one round: it finds out what the provider has, creates nodes, and deletes nodes.
 func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 	w.forget(want)
 	r := Report{States: map[string]string{}, Gone: map[string]string{}}
@@ -151,7 +152,7 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 		case x.Delete && deleted && w.settled(x):
 			r.Gone[x.Tag] = "it was deleted"
 		case x.Delete:
-			remove = append(remove, x.Tag) // it may be on its way into the list
+			remove = append(remove, x.Tag) // the node may be on its way into the list
 		case !created:
 			create = append(create, x.Tag)
 		case w.settled(x):
@@ -163,7 +164,7 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 	return r
 }
 
-// settled reports whether a list has a node that was created.
+// settled reports whether a list has had time to contain a created node.
 func (w *Worker) settled(x Wanted) bool {
 	at := x.Requested
 	if at.After(time.Now()) { // the clock was set back
@@ -175,7 +176,7 @@ func (w *Worker) settled(x Wanted) bool {
 	return time.Since(at) > settleTime
 }
 
-// forget drops what was noted of tags that are not wanted any more.
+// forget drops the notes about tags that are not wanted any more.
 func (w *Worker) forget(want []Wanted) {
 	known := map[string]bool{}
 	for _, x := range want {
@@ -196,8 +197,8 @@ func (w *Worker) list(ctx context.Context) (map[string]string, error) {
 	return has, nil
 }
 
-// create creates nodes. Those that the provider does not have after a failure are gone, with the
-// reason.
+// create creates nodes. Nodes that the provider does not have after a failure are gone. The failure
+// is the reason.
 func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 	for batch := range slices.Chunk(tags, maxBatch) {
 		limited, cancel := w.limited(ctx)
@@ -211,7 +212,7 @@ func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 			continue
 		}
 		has, lost := w.list(ctx)
-		if lost != nil { // it is not known what came of it
+		if lost != nil { // the result of the call is unknown
 			return errors.Join(err, lost)
 		}
 		for _, tag := range batch {
@@ -223,7 +224,7 @@ func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 	return nil
 }
 
-// deliver has agents started on nodes that are there. Those on which that has failed are of no use.
+// deliver starts agents on nodes that exist. Nodes on which this has failed are of no use.
 func (w *Worker) deliver(ctx context.Context, tags []string, r *Report) {
 	d, delivers := w.provider.(Deliverer)
 	if !delivers {
@@ -258,7 +259,7 @@ func (w *Worker) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, w.limit)
 }
 
-// late says so if a call took too long.
+// late returns an error that says so if a call took too long.
 func (w *Worker) late(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("the provider did not answer within %v", w.limit)

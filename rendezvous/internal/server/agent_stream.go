@@ -7,19 +7,19 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// AgentStream is one stream to an agent. Its goroutine sends the queued orders when Wake tells it to,
-// and ends the stream with the error in Cut. Over is closed at the end.
+// AgentStream is one stream to an agent. Its goroutine sends the queued orders after Wake, and ends
+// the stream with the error from Cut. Over is closed at the end.
 type AgentStream struct {
 	Wake chan struct{}
 	Cut  chan error
 	Over chan struct{}
 	Conn *Conn
-	// Room gets a value when received messages were taken.
+	// Room receives a value when received messages were taken.
 	Room chan struct{}
 
 	mu    sync.Mutex
 	queue []*pb.ToAgent
-	// received are messages that the coordinator has not taken yet, and size is their size in bytes.
+	// received are messages that the coordinator has not taken yet. size is their size in bytes.
 	received []*pb.FromAgent
 	size     int
 	// beat is the newest heartbeat that the coordinator has not answered yet; nil if there is none.
@@ -31,7 +31,7 @@ const (
 	// a message for each.
 	MaxOrders = 4096
 	// maxReceived and maxReceivedSize, in bytes before the last message, bound the messages of an
-	// agent that wait for the coordinator. Behind more, heartbeats wait too.
+	// agent that wait for the coordinator. When the limit is reached, heartbeats wait too.
 	maxReceived     = 256
 	maxReceivedSize = 256 << 10
 )
@@ -41,7 +41,7 @@ func NewAgentStream(conn *Conn) *AgentStream {
 	return &AgentStream{Wake: make(chan struct{}, 1), Cut: make(chan error, 1), Over: make(chan struct{}), Room: make(chan struct{}, 1), Conn: conn}
 }
 
-// Push queues an order. It is false when the queue is full.
+// Push queues an order. It returns false when the queue is full.
 func (s *AgentStream) Push(msg *pb.ToAgent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,8 @@ func (s *AgentStream) Drain() []*pb.ToAgent {
 	return queue
 }
 
-// Receive adds a message. first says that no other waits, and full that no other may be received.
+// Receive adds a message. first says that no other message waits. full says that no further message
+// may be received.
 func (s *AgentStream) Receive(msg *pb.FromAgent) (first, full bool) {
 	size := plainpb.SizeBound(msg)
 	s.mu.Lock()
@@ -74,7 +75,7 @@ func (s *AgentStream) Receive(msg *pb.FromAgent) (first, full bool) {
 	return len(s.received) == 1, len(s.received) >= maxReceived || s.size >= maxReceivedSize
 }
 
-// ReceiveHeartbeat replaces the heartbeat that waits. first says that none did.
+// ReceiveHeartbeat replaces the waiting heartbeat. first says that no heartbeat was waiting.
 func (s *AgentStream) ReceiveHeartbeat(b *pb.Heartbeat) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *AgentStream) ReceiveHeartbeat(b *pb.Heartbeat) (first bool) {
 	return first
 }
 
-// TakeHeartbeat removes and returns the heartbeat that waits.
+// TakeHeartbeat removes and returns the waiting heartbeat.
 func (s *AgentStream) TakeHeartbeat() *pb.Heartbeat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *AgentStream) Take() []*pb.FromAgent {
 	s.mu.Unlock()
 	select {
 	case s.Room <- struct{}{}:
-	default: // it was told already
+	default: // the goroutine was already told
 	}
 	return received
 }

@@ -13,8 +13,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// authorize allows everything with the token. With the submit token a client may call the cluster
-// service, but not drain nodes.
+// authorize allows everything to a client with the token. A client with the submit token may call
+// the cluster service, but may not drain nodes.
 func authorize(ctx context.Context) (context.Context, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -31,7 +31,7 @@ func authorize(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// CertifiedNode is the node in the certificate of a caller; empty without TLS.
+// CertifiedNode returns the node in the certificate of a caller; empty without TLS.
 func CertifiedNode(ctx context.Context) (string, error) {
 	p, _ := peer.FromContext(ctx)
 	id, _, err := identityOf(p)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// listener accepts connections as [Conn].
+// listener accepts each connection as a [Conn].
 type listener struct{ net.Listener }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -24,17 +24,17 @@ func (l listener) Accept() (net.Conn, error) {
 	return &Conn{Conn: conn}, nil
 }
 
-// Conn is a connection below TLS. It sees how the connection ends, which gRPC does not tell.
+// Conn is a connection below TLS. It knows how the connection ends, which gRPC does not report.
 type Conn struct {
 	net.Conn
-	// Node is the agent's node and Outputs the number of jobs whose output it delivers. Both belong
-	// to the coordinator's goroutine.
+	// Node is the agent's node. Outputs is the number of jobs whose output the agent delivers. Both
+	// belong to the coordinator's goroutine.
 	Node    string
 	Outputs int
 
 	// records is not nil for TLS.
 	records *records
-	// slot is where its TLS handshake counts, once it is under way.
+	// slot is the slot of the connection's TLS handshake, once the handshake is under way.
 	slot     chan struct{}
 	hasAgent atomic.Bool
 	open     openStreams
@@ -45,14 +45,14 @@ type Conn struct {
 	reset   bool
 }
 
-// ConnOf is the connection of a call.
+// ConnOf returns the connection of a call.
 func ConnOf(ctx context.Context) *Conn {
 	p, _ := peer.FromContext(ctx)
 	return p.Addr.(connAddr).conn
 }
 
-// ClaimAgent is true for the first caller. A connection carries one agent only, so that the end of
-// the connection says something about that agent.
+// ClaimAgent returns true for the first caller. A connection carries one agent only, so that the
+// end of the connection says something about that agent.
 func (c *Conn) ClaimAgent() bool { return c.hasAgent.CompareAndSwap(false, true) }
 
 func (c *Conn) Read(b []byte) (int, error) {
@@ -62,7 +62,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.received.note(b[:n], err)
 	if c.records != nil && n > 0 {
-		return c.records.cut(b[:n]), nil // the error comes again
+		return c.records.cut(b[:n]), nil // the next Read returns the error again
 	}
 	return n, err
 }
@@ -72,20 +72,20 @@ func (c *Conn) Read(b []byte) (int, error) {
 // sent something long.
 type records struct {
 	header [5]byte
-	// have is how much of the header was given, and body how much of the record was not.
+	// have is how much of the header was passed on. body is how much of the record was not.
 	have, body int
-	// ahead was read and not given yet.
+	// ahead was read and not passed on yet.
 	ahead []byte
 }
 
-// cut returns how much of b may be given. It keeps the rest.
+// cut returns how much of b may be passed on. It keeps the rest.
 func (r *records) cut(b []byte) int {
 	n := r.pass(b)
 	r.ahead = append(r.ahead, b[n:]...)
 	return n
 }
 
-// next gives what was read ahead.
+// next passes on data that was read ahead.
 func (r *records) next(b []byte) int {
 	n := r.pass(r.ahead[:min(len(b), len(r.ahead))])
 	copy(b, r.ahead[:n])
@@ -109,8 +109,9 @@ func (r *records) pass(b []byte) (n int) {
 	return n + more
 }
 
-// OnDeath calls f in a goroutine of its own when the bytes read end with the proof of a commitment,
-// even if they already do. TLS and gRPC cannot parse a proof and close the connection.
+// OnDeath calls f, in a goroutine of its own, when the received bytes end with the proof of a
+// commitment. It also does so if they already do. TLS and gRPC cannot parse a proof, and close the
+// connection.
 func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) { c.received.expect(commitment, f) }
 
 func (c *Conn) Write(b []byte) (int, error) {
@@ -121,16 +122,16 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ClosedInOrder says that the peer closed the connection, as the kernel does for a process that
-// dies, rather than broke it. It waits for a write under way.
+// ClosedInOrder reports whether the peer closed the connection rather than broke it. The kernel
+// also closes the connections of a process that dies. ClosedInOrder waits for a write under way.
 func (c *Conn) ClosedInOrder() bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	return c.received.isClosed() && !c.reset
 }
 
-// abandoned says that the peer has closed the connection and left nothing to read. The caller must
-// not read at the same time.
+// abandoned reports whether the peer has closed the connection and left nothing to read. The caller
+// must not read at the same time.
 func (c *Conn) abandoned() bool {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -148,10 +149,10 @@ func (c *Conn) abandoned() bool {
 	return abandoned || err != nil
 }
 
-// RemoteAddr leads from gRPC's peer back to the connection.
+// RemoteAddr lets a handler find the connection from gRPC's peer.
 func (c *Conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
 
-// PeerAddr is the address of the other end as package net knows it.
+// PeerAddr returns the address of the other end as package net knows it.
 func (c *Conn) PeerAddr() net.Addr { return c.Conn.RemoteAddr() }
 
 type connAddr struct {

@@ -19,8 +19,9 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// Direct connects an agent of this process to a service for agents. Its messages are what gRPC would
-// carry, without sockets, HTTP/2 and encoding; streams, contexts and errors are as gRPC has them.
+// Direct connects an agent of this process to a service for agents. It carries the messages that
+// gRPC would carry, without sockets, HTTP/2 and encoding. Streams, contexts and errors behave as in
+// gRPC.
 func (s *Server) Direct(agents pb.RendezvousServer) *Direct {
 	ctx, end := context.WithCancel(context.Background())
 	d := &Direct{agents: agents, ctx: ctx, end: end, recovered: recovery.StreamServerInterceptor(s.recovery())}
@@ -33,18 +34,18 @@ func (s *Server) Direct(agents pb.RendezvousServer) *Direct {
 type Direct struct {
 	agents    pb.RendezvousServer
 	recovered grpc.StreamServerInterceptor
-	// ctx ends with the connection. It has the connection as the peer, for handlers.
+	// ctx ends with the connection. For handlers, it has the connection as the peer.
 	ctx context.Context
 	end context.CancelFunc
 }
 
-// Close ends the connection, with all of its streams.
+// Close ends the connection and all of its streams.
 func (d *Direct) Close() error {
 	d.end()
 	return nil
 }
 
-// LocalAddr is the zero value: the agent and the coordinator need no network.
+// LocalAddr returns the zero value, because the agent and the coordinator need no network.
 func (*Direct) LocalAddr() netip.Addr { return netip.Addr{} }
 
 // Join implements pb.RendezvousClient.
@@ -68,7 +69,7 @@ func (d *Direct) Fetch(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStre
 	return c, nil
 }
 
-// inProcess is the connection as handlers see it. It carries no bytes.
+// inProcess is the connection as handlers know it. It carries no bytes.
 type inProcess struct {
 	net.Conn
 	end context.CancelFunc
@@ -97,8 +98,8 @@ const maxInFlight = 16
 type directStream[Q, A any] struct {
 	questions chan *Q
 	answers   chan *A
-	// asked is closed when no more questions come, and answered when the handler has returned, with
-	// its error.
+	// asked is closed when no more questions come. answered is closed when the handler has
+	// returned; it has the handler's error.
 	asked    chan struct{}
 	answered chan struct{}
 	err      error
@@ -106,8 +107,8 @@ type directStream[Q, A any] struct {
 	conn context.Context
 }
 
-// directClient is the side of the agent. Its context ends when the stream is over and the last answer
-// received, as gRPC has it.
+// directClient is the agent's side. As in gRPC, its context ends when the stream is over and the
+// last answer is received.
 type directClient[Q, A any] struct {
 	grpc.ClientStream
 	*directStream[Q, A]
@@ -116,7 +117,7 @@ type directClient[Q, A any] struct {
 	closeSend func()
 }
 
-// directServer is the side of the handler.
+// directServer is the handler's side.
 type directServer[Q, A any] struct {
 	grpc.ServerStream
 	*directStream[Q, A]
@@ -166,8 +167,8 @@ func (s *directServer[Q, A]) Recv() (*Q, error) {
 	})
 }
 
-// receive returns the next message. After one of the ends it returns what was sent before, and then
-// the error.
+// receive returns the next message. After one of the ends it first returns what was sent before,
+// and then the error.
 func receive[M any](messages <-chan *M, end, otherEnd <-chan struct{}, why func() error) (*M, error) {
 	select {
 	case m := <-messages:
@@ -199,7 +200,7 @@ func (s *directServer[Q, A]) SendAndClose(a *A) error { return s.Send(a) }
 
 func (c *directClient[Q, A]) Context() context.Context { return c.ctx }
 
-// Send returns io.EOF once the stream is over; Recv then has the reason.
+// Send returns io.EOF once the stream is over. Recv then returns the reason.
 func (c *directClient[Q, A]) Send(q *Q) error {
 	if c.ctx.Err() != nil {
 		return io.EOF
@@ -227,7 +228,7 @@ func (c *directClient[Q, A]) Recv() (*A, error) {
 	return a, err
 }
 
-// ending is why no more answers come.
+// ending returns why no more answers come.
 func (c *directClient[Q, A]) ending() error {
 	select {
 	case <-c.answered:

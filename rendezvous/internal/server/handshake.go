@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// MaxHandshakes bounds concurrent TLS handshakes, maxVoterHandshakes the additional ones of
-	// other voters, and slotTimeout the wait for a place.
+	// MaxHandshakes bounds concurrent TLS handshakes. maxVoterHandshakes bounds the additional
+	// handshakes of other voters. slotTimeout bounds the wait for a slot.
 	MaxHandshakes      = 128
 	maxVoterHandshakes = 16
 	slotTimeout        = 25 * time.Second
 )
 
 // HoldFunc holds a client that has sent its TLS hello until the handshake is worth its cost.
-// waiting counts the clients that wait. After an error the connection is closed without a word.
+// waiting counts the clients that wait. After an error the server closes the connection without a
+// message.
 type HoldFunc func(ctx context.Context, waiting *atomic.Int64) error
 
-// handshakes limits concurrent TLS handshakes, so that each is quick: a thousand at once would all
+// handshakes limits concurrent TLS handshakes, so that each is quick. A thousand at once would all
 // end late, and many too late. Only a peer that has sent a whole TLS hello takes a slot.
 type handshakes struct {
 	credentials.TransportCredentials
@@ -40,8 +41,8 @@ type handshakes struct {
 	slots, voterSlots chan struct{}
 }
 
-// transportCredentials limits the handshakes of config; without TLS there are none. hold may be
-// nil.
+// transportCredentials limits the handshakes of config. Without TLS there are no handshakes. hold
+// may be nil.
 func transportCredentials(over context.Context, config *tls.Config, r *Refusals, hold HoldFunc) credentials.TransportCredentials {
 	if config == nil {
 		return insecure.NewCredentials()
@@ -56,19 +57,21 @@ func transportCredentials(over context.Context, config *tls.Config, r *Refusals,
 	return h
 }
 
-// errAbandoned spares a handshake. When more peers come than can be served in time, the handshakes
-// of those that have given up would delay all others until they give up too.
+// errAbandoned ends a connection before the handshake, to save its cost. When there are more peers
+// than can be served in time, some give up. Their handshakes would delay all other peers until
+// these give up too.
 var errAbandoned = errors.New("the peer has given up waiting for its handshake")
 
-// errHeld spares the handshake of a client that is better served elsewhere.
+// errHeld ends a connection before the handshake, because another process can serve the client
+// better.
 var errHeld = errors.New("the client was not admitted to a handshake")
 
-// voterProtocol is offered beside HTTP/2 (RFC 7301) by a voter that calls another one, and never
-// selected. It proves nothing, but lets voters go first: thousands of agents that look for a new
-// leader must not delay its election.
+// voterProtocol is a protocol (RFC 7301) that a voter offers beside HTTP/2 when it calls another
+// voter. It is never selected. It proves nothing, but lets voters go first: thousands of agents
+// that look for a new leader must not delay its election.
 const voterProtocol = "golaunch-voter"
 
-// VoterTLS is the configuration of a voter that calls another one.
+// VoterTLS returns the configuration of a voter that calls another voter.
 func VoterTLS(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.NextProtos = append(slices.Clone(config.NextProtos), voterProtocol)

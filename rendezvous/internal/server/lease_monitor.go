@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// LeaseMonitor knows since when an agent has been silent. The goroutine that reads an agent's
-// stream answers its heartbeats directly, unless another process may have become the coordinator.
-// So heartbeats never wait behind the failures of thousands of ranks.
+// LeaseMonitor knows for how long an agent has been silent. The goroutine that reads an agent's
+// stream answers the agent's heartbeats directly, unless another process may have become the
+// coordinator. So heartbeats never wait behind the failures of thousands of ranks.
 type LeaseMonitor struct {
-	// Patience is how long the agent may be silent, by the lease that it was given.
+	// Patience is how long the agent may be silent, according to its lease.
 	Patience time.Duration
 
 	silence *time.Timer
 
 	mu    sync.Mutex
 	heard time.Time
-	// answered is the stream whose heartbeats are answered, if any. A node that is or may be
-	// counted as lost must not believe that it still has its lease.
+	// answered is the stream whose heartbeats are answered, if any. A node that is counted as lost,
+	// or may be, must not believe that it still has its lease.
 	answered *AgentStream
 }
 
-// Start begins, and calls silent when the agent has been silent for too long.
+// Start begins the watch. It calls silent when the agent has been silent for too long.
 func (m *LeaseMonitor) Start(patience time.Duration, silent func()) {
 	m.Patience, m.heard = patience, time.Now()
 	m.silence = time.AfterFunc(patience, silent)
@@ -37,7 +37,7 @@ func (m *LeaseMonitor) Hear() {
 // Reprieve gives the agent some more time to be heard.
 func (m *LeaseMonitor) Reprieve(more time.Duration) { m.silence.Reset(more) }
 
-// Stop stops waiting for the agent, and answers it no more.
+// Stop ends the watch. From then on the agent gets no answers.
 func (m *LeaseMonitor) Stop() {
 	m.silence.Stop()
 	m.Answer(nil)
@@ -48,7 +48,7 @@ func (m *LeaseMonitor) renew() {
 	m.silence.Reset(m.Patience)
 }
 
-// Heartbeat is false if heartbeats on that stream are not answered.
+// Heartbeat returns false if heartbeats on that stream are not answered.
 func (m *LeaseMonitor) Heartbeat(s *AgentStream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,15 +66,15 @@ func (m *LeaseMonitor) Answer(s *AgentStream) {
 	m.answered = s
 }
 
-// LastHeard is when the agent was last heard.
+// LastHeard returns when the agent last sent something.
 func (m *LeaseMonitor) LastHeard() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.heard
 }
 
-// Overdue is by how much the agent has been silent for too long. From then on heartbeats are not
-// answered.
+// Overdue returns how long the agent has been silent beyond its patience. If the agent is overdue,
+// its heartbeats are not answered any more.
 func (m *LeaseMonitor) Overdue(at time.Time) (heard time.Time, by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

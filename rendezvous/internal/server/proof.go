@@ -10,19 +10,21 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// received watches what a connection receives for its end, and for the proof that its agent is dead.
+// received watches the bytes that a connection receives for their end, and for the proof that the
+// agent is dead.
 type received struct {
 	mu sync.Mutex
 	// closed says that the peer closed its end.
 	closed bool
-	// tail holds the last bytes read. onDeath is called when commitment is the SHA-256 of tail, or the
-	// SHA-256 of the SHA-256 of tail, which says that the kernel killed the agent for memory.
+	// tail holds the last bytes read. onDeath is called when commitment is the SHA-256 of tail. It
+	// is also called when commitment is the SHA-256 of the SHA-256 of tail; then the kernel killed
+	// the agent for memory.
 	tail       [wire.ProofSize]byte
 	commitment []byte
 	onDeath    func(outOfMemory bool)
 }
 
-// note notes what was read.
+// note notes the bytes that were read.
 func (r *received) note(b []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,7 +35,7 @@ func (r *received) note(b []byte, err error) {
 	r.checkProof()
 }
 
-// expect has f called for the proof of a commitment.
+// expect makes the connection call f for the proof of a commitment.
 func (r *received) expect(commitment []byte, f func(outOfMemory bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

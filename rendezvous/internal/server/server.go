@@ -23,15 +23,15 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// HelloTimeout bounds each of the TLS handshake and the wait for an agent's first message.
+// HelloTimeout bounds the TLS handshake, and also the wait for an agent's first message.
 const HelloTimeout = 5 * time.Second
 
-// lastAnswerTimeout bounds the wait for peers to read the last answers, such as a refusal: a peer
+// lastAnswerTimeout bounds the wait for peers to read the last answers, such as a refusal. A peer
 // that does not learn the reason keeps asking.
 const lastAnswerTimeout = time.Second
 
-// Server serves agents and clients with the services registered with it. The first connection makes
-// its gRPC server.
+// Server serves agents and clients with its registered services. It makes its gRPC server at the
+// first connection.
 type Server struct {
 	Refusals *Refusals
 	config   *tls.Config
@@ -51,7 +51,7 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, of any) {
 	s.services = append(s.services, func(r grpc.ServiceRegistrar) { r.RegisterService(d, of) })
 }
 
-// recovery makes an error of a handler's panic.
+// recovery turns a handler's panic into an error.
 func (s *Server) recovery() recovery.Option {
 	return recovery.WithRecoveryHandler(func(p any) error {
 		s.warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
@@ -59,7 +59,7 @@ func (s *Server) recovery() recovery.Option {
 	})
 }
 
-// server returns a gRPC server whose handshakes end with over.
+// server returns a gRPC server whose handshakes end when over ends.
 func (s *Server) server(over context.Context) *grpc.Server {
 	recovered := s.recovery()
 	srv := grpc.NewServer(
@@ -86,7 +86,7 @@ func (s *Server) server(over context.Context) *grpc.Server {
 	return srv
 }
 
-// readBufferSize spares a connection with TLS a buffer: TLS has one of its own.
+// readBufferSize saves a buffer for a connection with TLS, because TLS has its own buffer.
 func readBufferSize(config *tls.Config) int {
 	if config == nil {
 		return wire.BufferSize
@@ -100,7 +100,7 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 	if first == nil && isClosed(done) {
 		return nil
 	}
-	// If Accept has failed, gRPC calls it again, and knows whether that helps.
+	// If Accept has failed, gRPC calls Accept again, and knows whether that helps.
 	rest := &resumed{Listener: l, first: first}
 	defer rest.giveUp()
 	over, end := context.WithCancel(context.Background())
@@ -122,15 +122,15 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 	return nil
 }
 
-// await accepts the first connection, and returns nil if it cannot. It closes the listener if done is
-// closed before.
+// await accepts the first connection. It returns nil if it cannot. It closes the listener if done
+// is closed first.
 func await(l net.Listener, done <-chan struct{}) net.Conn {
 	came, closed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(closed)
 		select {
 		case <-done:
-			_ = l.Close() // Accept says so
+			_ = l.Close() // Accept reports the end
 		case <-came:
 		}
 	}()
@@ -146,7 +146,7 @@ func await(l net.Listener, done <-chan struct{}) net.Conn {
 // giveUp closes the connection if it was not taken.
 func (l *resumed) giveUp() {
 	if l.first != nil {
-		_ = l.first.Close() // its peer has nothing to hear
+		_ = l.first.Close() // there is no message for its peer
 	}
 }
 
@@ -159,13 +159,13 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// resumed is a listener that has accepted its first connection already.
+// resumed is a listener that has already accepted its first connection.
 type resumed struct {
 	net.Listener
 	first net.Conn
 }
 
-// Accept is called by one goroutine.
+// Accept is called by only one goroutine.
 func (l *resumed) Accept() (conn net.Conn, err error) {
 	if conn, l.first = l.first, nil; conn != nil {
 		return conn, nil
@@ -173,7 +173,7 @@ func (l *resumed) Accept() (conn net.Conn, err error) {
 	return l.Listener.Accept()
 }
 
-// Local says that other machines cannot reach an address.
+// Local reports whether an address cannot be reached from other machines.
 func Local(a net.Addr) bool {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return tcp.IP.IsLoopback()

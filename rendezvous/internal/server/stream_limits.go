@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxJobs bounds what one connection may submit and watch, maxInquiries what it may ask. Each
-	// costs goroutines and the buffers of a stream, some 50 KiB.
+	// maxJobs bounds the jobs that one connection may submit and watch. maxInquiries bounds its
+	// inquiries. Each costs goroutines and the buffers of a stream, some 50 KiB.
 	maxJobs      = 1024
 	maxInquiries = 1024
-	// MaxOutputs bounds the jobs whose output one agent delivers at a time, counting each reader. What
-	// a reader does not take waits here, up to streamWindow for each: 64 MiB. maxDeliveries leaves
-	// room for other answers, which are short.
+	// MaxOutputs bounds the jobs whose output one agent delivers at a time, counting each reader.
+	// Output that a reader does not take waits here, up to streamWindow for each: 64 MiB.
+	// maxDeliveries leaves room for other answers, which are short.
 	MaxOutputs    = 256
 	maxDeliveries = MaxOutputs + 256
-	// maxFetches bounds the workspaces that one agent fetches or has, and maxOffers what one client
-	// offers at a time.
+	// maxFetches bounds the workspaces that one agent fetches or has. maxOffers bounds the
+	// workspaces that one client offers at a time.
 	maxFetches = 256
 	maxOffers  = 16
 	// streamWindow is how much of an incoming stream may wait, in bytes.
@@ -58,8 +58,8 @@ var (
 	}
 )
 
-// limitStreams refuses a stream if its connection has too many of its kind. gRPC would let it wait,
-// and with it every later call.
+// limitStreams refuses a stream if its connection has too many of its kind. gRPC would let the
+// stream wait, and also every later call.
 func limitStreams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	limit := streamLimits[info.FullMethod]
 	if limit == nil {

@@ -1,4 +1,4 @@
-// Package trim gives unused memory back to the system.
+// Package trim returns unused memory to the system.
 package trim
 
 import (
@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Trimmer gives memory back when a coordinator has had nothing to do for a while. Go keeps a heap of
-// twice what lives there, and gRPC keeps buffers for all that thousands of agents have sent at once.
+// Trimmer returns memory to the system when a coordinator has had nothing to do for a while. Go
+// keeps a heap of twice the size of the live objects. gRPC keeps buffers for everything that
+// thousands of agents have sent at once.
 type Trimmer struct {
 	quiet *time.Timer
 	// next is the earliest time of the next trim, in nanoseconds since 1970.
@@ -18,18 +19,18 @@ type Trimmer struct {
 }
 
 const (
-	// quietAfter is how long nothing must have happened, and manyAgents how many agents make a heap
+	// quietAfter is how long nothing must have happened. manyAgents is how many agents make a heap
 	// that is worth two garbage collections: some 10 MB.
 	quietAfter = 2 * time.Second
 	manyAgents = 128
 	// worthwhile is the part of the heap that must be unused.
 	worthwhile = 16
-	// trimShare bounds the cost where something happens every few seconds: it is at most one part in
-	// trimShare of a core.
+	// trimShare bounds the cost if something happens every few seconds. The cost is at most one
+	// part in trimShare of a core.
 	trimShare = 50
 )
 
-// Happened notes that a coordinator of so many agents is busy.
+// Happened notes that a coordinator with some number of agents is busy.
 func (t *Trimmer) Happened(agents int) {
 	wait := max(quietAfter, time.Until(time.Unix(0, t.next.Load())))
 	switch {
@@ -57,16 +58,17 @@ func (t *Trimmer) trim() {
 	}
 	metrics.Read(s)
 	objects, unused, free, live := s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64(), s[3].Value.Uint64()
-	garbage := objects - min(objects, live) // at most: what is new may live
+	garbage := objects - min(objects, live) // an upper bound: new objects may be live
 	if unused+free+garbage > (objects+unused+free)/worthwhile {
 		before := collecting()
-		runtime.GC() // a pool forgets what it holds in the second one (sync.Pool)
+		runtime.GC() // a sync.Pool drops its objects in the second collection
 		debug.FreeOSMemory()
 		t.next.Store(time.Now().Add(trimShare * (collecting() - before)).UnixNano())
 	}
 }
 
-// collecting is the processor time that garbage collection and the return of memory have taken.
+// collecting returns the processor time that garbage collection and the return of memory have
+// taken.
 func collecting() time.Duration {
 	s := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/scavenge/total:cpu-seconds"}}
 	metrics.Read(s)

@@ -2,7 +2,7 @@ package protocol
 
 import "bytes"
 
-// Incoming is what has come of a client's incomplete request.
+// Incoming is the received part of a client's incomplete request.
 type Incoming struct {
 	Held []byte
 	// Need is the length at which it is worth scanning again.
@@ -19,8 +19,8 @@ const (
 	Growth     = 4
 )
 
-// Room returns the buffer to read into, behind what is held. It is the client's own if the request
-// needs more than the shared buffer.
+// Room returns the buffer to read into, behind the bytes that are held. It returns the client's own
+// buffer if the request needs more than the shared buffer.
 func (r *Incoming) Room(shared []byte) (into []byte, own bool) {
 	if r.Need <= ReadBuffer {
 		copy(shared, r.Held)
@@ -38,8 +38,8 @@ func (r *Incoming) Room(shared []byte) (into []byte, own bool) {
 	return r.Held[:cap(r.Held)], true
 }
 
-// chunk repeatedly divides need by Growth until it is within the limit. The last chunk is then
-// exactly what is needed, not a few bytes more than the one before, and all chunks together are
+// chunk repeatedly divides need by Growth until the result is within the limit. So the last chunk
+// is exactly as long as needed, not a few bytes longer than the one before. All chunks together are
 // less than 1.4 times need.
 func chunk(need, limit int) int {
 	for need > limit {
@@ -48,8 +48,8 @@ func chunk(need, limit int) int {
 	return need
 }
 
-// Hold keeps what remains of the data. own says that it is in a buffer from Room, and anew that a
-// request before it was answered.
+// Hold keeps the rest of the data. own says that the rest is in a buffer from Room. anew says that
+// a request before it was answered.
 func (r *Incoming) Hold(rest []byte, own, anew bool) {
 	switch {
 	case len(rest) == 0:
@@ -63,8 +63,8 @@ func (r *Incoming) Hold(rest []byte, own, anew bool) {
 	}
 }
 
-// Scan continues with the bytes of a request so far, and returns its length, or 0 if it is
-// incomplete.
+// Scan continues with the bytes of a request so far. It returns the length of the request, or 0 if
+// the request is incomplete.
 func (r *Incoming) Scan(op byte, b []byte) (n int, err error) {
 	if r.scanner.at == 0 {
 		r.scanner.begin(op)

@@ -1,5 +1,5 @@
-// Package protocol is what clients, stores and proxies send: torch's requests, those of a proxy, their
-// limits, and how to find the end of one.
+// Package protocol has the messages of clients, stores and proxies: torch's requests, the requests
+// of a proxy, their limits, and how to find the end of a request.
 package protocol
 
 import "encoding/binary"
@@ -29,15 +29,16 @@ const (
 	OpBarrier
 )
 
-// The requests of a proxy to its store beside torch's. They are golaunch's own.
+// These are the requests that a proxy sends to its store beside torch's requests. They are
+// golaunch's own.
 const (
-	OpRound   = 64 + iota // the version it has last heard of, and a list of keys
-	OpHold                // its number for a wait, and a list of keys
-	OpArrive              // its number for a barrier, a key and a size
+	OpRound   = 64 + iota // the last version that the proxy received, and a list of keys
+	OpHold                // the proxy's number for a wait, and a list of keys
+	OpArrive              // the proxy's number for a barrier, a key and a size
 	OpDrop                // the number of a wait whose client has given up
 	OpTaken               // the number of a wait that a queue ended, and whose client continues
 	OpClient              // the client whose requests follow
-	OpClients             // a list of its clients
+	OpClients             // a list of the proxy's clients
 	OpsEnd
 )
 
@@ -48,22 +49,22 @@ const ProxyGreeting = "golaunch\x01"
 // The messages of a store to a proxy, by their first byte. Their length in 8 bytes follows.
 const (
 	MsgHello   = iota
-	MsgReply   // to the oldest request that has one
+	MsgReply   // the reply to the oldest unanswered request
 	MsgRefused // instead of a reply: why the client must go
 	MsgExpel   // the number of a client, and why it must go
 	MsgEnded   // the number of a wait, and 1 if a queue has ended it
 	HeadLength = 9
 )
 
-// What a round says about a key.
+// These are a round's results for a key.
 const (
 	FoundNothing  = iota
-	FoundValue    // a proxy may cache it until told that it has changed
-	FoundVolatile // it has changed before: a proxy may not cache it
+	FoundValue    // a proxy may cache the value until the store reports a change
+	FoundVolatile // the value has changed before: a proxy may not cache it
 	FoundLater    // the round is full: ask again
 )
 
-// MaxRound is how many bytes of values a round contains before the rest is left for the next.
+// MaxRound is how many bytes of values a round may contain. The next round has the rest.
 const MaxRound = 32 << 20
 
 // Magic follows OpValidate in the greeting of torch 2.2 and later. Older versions have no greeting,
@@ -73,10 +74,10 @@ const Magic = 0x3C85F7CE
 // Greeting is the length of a greeting: OpValidate and Magic.
 const Greeting = 5
 
-// Unlisted is the PID of a client that is no process of the job. No process has it.
+// Unlisted is the PID of a client that does not belong to the job. No process has this PID.
 const Unlisted = 1<<32 - 1
 
-// One-byte replies.
+// These are one-byte replies.
 const (
 	StopWaiting  = 0
 	WaitCanceled = 1
@@ -84,15 +85,15 @@ const (
 	NotReady     = 1
 )
 
-// The limits of torch's libuv server (TCPStoreLibUvBackend.cpp), in bytes and in keys of a request.
-// A client that exceeds them is disconnected.
+// These are the limits of torch's libuv server (TCPStoreLibUvBackend.cpp), in bytes and in keys of
+// a request. A client that exceeds them is disconnected.
 const (
 	MaxKey   = 8192
 	MaxValue = 8 << 20
 	MaxKeys  = 128 << 10
 )
 
-// Frame is a value as it is sent: its length in 8 bytes, then its bytes. A shared frame never
+// Frame is the encoded form of a value: its length in 8 bytes, then its bytes. A shared frame never
 // changes, so any number of replies can use it.
 type Frame []byte
 

@@ -15,8 +15,8 @@ const (
 	int4B              // 4 bytes
 )
 
-// shape is what follows the first byte of a request: some bytes, then the fields, or a list of them
-// that begins with its length in 8 bytes.
+// shape describes what follows the first byte of a request. First come some bytes, then the fields,
+// or a list of fields that begins with its length in 8 bytes.
 type shape struct {
 	list   bool
 	fields []field
@@ -35,14 +35,14 @@ var shapes = [...]shape{
 	OpClients: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
 }
 
-// scanner finds the end of a request as its bytes come, and refuses it as soon as it exceeds a
-// limit. It looks at no byte twice, however slowly they come. Only the scanner reads lengths that
-// were not checked.
+// scanner finds the end of a request as its bytes arrive. It refuses the request as soon as the
+// request exceeds a limit. It looks at no byte twice, however slowly the bytes arrive. Only the
+// scanner reads unchecked lengths.
 type scanner struct {
 	shape shape
 	// at is where the next field begins; left is the number of fields from there.
 	at, left int
-	// unlisted says that the length of the list has yet to come.
+	// unlisted says that the length of the list has not arrived yet.
 	unlisted bool
 }
 
@@ -52,8 +52,8 @@ func (s *scanner) begin(op byte) {
 	*s = scanner{shape: shape, at: 1 + shape.bytes, left: len(shape.fields), unlisted: shape.list}
 }
 
-// scan continues with all bytes of the request so far. It returns 0 when the request ends at s.at,
-// else the length at which it is worth calling again.
+// scan continues with all bytes of the request so far. It returns 0 when the request ends at s.at.
+// Otherwise it returns the length at which the next call is useful.
 func (s *scanner) scan(b []byte) (need int, err error) {
 	if s.unlisted {
 		if len(b) < s.at+8 {
@@ -78,7 +78,7 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 	return 0, nil
 }
 
-// field returns where the next field ends, if that is known yet.
+// field returns where the next field ends, if this is known yet.
 func (s *scanner) field(b []byte) (end int, err error) {
 	n, limit, what := 0, uint64(MaxKey), "a key"
 	switch f := s.shape.fields[len(s.shape.fields)-1-(s.left-1)%len(s.shape.fields)]; f {
@@ -104,7 +104,7 @@ func limited(b []byte, limit uint64, what string) (int, error) {
 	return int(n), nil
 }
 
-// Args reads the fields of a scanned request in order. What it returns is the request's memory.
+// Args reads the fields of a scanned request in order. The fields share the request's memory.
 type Args []byte
 
 func (a *Args) Take(n int) []byte {
@@ -117,7 +117,7 @@ func (a *Args) Int4B() uint32 { return binary.LittleEndian.Uint32(a.Take(4)) }
 func (a *Args) Int8B() int64  { return int64(binary.LittleEndian.Uint64(a.Take(8))) }
 func (a *Args) Key() []byte   { return a.Take(int(a.Int8B())) }
 
-// First is the first of n keys, if there is one.
+// First returns the first of n keys, if there is one.
 func (a Args) First(n int) []byte {
 	if n == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (a Args) First(n int) []byte {
 	return a.Key()
 }
 
-// Value includes the length.
+// Value returns a value, including its length.
 func (a *Args) Value() Frame {
 	n := binary.LittleEndian.Uint64(*a)
 	return Frame(a.Take(8 + int(n)))

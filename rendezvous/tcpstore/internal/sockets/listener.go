@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is the socket where clients come. A paused one is not watched.
+// Listener is the socket that clients connect to. A paused Listener is not watched.
 type Listener struct {
 	FD int
-	// PausedUntil is zero if it is not paused.
+	// PausedUntil is zero if the Listener is not paused.
 	PausedUntil time.Time
 }
 
@@ -22,14 +22,14 @@ const acceptPause = 100 * time.Millisecond
 // Pause stops watching for clients for a while.
 func (l *Listener) Pause(p *Poller) {
 	l.PausedUntil = time.Now().Add(acceptPause)
-	_ = p.Modify(l.FD, 0) // cannot fail: it is in the set
+	_ = p.Modify(l.FD, 0) // cannot fail: the socket is in the set
 }
 
 // Resume ends a pause that is over.
 func (l *Listener) Resume(p *Poller, now time.Time) {
 	if !l.PausedUntil.IsZero() && now.After(l.PausedUntil) {
 		l.PausedUntil = time.Time{}
-		_ = p.Modify(l.FD, unix.EPOLLIN) // cannot fail: it is in the set
+		_ = p.Modify(l.FD, unix.EPOLLIN) // cannot fail: the socket is in the set
 	}
 }
 
@@ -49,7 +49,7 @@ func TakeOver(l net.Listener) (fd int, err error) {
 	return fd, errors.Join(SetKeepalive(fd), l.Close())
 }
 
-// SetKeepalive has a connection send at once, and notice within three minutes that the peer is
+// SetKeepalive makes a connection send at once, and notice within three minutes that the peer is
 // gone.
 func SetKeepalive(fd int) (err error) {
 	for _, o := range []struct{ level, name, value int }{
@@ -64,7 +64,7 @@ func SetKeepalive(fd int) (err error) {
 	return err
 }
 
-// AddrPort is the address of a socket's peer.
+// AddrPort returns the address of a socket's peer.
 func AddrPort(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:

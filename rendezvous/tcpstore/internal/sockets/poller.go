@@ -14,7 +14,7 @@ type Poller struct {
 	Bell Bell
 }
 
-// NewPoller returns a poller of its bell.
+// NewPoller returns a poller that watches its bell.
 func NewPoller() (p Poller, err error) {
 	if p.FD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return p, err
@@ -43,7 +43,8 @@ func (p *Poller) control(op, fd int, events uint32) error {
 	return unix.EpollCtl(p.FD, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// Wait returns the events that have come, within a number of milliseconds; -1 means for ever.
+// Wait returns the pending events. It waits for them for a number of milliseconds; -1 means
+// forever.
 func (p *Poller) Wait(events []unix.EpollEvent, patience int) ([]unix.EpollEvent, error) {
 	n, err := unix.EpollWait(p.FD, events, patience)
 	if errors.Is(err, unix.EINTR) {
@@ -52,13 +53,13 @@ func (p *Poller) Wait(events []unix.EpollEvent, patience int) ([]unix.EpollEvent
 	return events[:max(n, 0)], err
 }
 
-// Watch says which events a socket is watched for. A muted one is not watched at all.
+// Watch has the events that a socket is watched for. A muted socket is not watched at all.
 type Watch struct {
 	events uint32
 	muted  bool
 }
 
-// WatchedFor is a socket that is watched for events.
+// WatchedFor returns the Watch of a socket that is watched for events.
 func WatchedFor(events uint32) Watch { return Watch{events: events} }
 
 // Mute stops watching a socket.
@@ -76,7 +77,7 @@ func (p *Poller) Unmute(fd int, w *Watch) error {
 	return p.Add(fd, w.events)
 }
 
-// Watch sets the events that a socket is watched for, once it is watched.
+// Watch sets the events that a socket is watched for. A muted socket uses them once it is unmuted.
 func (p *Poller) Watch(fd int, w *Watch, events uint32) error {
 	w.events = events
 	if w.muted {
@@ -93,6 +94,6 @@ func newBell() (Bell, error) {
 	return Bell{fd}, err
 }
 
-func (b Bell) Ring()  { _, _ = syscall.Write(b.FD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) } // full means rung already
+func (b Bell) Ring()  { _, _ = syscall.Write(b.FD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) } // a full descriptor means that the bell has rung already
 func (b Bell) Quiet() { _, _ = syscall.Read(b.FD, make([]byte, 8)) }
 func (b Bell) Close() { unix.Close(b.FD) }
