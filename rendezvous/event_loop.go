@@ -25,8 +25,8 @@ func newEventLoop() eventLoop {
 	}
 }
 
-// maxBatch bounds how many functions are handled at a time. The entries of a batch go to the voters
-// together.
+// maxBatch bounds how many functions, or streams, are handled at a time. The entries of a batch go
+// to the voters together.
 const maxBatch = 256
 
 // drainInbox runs all waiting functions, so that one round of votes is enough for all of them.

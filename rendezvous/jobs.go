@@ -253,7 +253,7 @@ func news(s replica.Step) bool {
 	case job.Exited:
 		return !ev.Exit.OK()
 	case job.Stalled:
-		return len(s.Actions) > 0 // the exit fails the attempt
+		return len(s.Actions) > 0 // a stall with actions fails the attempt
 	case job.Saved:
 		return ev.State == job.SavePartial || ev.State == job.SaveLeft || ev.State == job.SaveSetAside
 	case job.Lost, job.Draining, job.Cancel:

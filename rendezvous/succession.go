@@ -20,9 +20,9 @@ import (
 //
 // In a job whose nodes may all coordinate it, some nodes vote. They receive each entry of the log
 // before its consequences are visible. With fewer than three nodes there is one voter and no shared
-// log. Once others vote, the coordinator sends no order, and no answer to a heartbeat, before a
-// majority has confirmed that it leads. So a coordinator that was replaced without its knowledge
-// can give no orders and extend no lease.
+// log. Once others vote, the coordinator waits for a majority before it sends an order, or answers
+// a heartbeat. So a coordinator that was replaced without its knowledge can give no orders and
+// extend no lease.
 //
 // A succession belongs to the goroutine of Run.
 type succession struct {

@@ -95,7 +95,7 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 	return c.book()
 }
 
-// book makes the budget match what the client has the store hold.
+// book makes the budget match the memory that the store holds for the client.
 func (c *conn) book() error {
 	n := cap(c.request.Held) + c.reply.lag + c.upstream.pending
 	err := c.loop.table.budget.take(n - c.booked)

@@ -42,8 +42,8 @@ type Depot struct {
 	items map[string]*item
 }
 
-// New returns the depot of a coordinator that keeps workspaces in a directory. If dir is empty, it
-// returns nil.
+// New returns the depot of a coordinator that keeps workspaces in a directory. If dir is empty, the
+// coordinator keeps none.
 func New(dir string) *Depot {
 	d := &Depot{items: map[string]*item{}}
 	if dir != "" {
@@ -57,7 +57,7 @@ type item struct {
 	id    string
 	users int
 
-	// loading is when the archive was last looked for here. archive is nil if the archive is not
+	// loading is held while the archive is looked for or kept. archive is nil if the archive is not
 	// here.
 	loading sync.Mutex
 	archive *workspace.Archive
@@ -89,7 +89,7 @@ type Use struct {
 	once sync.Once
 }
 
-// Open begins a use. It does not look at a file.
+// Open begins a use. It does not access files.
 func (d *Depot) Open(id string) *Use {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,10 +6,11 @@
 # then asks for one fork, and brings that fork's own connection to golaunch.
 #
 # clone3 with CLONE_PARENT makes a fork a child of golaunch, as if golaunch had forked it. The fork
-# says its pid while it is in this server's session, where golaunch finds even one whose word is
-# lost; and, once golaunch has let it go on, that it has a session of its own. It then waits, perhaps
-# for hours, for the order that says which rank it is to become, answers when it is that or with the
-# reason why it must not be, and waits for permission to run.
+# reports its pid while it is in this server's session: golaunch finds the fork in that session even
+# if the report is lost. Once golaunch lets the fork continue, it makes a session of its own and
+# reports that. It then waits, perhaps for hours, for the order that says which rank to become. It
+# answers when it is that rank, or with the reason why it must not be, and waits for permission to
+# run.
 #
 # Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two
 # frames are on the stack below a rank's program. golaunch joins the files to one text in a fixed
