@@ -36,7 +36,7 @@ const patience = time.Minute
 
 var local = placement.Node{Name: "n1", Addr: netip.MustParseAddr("127.0.0.1"), CPUs: 2}
 
-// lines keeps what is written and wakes those that wait for a line.
+// lines keeps the written text and wakes those that wait for a line.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -59,7 +59,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// await waits until the text has a part.
+// await waits until the text contains part.
 func (l *lines) await(t *testing.T, part string) {
 	t.Helper()
 	limit := time.After(patience)
@@ -78,29 +78,28 @@ func (l *lines) await(t *testing.T, part string) {
 	}
 }
 
-// world is a coordinator and one agent of it.
+// world is a coordinator and one of its agents.
 type world struct {
 	*membership
 	coordinator *rendezvous.Coordinator
 	journal     *lines
 	screen      *lines
 	logs        string
-	// result has what the coordinator's Run returned.
+	// result receives what the coordinator's Run returned.
 	result chan report.Result
 	cancel context.CancelFunc
-	// work is what Open gives for the only job.
+	// work is what Open returns for the only job.
 	work Work
 }
 
 // newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in
-// each rank. Nothing is left of either at the end of the test, and what the agent warned of fails
-// it.
+// each rank. Both have ended at the end of the test. A warning of the agent fails the test.
 func newWorld(t *testing.T, spec job.Spec, script string) *world {
 	t.Helper()
 	return newWorldOn(t, local, spec, script)
 }
 
-// newWorldOn has another node than local.
+// newWorldOn is newWorld with another node than local.
 func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string) *world {
 	t.Helper()
 	w := &world{journal: newLines(), screen: newLines(), logs: t.TempDir(), result: make(chan report.Result, 1)}
@@ -168,7 +167,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	return w
 }
 
-// file is what a file in the ranks' working directory has.
+// file returns the content of a file in the ranks' working directory.
 func (w *world) file(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.work.Task.Dir, name))
@@ -243,7 +242,8 @@ func TestLeaveStopsTheRanksFirst(t *testing.T) {
 	}
 }
 
-// TestTheEarliestDeparture counts, whichever was asked for last.
+// TestTheEarliestDeparture checks that the earliest departure counts, even if a later one was
+// requested last.
 func TestTheEarliestDeparture(t *testing.T) {
 	w := newWorld(t, job.Spec{}, `while :; do sleep 0.01; done`)
 	leave := make(chan Departure, 2)
@@ -272,14 +272,14 @@ func TestSignalsReachEveryRank(t *testing.T) {
 	w.screen.await(t, "told 1")
 }
 
-// obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders
-// nothing.
+// obeying returns a world whose agent gets its orders from the test. Its coordinator waits for a
+// second node and sends no orders.
 func obeying(t *testing.T, script string) *world {
 	t.Helper()
 	return obeyingOn(t, local, script)
 }
 
-// obeyingOn has another node than local.
+// obeyingOn is obeying with another node than local.
 func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	t.Helper()
 	w := newWorldOn(t, node, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
@@ -298,10 +298,10 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	return w
 }
 
-// order has the agent execute one for the only job.
+// order makes the agent execute an order for the only job.
 func (w *world) order(do any) { w.execute(wire.Order{Job: "test", Do: do}) }
 
-// quiet waits until none of the attempts that were ordered so far lives.
+// quiet waits until no attempt that was ordered so far lives.
 func (w *world) quiet() {
 	for _, u := range w.jobs["test"].attempts {
 		<-u.gone
@@ -343,15 +343,15 @@ func TestOrdersThatComeLate(t *testing.T) {
 		t.Errorf("started after it was stopped: %q", got)
 	}
 	w.order(startOf(2))
-	w.order(job.Stop{Node: "n1", Attempt: 1}) // an old one does not stop the new
+	w.order(job.Stop{Node: "n1", Attempt: 1}) // the stop of an old attempt does not stop the new one
 	w.quiet()
 	if got := w.file(t, "trace"); !strings.Contains(got, "2.0\n") || !strings.Contains(got, "2.1\n") {
 		t.Errorf("attempt 2 left %q, want both ranks", got)
 	}
 }
 
-// TestAttemptsNeverOverlap holds the barrier against orders that come too early: each rank must get
-// a lock that all processes of the attempt before hold.
+// TestAttemptsNeverOverlap tests the barrier with orders that come too early. Each rank must get a
+// lock that all processes of the previous attempt hold.
 func TestAttemptsNeverOverlap(t *testing.T) {
 	w := obeying(t, `exec 9>>lock-$RANK; flock -n 9 || echo $GOLAUNCH_ATTEMPT.$RANK >>overlap
 echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; setsid sleep 1000 & sleep 1000; }`)
@@ -368,7 +368,8 @@ echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; se
 	w.screen.await(t, "up 2.0")
 }
 
-// TestOldAttemptsEndToo stops an agent that was ordered an attempt while the one before it ran.
+// TestOldAttemptsEndToo stops an agent that received an order for an attempt while the previous
+// attempt ran.
 func TestOldAttemptsEndToo(t *testing.T) {
 	w := obeying(t, `trap '' TERM; echo up $GOLAUNCH_ATTEMPT; sleep 1000`)
 	w.order(startOf(0))

@@ -13,19 +13,19 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// The CPUs 0 and 1 of the machine that runs the tests, as two NUMA nodes with a GPU each, and as
-// the threads of one core.
+// These are the CPUs 0 and 1 of the machine that runs the tests, as two NUMA nodes with a GPU each,
+// and as the threads of one core.
 var (
 	twoNodes = topotest.Machine{Nodes: 2, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 1}}
 	oneCore  = topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 2, NodesPerSocket: 1}
 )
 
-// where makes each rank write the CPUs that the kernel lets it use, and what its environment says
-// about them.
+// where makes each rank write the CPUs that the kernel lets it use, and the variables of its
+// environment about CPUs.
 const where = `echo $GOLAUNCH_ATTEMPT.$RANK $(sed -n 's/Cpus_allowed_list:\t//p' /proc/self/status) \
 ${GOLAUNCH_CPUS-none} ${OMP_NUM_THREADS-none} >>where`
 
-// node is a machine's.
+// node returns the node of a machine.
 func node(m topotest.Machine) placement.Node {
 	n := local
 	for i := range m.GPUs {
@@ -34,7 +34,8 @@ func node(m topotest.Machine) placement.Node {
 	return n
 }
 
-// binding obeys orders on a machine with a policy. It returns the warnings, as they come.
+// binding returns a node that obeys orders on a machine with a policy, and the warnings as they
+// arrive.
 func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]error) {
 	t.Helper()
 	w := obeyingOn(t, node(m), where)
@@ -45,8 +46,8 @@ func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]e
 	return w, warned
 }
 
-// withGPUs is an attempt whose two ranks have the GPUs of these indexes, as the coordinator says
-// it: without their addresses.
+// withGPUs returns an attempt whose two ranks have the GPUs with these indexes. Like the
+// coordinator, it does not give their addresses.
 func withGPUs(n int, indexes ...int) job.Start {
 	o := startOf(n)
 	for i, index := range indexes {
@@ -93,7 +94,7 @@ func TestRanksRunNearTheirGPUs(t *testing.T) {
 	}
 }
 
-// TestARestartedRankKeepsItsCPUs starts one rank of two again; the other could live on.
+// TestARestartedRankKeepsItsCPUs restarts one rank of two; the other could live on.
 func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	for n := range 3 {
@@ -109,8 +110,8 @@ func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	}
 }
 
-// TestJobsOfAClusterLeaveRoom: ranks on one of two GPUs get CPUs of their own, and leave the others
-// for a job on the other GPU.
+// TestJobsOfAClusterLeaveRoom checks that ranks on one of two GPUs get their own CPUs, and leave
+// the other CPUs for a job on the other GPU.
 func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 	m := topotest.Machine{Nodes: 1, CoresPerNode: 2, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}
 	for session, want := range map[string]string{"": "0.0 1 1 1", "test": "0.0 0-1 0-1 2"} {
@@ -165,8 +166,8 @@ func TestAGPUThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRanksPreferTheirNodesMemory has a machine whose second node has no memory that may be used:
-// the kernel then decides.
+// TestRanksPreferTheirNodesMemory has a machine whose second node has no usable memory. The kernel
+// then decides.
 func TestRanksPreferTheirNodesMemory(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	w.jobs["test"].work.Task.Command = []string{"sh", "-c", `echo $RANK $(cut -d ' ' -f 2 /proc/self/numa_maps | sort -u) >>where`}

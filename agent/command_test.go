@@ -25,7 +25,8 @@ func TestLocalRankInArguments(t *testing.T) {
 	}
 }
 
-// TestTemplates has what Python's string.Template(x).safe_substitute(local_rank=7) makes of each.
+// TestTemplates has the result of Python's string.Template(x).safe_substitute(local_rank=7) for
+// each x.
 func TestTemplates(t *testing.T) {
 	for template, want := range map[string]string{
 		"$$": "$", "$$$": "$$", "$local_rank": "7", "${local_rank}": "7", "$local_ranks": "$local_ranks", "$local_rank.x": "7.x",

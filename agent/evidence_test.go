@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// kept are the files of a bundle, by name; nil when there is none.
+// kept returns the files of a bundle, by name. It returns nil when there is none.
 func (w *world) kept(t *testing.T, name string) map[string]string {
 	t.Helper()
 	f, err := os.Open(filepath.Join(w.logs, "test", name))
@@ -78,7 +78,7 @@ func TestEvidenceOfACrash(t *testing.T) {
 	}
 }
 
-// TestEvidenceBeforeTheEnd checks that ranks that hang are looked at while they live, and a kill
+// TestEvidenceBeforeTheEnd checks that hanging ranks are examined while they live, and that a kill
 // does not wait for that.
 func TestEvidenceBeforeTheEnd(t *testing.T) {
 	for _, kill := range []bool{false, true} {
@@ -104,7 +104,8 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatIsKnown is not sent twice: a rank that fails like another one reports only that.
+// TestEvidenceThatIsKnown checks that evidence is not sent twice: a rank that fails like another
+// one reports only that.
 func TestEvidenceThatIsKnown(t *testing.T) {
 	for rules, want := range map[string]int{"": 1, "stop bad-batch /bad batch/ mend it": 0} {
 		w := newWorld(t, job.Spec{Rules: rules, Grace: patience}, `if [ $RANK = 1 ]; then

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// TestResume: an agent adopts an attempt. The agent before it had started only rank 1, which has
-// ended since.
+// TestResume checks that an agent adopts an attempt. The earlier agent had started only rank 1, and
+// that rank has ended since.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *keeper.Keeper {
@@ -57,7 +57,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// leaveOne is an agent that dies when it has started rank 1 of an attempt.
+// leaveOne runs an agent that dies when it has started rank 1 of an attempt.
 func leaveOne(t *testing.T, k *keeper.Keeper, o job.Start) (pid int) {
 	t.Helper()
 	k.Renew(proc.BootTime() + patience)
@@ -93,8 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestStopOfWhatCannotRun: the agent answers for an attempt that never began, of a job that cannot
-// run here.
+// TestStopOfWhatCannotRun checks that the agent answers for an attempt that never began, of a job
+// that cannot run here.
 func TestStopOfWhatCannotRun(t *testing.T) {
 	w := obeying(t, "exit 0")
 	w.jobs["test"].err = errors.New("no such directory")
@@ -105,8 +105,8 @@ func TestStopOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheRanksStart has no rank fail that was not to start any more: it would be taken
-// for the cause.
+// TestStopBeforeTheRanksStart checks that no rank fails that was not to start any more. Such a
+// failure would be taken for the cause.
 func TestStopBeforeTheRanksStart(t *testing.T) {
 	w := obeying(t, "exit 0")
 	u := newAttempt(w.jobs["test"], startOf(0))

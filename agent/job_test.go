@@ -32,8 +32,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// clusterAgent is the coordinator of a cluster, a client of it and one agent. The task of a job is
-// its shell script, and one that is "?" cannot be opened.
+// clusterAgent is the coordinator of a cluster, a client and one agent. The task of a job is its
+// shell script. A job with the script "?" cannot be opened.
 type clusterAgent struct {
 	*membership
 	client *session.Client
@@ -42,7 +42,7 @@ type clusterAgent struct {
 	// left has what the agent's Run returned.
 	left chan error
 
-	// asleep gets each check of the command of a job whose script sleeps; the check lasts until the
+	// asleep gets each check of the command of a job whose script sleeps. The check lasts until the
 	// test ends.
 	asleep chan struct{}
 	ending context.Context
@@ -158,8 +158,8 @@ func (w *clusterAgent) submit(t testing.TB, id, script string) *session.Watch {
 	return watch
 }
 
-// TestAFileSystemThatDoesNotAnswer: the file system of one job's command hangs. Other jobs of the
-// node do not wait for it, and once that job is stopped, nothing does.
+// TestAFileSystemThatDoesNotAnswer checks a job whose command is on a file system that hangs. Other
+// jobs of the node do not wait for that file system. Once the job is stopped, nothing waits for it.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	w := newClusterAgent(t)
 	dead := w.submit(t, "dead", asleep)
@@ -175,7 +175,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestSlowCommandCheck: the error names what is checked.
+// TestSlowCommandCheck checks that the error names the file that is checked.
 func TestSlowCommandCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var warned []string
@@ -225,7 +225,7 @@ func over(t *testing.T, w *session.Watch) report.Result {
 	}
 }
 
-// reading is a client's reading of a job.
+// reading is a client that reads the output of a job.
 type reading struct {
 	*lines
 	missing *lines
@@ -357,8 +357,8 @@ func TestADrainedNodeLeaves(t *testing.T) {
 	}
 }
 
-// TestRestate: the agent repeats its reports on each job's newest attempts, which may have been
-// lost.
+// TestRestate checks that the agent repeats its reports on each job's newest attempts. The first
+// reports may have been lost.
 func TestRestate(t *testing.T) {
 	w := obeying(t, "exit $RANK")
 	w.order(startOf(0))
@@ -386,8 +386,8 @@ func TestRestate(t *testing.T) {
 	w.journal.times(t, `"event":"exited"`, 6)
 }
 
-// TestOrdersForAnOutlivedAttempt are answered when nothing can live of it: then its coordinator
-// continues, with an incomplete journal.
+// TestOrdersForAnOutlivedAttempt checks that such orders are answered when no process of the
+// attempt can live. The coordinator that sends them continues with an incomplete journal.
 func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w := obeying(t, `echo up $GOLAUNCH_ATTEMPT.$RANK; sleep 1000`)
 	w.order(startOf(2))
@@ -406,7 +406,7 @@ func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	}
 }
 
-// times waits until the text has a part so often.
+// times waits until the text contains part n times.
 func (l *lines) times(t *testing.T, part string, n int) {
 	t.Helper()
 	limit := time.After(patience)

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 )
 
-// mapping is a rank that maps a libnccl as if it had loaded it, reports that, and waits for a
-// signal to continue.
+// mapping is the script of a rank that maps a libnccl as if it had loaded the library, reports
+// that, and waits for a signal to continue.
 const mapping = `exec python3 -c '
 import mmap, os
 rank = os.environ["RANK"]
@@ -23,7 +23,7 @@ loaded = mmap.mmap(file, 4096)
 open("loaded" + rank, "w").close()
 open("go" + rank).close()'`
 
-// pass opens a named pipe, which takes until the other side does.
+// pass opens a named pipe, and waits until the other side opens it too.
 func pass(t *testing.T, name string, flag int) {
 	t.Helper()
 	opened := make(chan error, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// TestTheEarliestNotice counts: ranks get a notice of an earlier end than the one that they know,
-// and of no other.
+// TestTheEarliestNotice checks that ranks get a notice only if it announces an earlier end than the
+// last one.
 func TestTheEarliestNotice(t *testing.T) {
 	w := obeying(t, `n=0
 trap 'n=$((n+1)); echo told $n: $(cat $GOLAUNCH_NOTICE_FILE)' USR1

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// TestAFreePort has ports that rank 0 can bind as soon as they are let go.
+// TestAFreePort checks that rank 0 can bind a port as soon as the port is released.
 func TestAFreePort(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
 	s.work.Task.Rank0Store = true
@@ -33,14 +33,14 @@ func TestAFreePort(t *testing.T) {
 	}
 }
 
-// TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank
-// 0; a range in use is reported.
+// TestPortsOfARange checks that the store, which every node reaches, or rank 0 gets a port of the
+// job's range. A range in use is reported.
 func TestPortsOfARange(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
 		s := obeying(t, "exit 0").jobs["test"]
 		port, l := 19100, net.Listener(nil) // the kernel gives none of these to other programs
 		for ; l == nil && port < 19200; port++ {
-			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // the next one may be free
+			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // the next port may be free
 		}
 		if port--; l == nil {
 			t.Fatal("no port of 19100:19199 is free")

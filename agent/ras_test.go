@@ -10,8 +10,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// ask has each rank write where NCCL's RAS service is to listen, and what the network's presets
-// say.
+// ask makes each rank write where NCCL's RAS service must listen, and the network's presets.
 const ask = `echo $RANK ${NCCL_RAS_ADDR-none} ${NCCL_NET-none} >>where`
 
 func TestEveryRankHasItsOwnRAS(t *testing.T) {
@@ -39,8 +38,8 @@ func TestTheUsersRASWins(t *testing.T) {
 	}
 }
 
-// TestPresetsKnowTheNetwork: a start brings what the nodes agreed on, and a CPU rank has no NCCL to
-// ask.
+// TestPresetsKnowTheNetwork checks that a start has the network that the nodes agreed on, and that
+// a CPU rank has no NCCL to ask.
 func TestPresetsKnowTheNetwork(t *testing.T) {
 	w := obeying(t, ask)
 	var asked []string

@@ -50,8 +50,8 @@ func TestReachAnswers(t *testing.T) {
 	}
 }
 
-// TestRank0CanBind: after earlier connections to the port, rank 0 can bind it as Python does:
-// without SO_REUSEADDR.
+// TestRank0CanBind checks that, after earlier connections to the port, rank 0 can bind the port as
+// Python does: without SO_REUSEADDR.
 func TestRank0CanBind(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]
@@ -92,7 +92,7 @@ func take(port int) error {
 	return unix.Bind(fd, &unix.SockaddrInet4{Port: port})
 }
 
-// TestAKeptPortIsLetGo ends with its job.
+// TestAKeptPortIsLetGo checks that a port is released at the end of its job.
 func TestAKeptPortIsLetGo(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

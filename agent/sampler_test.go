@@ -21,7 +21,7 @@ type subject struct {
 
 var nodeItself = subject{rank: -1}
 
-// table is what a client knows of the ranks of a job and of its nodes, the newest.
+// table is the newest data that a client has about the ranks of a job and about its nodes.
 type table map[subject]report.Series
 
 // watch asks for samples until they are as the test expects.
@@ -60,7 +60,7 @@ func TestSamples(t *testing.T) {
 	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour, Every: time.Second}}
 	rank0, rank1 := subject{"a", 0}, subject{"a", 1}
 	seen := w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
-		zero := s[rank0] // which at first runs touch and mv as well
+		zero := s[rank0] // rank 0 also runs touch and mv at first
 		return zero.Last().Step == 10 && zero.Last().CPUs > 0 && zero.Last().Processes == 1 && s[rank1].Exit != nil
 	})
 	one := seen[rank1]
@@ -96,8 +96,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestLooksAreApart: frequent questions measure the node at most once a second: rates need time,
-// and the past room.
+// TestLooksAreApart checks that frequent questions measure the node at most once a second. Rates
+// need time, and the table has little room for past samples.
 func TestLooksAreApart(t *testing.T) {
 	w := newClusterAgent(t)
 	w.submit(t, "a", `while :; do sleep 1000; done`)
@@ -113,8 +113,8 @@ func TestLooksAreApart(t *testing.T) {
 	}
 }
 
-// BenchmarkLook measures one sample of eight ranks, which a node takes every five seconds while no
-// client asks.
+// BenchmarkLook measures one sample of eight ranks. A node takes such a sample every five seconds
+// while no client asks.
 func BenchmarkLook(b *testing.B) {
 	w := newClusterAgent(b)
 	w.submit(b, "a", `while :; do sleep 1000; done`)

@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// watching is a node whose ranks are looked at when the test says so.
+// watching returns a node whose ranks are looked at when the test says so.
 func watching(t *testing.T, script string) (w *world, look func()) {
 	t.Helper()
 	w = obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), script)
@@ -54,8 +54,8 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
-// TestSomeGoOn: ranks that stand still while another one moves are reported once the other has
-// printed nothing for as long.
+// TestSomeGoOn checks that ranks that stand still while another one moves are reported once the
+// other has printed nothing for as long.
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
@@ -71,7 +71,7 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 	if err := os.WriteFile(filepath.Join(w.work.Task.Dir, "silent"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 { // its output may not have arrived, and each look must find it read
+	for range 1000 { // the output may not have arrived, and each look must find it read
 		if look(); strings.Contains(w.journal.String(), `"moving":1`) {
 			break
 		}
@@ -100,7 +100,7 @@ func TestHeartbeats(t *testing.T) {
 	w.screen.await(t, "busy")
 	look()
 	w.journal.await(t, `"ranks":[]`)
-	// Another program has removed the file: then what counts for any rank counts.
+	// Another program has removed the file. Then the rank is judged like a rank without heartbeats.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,8 @@ func TestHeartbeats(t *testing.T) {
 }
 
 // ras answers like NCCL's RAS service (rasDumpCommsToJSON in src/ras/client_support.cc) for three
-// ranks; the last is one all-reduce behind; all have started as many more as bonus says.
+// ranks. The last rank is one all-reduce behind. bonus is how many more all-reduces all ranks have
+// started.
 func ras(t *testing.T, bonus *atomic.Int64) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -168,7 +169,7 @@ func TestNCCLNamesTheRankBehind(t *testing.T) {
 	w.order(withGPUs(0, 0, 1))
 	w.screen.await(t, "up 0")
 	w.screen.await(t, "up 1")
-	for range 4 * stall.Looks { // the job goes on on other nodes
+	for range 4 * stall.Looks { // the job progresses on other nodes
 		bonus.Add(1)
 		look()
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// TestUnable has attempts that this node cannot start, each for another reason.
+// TestUnable tries attempts that this node cannot start, each for another reason.
 func TestUnable(t *testing.T) {
 	for name, c := range map[string]struct {
 		command, env []string
@@ -55,8 +55,8 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestUnableWithLivingRanks needs files only for those that are not there yet: none where all are,
-// and where a coordinator says nothing of them.
+// TestUnableWithLivingRanks checks that only ranks that do not live yet need files: none if all
+// ranks live, and none if the coordinator does not name ranks.
 func TestUnableWithLivingRanks(t *testing.T) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestUnableWithLivingRanks(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
 	}
-	// There is room for some ranks, which those that live would not leave.
+	// There are enough files for some ranks, but not beside those that live.
 	least := files
 	least.Cur = uint64(len(open) + startcheck.FilesAtStart + 5*startcheck.FilesPerRank)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &least); err != nil {
@@ -89,7 +89,7 @@ func TestUnableWithLivingRanks(t *testing.T) {
 	}
 }
 
-// long are variables of 8 MiB together, which is more than the kernel takes with any stack.
+// long returns variables of 8 MiB together, more than the kernel takes with any stack.
 func long(n int) (env []string) {
 	for i := range n {
 		env = append(env, strings.Repeat("X", i+1)+"="+strings.Repeat("x", 127<<10))

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// meet is a client of the store that an answer names; the error is why it cannot be one.
+// meet returns a client of the store that an answer names. The error says why there is none.
 func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 	t.Helper()
 	if p.Err != "" {
@@ -22,8 +22,8 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 	return c, err
 }
 
-// TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts
-// that restart on their own.
+// TestAStoreForEachStart checks that each fresh attempt gets an empty store, and that parts that
+// restart on their own share one store.
 func TestAStoreForEachStart(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
 	first := s.stores.Of(0, false).Answer(job.Prepare{Fresh: true})
@@ -55,8 +55,8 @@ func TestAStoreForEachStart(t *testing.T) {
 	}
 }
 
-// TestTheSameQuestionForOthers lets those in that came in the place of a node since the question
-// was first asked.
+// TestTheSameQuestionForOthers checks that a repeated question admits a node that has replaced
+// another since the first time.
 func TestTheSameQuestionForOthers(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// saving is what a program writes, in the order in which it does.
+// saving is what a program writes, in this order.
 type saving struct {
 	name   string
 	ranks  int
@@ -36,7 +36,7 @@ type written struct {
 
 var began = time.Unix(1_700_000_000, 0)
 
-// at is the directory after some bytes of a saving: a crash there leaves this.
+// at returns the directory after some bytes of a saving, as a crash at that point leaves it.
 func (s saving) at(bytes int) fstest.MapFS {
 	dir := fstest.MapFS{}
 	for i, w := range s.files {
@@ -74,7 +74,7 @@ func sample(t *testing.T, name string) []byte {
 	return text
 }
 
-// savings are how the programs that this package knows save.
+// savings returns how the programs that this package knows save.
 func savings(t *testing.T) []saving {
 	zip, tensors := sample(t, "model_7.pt"), sample(t, "model.safetensors")
 	shards := func(dir string) []written {
@@ -160,7 +160,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// tries is how many random tries each format gets.
+// tries returns how many random tries each format gets.
 func tries() int {
 	if suite.All() {
 		return 10_000
@@ -168,8 +168,8 @@ func tries() int {
 	return 300
 }
 
-// TestCrashes checks that no save that was interrupted is complete, wherever that was: between two
-// files, or within one.
+// TestCrashes checks that no interrupted save is complete, whether the interruption was between two
+// files or within one.
 func TestCrashes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range savings(t) {
@@ -210,15 +210,15 @@ func TestTruncations(t *testing.T) {
 	}
 }
 
-// TestOverwritten checks checkpoints that are written over older ones of the same name: the first
-// file is new, and the mark of the end is old.
+// TestOverwritten checks checkpoints that are written over older checkpoints of the same name. The
+// first file is then new, and the mark of the end is old.
 func TestOverwritten(t *testing.T) {
 	for _, s := range savings(t) {
 		switch s.format {
 		case "dcp", "megatron", "verl", "trainer":
 			dir := s.at(s.bytes())
 			first := dir[s.files[0].path]
-			if first == nil { // a mark which is gone when it is complete
+			if first == nil { // a mark that is gone when the checkpoint is complete
 				continue
 			}
 			dir[s.files[0].path] = &fstest.MapFile{Data: first.Data, ModTime: began.Add(time.Hour)}
@@ -265,7 +265,7 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// embedded is a file that was cut at the end of an archive inside of it.
+// embedded returns a file that was cut at the end of an archive inside it.
 func embedded(zip []byte) fstest.MapFS {
 	return fstest.MapFS{"a.pt": {Data: slices.Concat(zip[:100], zip), ModTime: began}}
 }
@@ -279,7 +279,7 @@ func TestTracker(t *testing.T) {
 	}{
 		{"40", 9, Complete},
 		{"40\n", 9, Complete},
-		{"50", 9, Complete}, // it has moved on
+		{"50", 9, Complete}, // the tracker names a later one
 		{"60", 9, Partial},
 		{"4", 9, Partial},
 		{"", 9, Partial},

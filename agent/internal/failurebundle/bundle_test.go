@@ -83,7 +83,7 @@ func root(t *testing.T) *safefile.Root {
 	return dir
 }
 
-// start starts a process that says a line when it is ready.
+// start starts a process that prints a line when it is ready.
 func start(t testing.TB, name string, args ...string) int {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -100,7 +100,7 @@ func start(t testing.TB, name string, args ...string) int {
 	return cmd.Process.Pid
 }
 
-// stopped is a process that was stopped.
+// stopped returns a process that was stopped.
 func stopped(t *testing.T) int {
 	pid := start(t, "sh", "-c", "echo ready; kill -STOP $$")
 	var info unix.Siginfo
@@ -108,7 +108,7 @@ func stopped(t *testing.T) int {
 	return pid
 }
 
-// gone is the number of a process that has ended.
+// gone returns the number of a process that has ended.
 func gone(t *testing.T) int {
 	cmd := exec.Command("true")
 	must(t, cmd.Run())
@@ -122,7 +122,7 @@ func (b *Bundle) patient(t *testing.T, sources []source) {
 	b.gather(ctx, sources)
 }
 
-// asleep waits until a process sleeps, as it will.
+// asleep waits until a process sleeps.
 func asleep(t *testing.T, pid int) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -175,7 +175,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// TestHang looks into real processes with what this machine has.
+// TestHang examines real processes with the tools of this machine.
 func TestHang(t *testing.T) {
 	dir := root(t)
 	sleeper := start(t, "python3", "-c", "import time; print('ready', flush=True); time.sleep(1000)")
@@ -210,7 +210,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestFlightRecorder has a shell in the part of torch.
+// TestFlightRecorder has a shell that plays torch.
 func TestFlightRecorder(t *testing.T) {
 	dir := t.TempDir()
 	pid := start(t, "sh", "-c", fmt.Sprintf(`cd %s; mkfifo pipe7.pipe; exec 3<>pipe7.pipe; echo ready; read x <&3; echo other >dump71
@@ -230,7 +230,7 @@ printf '\200password=hunter22' >dump7; exec sleep 1000`, dir))
 	}
 }
 
-// TestALargeDump is read as far as it is kept.
+// TestALargeDump checks that a large dump is read only up to its bound.
 func TestALargeDump(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "dump")
 	must(t, os.WriteFile(name, nil, 0o600))
@@ -319,7 +319,7 @@ func TestNetworkAndKernelLog(t *testing.T) {
 	}
 }
 
-// TestDeadlines checks that neither a tool nor a read can hold up a restart.
+// TestDeadlines checks that neither a tool nor a read can delay a restart.
 func TestDeadlines(t *testing.T) {
 	dir := root(t)
 	fifo := filepath.Join(dir.Name(), "fifo")
@@ -395,7 +395,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkCrash is what a restart waits for on a node with 8 ranks of 17 threads each.
+// BenchmarkCrash measures what a restart waits for on a node with 8 ranks of 17 threads each.
 func BenchmarkCrash(b *testing.B) {
 	var ranks []Rank
 	for n := range 8 {
@@ -409,8 +409,8 @@ print("ready", flush=True); time.sleep(1000)`)
 	}
 }
 
-// TestRanksOfAnotherUser: another user's ranks are examined with that user's rights, who gets only
-// the kernel's messages about the ranks' GPUs.
+// TestRanksOfAnotherUser checks that another user's ranks are examined with that user's rights.
+// That user gets only the kernel's messages about the ranks' GPUs.
 func TestRanksOfAnotherUser(t *testing.T) {
 	got, err := kernelLog(func() (string, error) { return "NVRM: Xid (PCI:0000:0f:00): 79, GPU\nsecret\n", nil }, false)(t.Context())
 	if string(got) != "Xid 79 on 0000:0f:00\n" || err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// waiting are the children of this process but for the given ones.
+// waiting returns the children of this process except the given ones.
 func waiting(t testing.TB, but ...string) []int {
 	t.Helper()
 	var pids []int
@@ -25,7 +25,7 @@ func waiting(t testing.TB, but ...string) []int {
 }
 
 // Processes that were forked ahead become ranks of their scope, even if some of them have died.
-// Those that are not needed end.
+// Processes that are not needed end.
 func TestForksAhead(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "import os; print(os.getpid(), os.environ['NEW'])"}
@@ -84,7 +84,7 @@ func TestForksAhead(t *testing.T) {
 	}
 }
 
-// A server that has been replaced makes no rank, though its forks wait.
+// A replaced server makes no rank, although its forks wait.
 func TestForksAheadOfAnotherServer(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}

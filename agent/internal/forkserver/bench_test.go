@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// BenchmarkFork starts a program that does nothing, by a server that has imported the modules of
-// GOLAUNCH_BENCH_MODULES (names with commas between) with GOLAUNCH_BENCH_PYTHON. One operation is
-// one start, without the program's own time.
+// BenchmarkFork starts a program that does nothing from a server. The server has imported the
+// modules in GOLAUNCH_BENCH_MODULES (names separated by commas) with GOLAUNCH_BENCH_PYTHON. One
+// operation is one start, without the program's own time.
 func BenchmarkFork(b *testing.B) {
 	b.Run("at the start", func(b *testing.B) { benchFork(b, false) })
 	b.Run("ahead", func(b *testing.B) { benchFork(b, true) })
@@ -58,7 +58,7 @@ func benchFork(b *testing.B, ahead bool) {
 	}
 }
 
-// ownMemory is what a process does not share, in kB: private pages and page tables.
+// ownMemory returns the memory that a process does not share, in kB: private pages and page tables.
 func ownMemory(b *testing.B, pid int) (kilobytes int) {
 	b.Helper()
 	for file, prefixes := range map[string][]string{"smaps_rollup": {"Private_Dirty:", "Private_Clean:"}, "status": {"VmPTE:"}} {

@@ -16,7 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// between is a Forker that does something after a process has become a rank, and before that may run.
+// between is a Forker that does something after a process has become a rank, and before that rank
+// may run.
 type between struct {
 	*Server
 	do func(pid int)
@@ -40,7 +41,7 @@ func (f betweenFork) Become(c *proc.Command, env []string, files []uintptr) (fun
 	return run, err
 }
 
-// A rank has a session of its own, and the environment by which it is found, before it runs.
+// Before a rank runs, it has its own session, and the environment by which it is found.
 func TestTheEnvironmentOfAFork(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -77,7 +78,7 @@ func (e elsewhere) Fork(b proc.Birth) (proc.Fork, error) {
 	return e.Server.Fork(b)
 }
 
-// A process that cannot be moved to its cgroup is ended and reaped with its scope, and its command
+// A process that cannot be moved to its cgroup is ended, and reaped with its scope. Its command
 // starts without the server.
 func TestAForkThatIsNotMoved(t *testing.T) {
 	w := newWorld(t)
@@ -144,7 +145,7 @@ func TestAForkThatIsLost(t *testing.T) {
 	}
 }
 
-// children are this process's, zombies included.
+// children returns the children of this process, including zombies.
 func children(t testing.TB) []string {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")

@@ -28,8 +28,8 @@ import (
 // patience bounds every wait of a test; working code stays far below it.
 const patience = 2 * time.Minute
 
-// TestMain keeps the orphans of what the tests start from the init of the machine: some have none
-// that reaps.
+// TestMain keeps orphans of the tests from the init of the machine, because some machines have no
+// init that reaps.
 func TestMain(m *testing.M) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		panic(err)
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pythons are the available interpreters: the one in PATH first, and then one of each other version,
-// the oldest first.
+// pythons returns the available interpreters. The one in PATH comes first, then one of each other
+// version, the oldest first.
 func pythons(t testing.TB) []string {
 	t.Helper()
 	found, err := installed()
@@ -89,7 +89,7 @@ type world struct {
 	supervisor *proc.Supervisor
 	env        []string
 	dir        string
-	// servers are their scopes.
+	// servers are the scopes of the servers.
 	servers []*proc.Scope
 }
 
@@ -195,13 +195,13 @@ func pipe(t testing.TB, read *sync.WaitGroup, done func([]byte)) *os.File {
 	return w
 }
 
-// end is all that a process leaves.
+// end is everything that a process leaves.
 type end struct {
 	Exit        report.Exit
 	Out, Errors string
 }
 
-// run starts a program, by a server unless that is nil.
+// run starts a program, from a server unless s is nil.
 func (w *world) run(argv []string, stdin string, s *Server, more ...string) end {
 	w.Helper()
 	var e end
@@ -247,7 +247,7 @@ func (w *world) run(argv []string, stdin string, s *Server, more ...string) end 
 	return e
 }
 
-// programs are written into the directory of the world; each is a command line behind the
+// programs are written into the directory of the world. Each has the command line that follows the
 // interpreter.
 func (w *world) programs() map[string][]string {
 	w.Helper()
@@ -319,11 +319,11 @@ func (w *world) programs() map[string][]string {
 // since CPython 3.14.
 var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1 in <module>\n|  Binary file ".*\n`)
 
-// chance is what differs between two runs of one program.
+// chance matches what differs between two runs of one program.
 var chance = regexp.MustCompile(`PYENV_\w+|0x[0-9a-f]+|Thread-\d+|golaunch-\d+-\w+/\d+-`)
 
-// TestTheSame starts programs and forks them: with the Python of the PATH, the oldest and the newest
-// other one, each with other flags, or with each that there is ([suite.All]).
+// TestTheSame starts programs and forks them. It uses the Python in PATH, and the oldest and the
+// newest other one, each with other flags. With [suite.All] it uses every available Python.
 func TestTheSame(t *testing.T) {
 	w := newWorld(t)
 	programs := w.programs()
@@ -368,7 +368,7 @@ func TestTheSame(t *testing.T) {
 	}
 }
 
-// difference says what of two ends is not the same but for chance.
+// difference returns what differs between two ends, except by chance.
 func difference(started, forked end) string {
 	var diffs []string
 	if started.Exit != forked.Exit {

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// liar is a server that answers an order with what it was given, and makes nothing. It fills in its
-// own number and that of a thread of it.
+// liar is a server that answers an order with given words, and makes no process. It fills in its
+// own number and the number of one of its threads.
 const liar = `
 import os, socket, struct, sys, threading
 stop = threading.Event()
@@ -126,8 +126,8 @@ func (w *witness) place() string {
 	return string(text)
 }
 
-// untouched checks that it was neither moved nor signalled: what is sent SIGKILL runs no
-// instruction after that.
+// untouched checks that the witness was neither moved nor signalled: a process that receives
+// SIGKILL runs no further instruction.
 func (w *witness) untouched() {
 	w.Helper()
 	if now := w.place(); now != w.cgroup {
@@ -141,7 +141,7 @@ func (w *witness) untouched() {
 	}
 }
 
-// lie starts a server that names a process, and then says more.
+// lie starts a server that names a process, and then sends further words.
 func (w *world) lie(python, pid, then string) *Server {
 	w.Helper()
 	conn, stdin, err := Pair()
@@ -160,9 +160,9 @@ func (w *world) lie(python, pid, then string) *Server {
 	return s
 }
 
-// A server may be another user's process and name any process as the rank that it has made.
-// golaunch, which may be root, does nothing with one that it has not, and the rank is started
-// without it.
+// A server may be another user's process, and name any process as the rank that it has made.
+// golaunch, which may be root, does nothing to a process that the server has not made. It starts
+// the rank without the server.
 func TestAServerThatLies(t *testing.T) {
 	w := newWorld(t)
 	shim := pythons(t)[0]
@@ -187,7 +187,7 @@ func TestAServerThatLies(t *testing.T) {
 		for _, then := range []string{"session", "nothing of it"} {
 			t.Run(name+", "+then, func(t *testing.T) {
 				if n, err := strconv.Atoi(pid); err == nil && n <= 1 && number([]string{"pid", pid}) != 0 {
-					t.Fatalf("%s is taken for a process", pid) // and is not tried: it would end this machine's
+					t.Fatalf("%s is taken for a process", pid) // the number is not tried, because it would end processes of this machine
 				}
 				w := &world{T: t, supervisor: w.supervisor, env: w.env, dir: w.dir}
 				s := w.lie(string(python), pid, then)
@@ -202,11 +202,11 @@ func TestAServerThatLies(t *testing.T) {
 	}
 }
 
-// refusal is what becomes of a lie.
+// refusal matches the result of a lie.
 var refusal = regexp.MustCompile(`^(the fork server does not behave: process -?\d+ is no fork of it: .+|unexpected message from the fork server: \["pid" ".*"\])$`)
 
-// startedWithout starts a rank twice, the second time strictly, with a server that cannot be used
-// after the first.
+// startedWithout starts a rank twice with a server that is unusable after the first time. The
+// second start is strict.
 func (w *world) startedWithout(s *Server) {
 	w.Helper()
 	c := proc.Command{Path: "/bin/true", Args: []string{s.Program().Interpreter, "-c", "pass"}, Dir: "/", Forker: s, Rights: nobody()}
@@ -232,7 +232,7 @@ func (w *world) startedWithout(s *Server) {
 	}
 }
 
-// A process of another user than the rank's is no fork, whoever names it.
+// A process of another user than the rank's is no fork, whichever server names it.
 func TestAForkOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root has ranks of other users")

@@ -15,7 +15,7 @@ import (
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const otherRoot = "GOLAUNCH_TEST_TORCH"
 
-// enter runs this package's tests in a root, whose mounts go away with them.
+// enter runs this package's tests in another root. The mounts end with the tests.
 const enter = `mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs none "$0/tmp" && mount -t tmpfs none "$0/mnt" &&
 	mkdir "$0/mnt/package" && mount --bind . "$0/mnt/package" && cp "$1" "$0/mnt/tests" && shift &&
 	exec chroot "$0" env -i --chdir=/mnt/package HOME=/root PATH=/usr/bin:/bin GOLAUNCH_TEST_ALL="$GOLAUNCH_TEST_ALL" /mnt/tests "$@"`

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestAnOldPython says which it is, though it cannot read the server's text. A new Python is made
-// to believe that it is old; really old ones are tried where available.
+// TestAnOldPython checks that an old Python reports its version, though it cannot parse the
+// server's text. A new Python is made to believe that it is old. Really old ones are tried where
+// available.
 func TestAnOldPython(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {

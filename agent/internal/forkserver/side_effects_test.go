@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// library writes modules into a directory that is in the PYTHONPATH of the world, before archives.
+// library writes modules into a directory that comes before archives in the world's PYTHONPATH.
 func (w *world) library(modules map[string]string, archives ...string) {
 	w.Helper()
 	lib := filepath.Join(w.dir, "lib")
@@ -26,7 +26,7 @@ func (w *world) library(modules map[string]string, archives ...string) {
 	w.env = append(w.env, "PYTHONPATH="+strings.Join(append([]string{lib}, archives...), ":"), "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// What a module makes for its own process, or keeps open, would be common to all ranks.
+// All ranks would share what a module makes for its own process, or keeps open.
 func TestModulesThatRanksCannotShare(t *testing.T) {
 	w := newWorld(t)
 	temporary := t.TempDir()
@@ -63,7 +63,8 @@ func TestModulesThatRanksCannotShare(t *testing.T) {
 	}
 }
 
-// A module that leaves nothing behind is forked, and finds no trace of having been watched.
+// Modules that leave nothing behind do not prevent a fork. They find no trace of having been
+// watched.
 func TestModulesThatRanksShare(t *testing.T) {
 	w := newWorld(t)
 	log := filepath.Join(w.dir, "log")
@@ -96,7 +97,7 @@ print([type(f).__name__ for f in plain], gc.isenabled(), fair.getpid() == os.get
 print(sorted(name for name in globals() if not name.startswith("__")))`}
 	s, _ := w.server(argv, "fair")
 	started, forked := w.run(argv, "", nil), w.run(argv, "", s)
-	started.Errors = "" // where the warning is
+	started.Errors = "" // the warning is there
 	if diff := difference(started, forked); diff != "" || !strings.Contains(forked.Out, "False True TextIOWrapper") {
 		t.Errorf("%s\n%+v", diff, forked)
 	}
@@ -133,8 +134,8 @@ func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	}
 }
 
-// A file that changes after it was read is noticed, also before the imports have ended, and also if
-// it is an archive.
+// The server notices a file that changes after it was read, even before the imports have ended, and
+// even if the file is an archive.
 func TestModulesThatChangeWhileTheyAreImported(t *testing.T) {
 	w := newWorld(t)
 	archive := filepath.Join(w.dir, "more.zip")

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// driver is a libcuda that notes when it is initialized, and knows whether it is.
+// driver is a libcuda that records its initialization.
 const driver = `
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ int cuDriverGetVersion(int *version) { *version = 13020; return 0; }
 int cuCtxGetCurrent(void **context) { *context = 0; return initialized ? 0 : 3; }
 `
 
-// A module that only loads the driver is no harm, one that initializes it is; and ranks may do it
-// themselves.
+// A module that only loads the driver does no harm. A module that initializes the driver prevents
+// forks. Ranks may initialize it themselves.
 func TestCUDA(t *testing.T) {
 	w := newWorld(t)
 	log := withDriver(t, w)
@@ -59,7 +59,7 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// withDriver gives a world a libcuda, and returns where that notes its initialization.
+// withDriver gives a world a libcuda, and returns the file that records its initialization.
 func withDriver(t *testing.T, w *world) (log string) {
 	t.Helper()
 	lib := filepath.Join(w.dir, "lib")
@@ -76,8 +76,8 @@ func withDriver(t *testing.T, w *world) (log string) {
 	return log
 }
 
-// TestTorch holds, for the torch that there is, that importing it leaves a process that can be
-// forked, without CUDA. OpenBLAS has a thread for each CPU.
+// TestTorch checks, for the installed torch, that importing it leaves a process that can be forked,
+// without CUDA. OpenBLAS has a thread for each CPU.
 func TestTorch(t *testing.T) {
 	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
 	if python == "" {
@@ -117,7 +117,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 	argv := []string{python, "draw.py"}
 	modules := []string{"torch", "torch.distributed", "torch.utils.data", "numpy", "generators"}
-	for _, name := range []string{"_dynamo", "_inductor"} { // older ones lack it
+	for _, name := range []string{"_dynamo", "_inductor"} { // older versions lack it
 		if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(where)), name, "__init__.py")); err == nil {
 			modules = append(modules, "torch."+name)
 		}
@@ -149,7 +149,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 }
 
-// TestTransformers: the packages that people use with torch can be forked, too.
+// TestTransformers checks that the packages that people use with torch can be forked too.
 func TestTransformers(t *testing.T) {
 	python := suite.Optional(t, "GOLAUNCH_TEST_VERL", "Python with transformers")
 	lib, err := filepath.Abs("../../../python") // where verl finds a module ray

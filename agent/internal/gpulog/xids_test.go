@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLog stands for /dev/kmsg: each write is a record, and each read has one, or none without
-// waiting.
+// kernelLog stands for /dev/kmsg. Each write is a record. Each read returns one record, or nothing,
+// without waiting.
 func kernelLog(t *testing.T) (log *XidCounter, tell func(text string)) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -60,7 +60,8 @@ func TestXids(t *testing.T) {
 	}
 }
 
-// TestXidsOfAnotherFile: what a container has in the place of the kernel's log is not read.
+// TestXidsOfAnotherFile checks that another file at the place of the kernel's log is not read. Some
+// containers have one.
 func TestXidsOfAnotherFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kmsg")
 	if err := os.WriteFile(file, []byte("4,1,1,-;NVRM: Xid (PCI:0000:0f:00): 79\n"), 0o600); err != nil {

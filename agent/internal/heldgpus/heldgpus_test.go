@@ -15,21 +15,21 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// stranger is a process of another container: no process here has this number.
+// stranger is a process of another container. No process here has this number.
 const stranger = 1 << 30
 
 func device(uuid string, holders ...int) gpu.Device { return gpu.Device{UUID: uuid, Holders: holders} }
 
 var node = []placement.GPU{{Index: 0, UUID: "a", HeldBy: "pid 1"}, {Index: 1, UUID: "b"}, {Index: 2, UUID: "c", HeldBy: "pid 2"}, {Index: 3, HeldBy: "declared"}}
 
-// TestStrangers has holders that cannot be seen: the pauses grow. A GPU that was free at first is
-// none of the watch's business, and one that is missing is not free.
+// TestStrangers has holders that this process cannot see, so the pauses grow. The watch ignores a
+// GPU that was free at first. A missing GPU is not free.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		surveys := [][]gpu.Device{
 			{device("c", stranger), device("b"), device("a", stranger)},
 			{device("a", stranger)},
-			nil, nil, // it fails
+			nil, nil, // the survey fails
 			{device("a"), device("c", stranger)},
 			{device("a", stranger), device("c", stranger)},
 		}
@@ -69,8 +69,8 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// TestProcess has a holder that is a process here, which the driver still names in one survey after
-// its end.
+// TestProcess has a holder that is a process here. The driver still names that process in one
+// survey after its end.
 func TestProcess(t *testing.T) {
 	holder := exec.Command("sleep", "1000")
 	if err := holder.Start(); err != nil {
@@ -114,7 +114,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestEnd ends a watch while its holder lives: this process.
+// TestEnd ends a watch while its holder, this process, lives.
 func TestEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := Watch{Survey: func(context.Context) ([]gpu.Device, error) {

@@ -26,7 +26,7 @@ type bed struct {
 	store *tcpstore.Store
 	world int
 	limit time.Duration
-	// settle is that of the servers.
+	// settle is the settle time of the servers.
 	settle time.Duration
 	warns  chan string
 	ends   chan string
@@ -46,7 +46,7 @@ func newBed(t *testing.T, world int, limit time.Duration) *bed {
 	return b
 }
 
-// serve serves n ranks of a node, from one on.
+// serve serves n ranks of a node, starting with the rank first.
 func (b *bed) serve(node, first, n, attempt int, saves *Saves) *Server {
 	b.t.Helper()
 	o := Options{
@@ -64,7 +64,7 @@ func (b *bed) serve(node, first, n, attempt int, saves *Saves) *Server {
 	return s
 }
 
-// program is a rank.
+// program plays a rank.
 type program struct {
 	t    *testing.T
 	conn net.Conn
@@ -90,7 +90,7 @@ func (p *program) say(text string) {
 	}
 }
 
-// hear waits for a message with some words. It skips faults that are told again.
+// hear waits for a message with some words. It skips repeated faults.
 func (p *program) hear(words ...string) string {
 	p.t.Helper()
 	if err := p.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -118,7 +118,7 @@ const (
 	past    = `{"type": "past_rcb_barrier", "client_id": "a"}`
 )
 
-// start has all ranks come to the barrier and pass it.
+// start makes all ranks come to the barrier and pass it.
 func start(count string, all ...*program) {
 	for _, p := range all {
 		p.say(barrier)
@@ -130,7 +130,7 @@ func start(count string, all ...*program) {
 	}
 }
 
-// TestRounds has ranks of two nodes restart within their processes, and one whose process starts
+// TestRounds lets ranks of two nodes restart within their processes. The process of one rank starts
 // anew.
 func TestRounds(t *testing.T) {
 	b := newBed(t, 3, time.Hour)
@@ -182,8 +182,8 @@ func TestRounds(t *testing.T) {
 	start("2", zero, one, b.connect(next, 0))
 }
 
-// TestFaultBeforeStart has a rank fail before another one is told that the run has begun: that is
-// still at the barrier.
+// TestFaultBeforeStart makes a rank fail before another rank learns that the run has begun. That
+// other rank is still at the barrier.
 func TestFaultBeforeStart(t *testing.T) {
 	b := newBed(t, 2, time.Hour)
 	b.settle = time.Hour
@@ -212,8 +212,7 @@ func TestFaultBeforeStart(t *testing.T) {
 	one.hear(`"type":"job_start"`, `"TORCHELASTIC_RESTART_COUNT":"1"`)
 }
 
-// TestNodeIsLost checks that ranks on a node that takes the place of another end the run of those
-// that go on.
+// TestNodeIsLost checks that ranks on a replacement node end the run of the ranks on other nodes.
 func TestNodeIsLost(t *testing.T) {
 	b := newBed(t, 2, time.Hour)
 	a, c := b.serve(0, 0, 1, 0, &Saves{}), b.serve(1, 1, 1, 0, &Saves{})
@@ -227,7 +226,7 @@ func TestNodeIsLost(t *testing.T) {
 	start("1", zero, b.connect(next, 0))
 }
 
-// TestCountedTwice checks that a rank that starts anew at the barrier holds nobody up.
+// TestCountedTwice checks that a rank that starts anew at the barrier delays no other rank.
 func TestCountedTwice(t *testing.T) {
 	b := newBed(t, 2, time.Hour)
 	a, c := b.serve(0, 0, 1, 0, &Saves{}), b.serve(1, 1, 1, 0, &Saves{})
@@ -240,7 +239,7 @@ func TestCountedTwice(t *testing.T) {
 	zero, one := b.connect(next, 0), b.connect(c, 0)
 	zero.say(barrier)
 	zero.hear(`"type":"job_start"`)
-	one.say(barrier) // which ends that run
+	one.say(barrier) // this ends that run
 	zero.hear(`"type":"job_fault"`)
 	zero.say(barrier)
 	zero.hear(`"type":"job_start"`)
@@ -259,7 +258,8 @@ func awaitKey(t *testing.T, s *tcpstore.Store, key string) {
 	}
 }
 
-// TestLate checks that a rank that does not come back is overdue, and one that does is not.
+// TestLate checks that a rank that does not come back is overdue, and that a rank that does come
+// back is not.
 func TestLate(t *testing.T) {
 	b := newBed(t, 2, time.Second)
 	a := b.serve(0, 4, 2, 0, &Saves{})
@@ -292,7 +292,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestSaves checks which checkpoint ranks are told.
+// TestSaves checks which checkpoint the ranks learn.
 func TestSaves(t *testing.T) {
 	b := newBed(t, 2, time.Hour)
 	a, c := b.serve(0, 0, 1, 0, &Saves{}), b.serve(1, 1, 1, 0, &Saves{})
@@ -321,11 +321,11 @@ func TestSaves(t *testing.T) {
 	}
 	for _, p := range both {
 		p.hear(`"TORCHELASTIC_RESTART_COUNT":"1"`, `"type":"job_start"`)
-		newest(p, `"/c/10"`) // which both have
+		newest(p, `"/c/10"`) // both nodes have this one
 	}
 }
 
-// TestRefused checks that the server ends a connection that says what no client says.
+// TestRefused checks that the server ends a connection with a message that no client sends.
 func TestRefused(t *testing.T) {
 	b := newBed(t, 1, time.Hour)
 	s := b.serve(0, 0, 1, 0, &Saves{})

@@ -25,8 +25,8 @@ func storeHere(t *testing.T) *tcpstore.Store {
 	return s
 }
 
-// TestAProxyForThoseWhoUseIt: ranks that share a proxy with running ranks keep it as long as it
-// serves their store. Other ranks get a new one.
+// TestAProxyForThoseWhoUseIt checks that ranks that share a proxy with running ranks keep the proxy
+// as long as it serves their store. Other ranks get a new proxy.
 func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	var wants Wants
 	othersLive := false

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// BenchmarkStart is the start and the end of a process, by the keeper and without one.
+// BenchmarkStart measures the start and the end of a process, with the keeper and without.
 func BenchmarkStart(b *testing.B) {
 	c := proc.Command{Path: "/bin/true", Args: []string{"true"}, Env: os.Environ()}
 	b.Run("keeper", func(b *testing.B) {

@@ -26,8 +26,8 @@ import (
 // long is a lease that no test waits for.
 const long = time.Minute
 
-// TestLeft: an agent finds everything that a killed agent left, and that a second one had found
-// before.
+// TestLeft checks that an agent finds everything that a killed agent left. A second agent had found
+// it before.
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
 	die(agent(t, plan{Dir: dir, Lease: long, Store: true, Scripts: []string{
@@ -82,7 +82,8 @@ func TestLeft(t *testing.T) {
 	must(t, sc.Kill()) // there is nothing to kill
 }
 
-// TestAFileOfAJob outlives two agents with its lock, and is closed when the job is over.
+// TestAFileOfAJob checks that such a file outlives two agents with its lock, and is closed when the
+// job is over.
 func TestAFileOfAJob(t *testing.T) {
 	dir, name := t.TempDir(), t.TempDir()
 	die(agent(t, plan{Dir: dir, Lease: long, Lock: name}))
@@ -138,7 +139,7 @@ func sees(t *testing.T, s *Store) {
 		t.Errorf("its clients are %+v", st.Clients)
 	}
 	s.Admit([]netip.Addr{netip.MustParseAddr("10.0.0.1")}, netip.MustParseAddr("10.0.0.2"))
-	s.Status() // comes after
+	s.Status() // this is handled after the orders before
 	stranger, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(s.Addr()))
 	must(t, err)
 	eof(t, stranger)
@@ -169,7 +170,8 @@ func TestNoAgentComes(t *testing.T) {
 	}
 }
 
-// TestTheKeeperIsKilled: the receiver may rely on the ranks being dead.
+// TestTheKeeperIsKilled checks that the ranks are dead when the receiver learns of the keeper's
+// death.
 func TestTheKeeperIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	k := open(t, dir)
@@ -200,8 +202,8 @@ func TestTheKeeperIsKilled(t *testing.T) {
 	}
 }
 
-// TestAStoppedKeeperIsGivenUp with its guardian: neither would ever end the ranks, and the next
-// keeper does so before it keeps others.
+// TestAStoppedKeeperIsGivenUp stops a keeper and its guardian. Neither would ever end the ranks.
+// The next keeper does so before it keeps others.
 func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	k, err := Open(dir, func(error) {})
@@ -226,22 +228,22 @@ func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	<-k.Gone()
 	must(t, k.End())
 	open(t, dir)
-	// The kernel may close what a dead process had open a moment after its death; what lives does
-	// so for 1,000 s.
+	// The kernel may close the open files of a dead process a moment after its death. A living
+	// process keeps them open for 1,000 s.
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}}, 20_000); n != 1 {
 		t.Errorf("a process of a keeper that was given up lives when there is another: poll gives %d, %v", n, err)
 	}
 }
 
-// child is the process of a name that another has started, or is about to: there is no event when
-// it gets its name.
+// child returns the child with a name that another process has started, or is about to start. No
+// event reports that it has its name.
 func child(t *testing.T, of int, name string) int {
 	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
 		names, err := filepath.Glob("/proc/[0-9]*/comm")
 		must(t, err)
 		for _, path := range names {
-			text, _ := os.ReadFile(path) // it may have ended
+			text, _ := os.ReadFile(path) // the process may have ended
 			stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
 			_, rest, _ := strings.Cut(string(stat), "("+name+") ")
 			if f := strings.Fields(rest); string(text) == name+"\n" && len(f) > 1 && f[1] == strconv.Itoa(of) {
@@ -255,8 +257,9 @@ func child(t *testing.T, of int, name string) int {
 	return 0
 }
 
-// TestConnections has the other end of a connection see its end neither when the agent dies nor
-// when another comes, but when that has joined; and a connection that is closed end at once.
+// TestConnections checks when the other end of a connection sees its end. It is not when the agent
+// dies, nor when another agent comes, but when that agent has joined. A connection that is closed
+// ends at once.
 func TestConnections(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t)
@@ -292,7 +295,7 @@ func dialer(addr string) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) { return net.Dial("tcp", addr) }
 }
 
-// proven checks that a connection ends with a proof and nothing before it.
+// proven checks that a connection ends with a proof and that nothing comes before the proof.
 func proven(t *testing.T, c *net.TCPConn, proof [32]byte) {
 	t.Helper()
 	must(t, c.SetReadDeadline(time.Now().Add(patience)))
@@ -312,7 +315,7 @@ func eof(t *testing.T, c *net.TCPConn) {
 	must(t, c.Close())
 }
 
-// TestStart: a process started by the keeper is like one started here.
+// TestStart checks that a process started by the keeper is like a process started here.
 func TestStart(t *testing.T) {
 	k := open(t, t.TempDir())
 	sc, err := k.Scope("attempt", nil)
@@ -354,7 +357,8 @@ func TestOpenIsRefused(t *testing.T) {
 	}
 }
 
-// TestNonsense from an agent is the end of that agent: without a lease, of the keeper as well.
+// TestNonsense checks that nonsense from an agent ends that agent. Without a lease it ends the
+// keeper as well.
 func TestNonsense(t *testing.T) {
 	for _, words := range []string{"\xff\xff\xff\xff", "\x00\x00\x00\x02no", "\x00\x00\x00\x10{}"} {
 		dir := t.TempDir()

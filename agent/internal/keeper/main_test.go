@@ -47,12 +47,12 @@ type plan struct {
 	Dir string
 	// Lease runs from the start on.
 	Lease time.Duration
-	// Scripts are ranks, and each prints a line when it is up.
+	// Scripts are ranks. Each prints a line when it is up.
 	Scripts []string
-	// Dial is where to keep a connection to, and Store has a store with a key served.
+	// Dial is an address to keep a connection to. Store serves a store with a key.
 	Dial  string
 	Store bool
-	// Lock is a file that is locked, and kept with the job.
+	// Lock is a file that the agent locks and keeps with the job.
 	Lock string
 }
 
@@ -94,7 +94,7 @@ func (p plan) carryOut() error {
 			return err
 		}
 	}
-	if _, err := k.ask(message{Do: doKill, ID: -1}); err != nil { // all that was said has arrived
+	if _, err := k.ask(message{Do: doKill, ID: -1}); err != nil { // all earlier messages have arrived
 		return err
 	}
 	fmt.Println("ready")
@@ -135,8 +135,8 @@ func die(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// open is the next agent; what it has found dies with the test. It may warn with texts that contain
-// one of words.
+// open opens the keeper as the next agent. What it finds dies with the test. Each warning must
+// contain one of words.
 func open(t *testing.T, dir string, words ...string) *Keeper {
 	t.Helper()
 	k, err := Open(dir, func(err error) {
@@ -154,7 +154,7 @@ func open(t *testing.T, dir string, words ...string) *Keeper {
 	return k
 }
 
-// ended waits until a process that need not be a child has ended.
+// ended waits until a process has ended that need not be a child.
 func ended(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -173,7 +173,7 @@ func ended(t *testing.T, pid int) {
 	}
 }
 
-// parent is the process that has started another.
+// parent returns the process that has started another.
 func parent(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

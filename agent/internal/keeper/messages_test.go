@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// TestClientsOfTheLargestJob fit into an answer: 100,000 ranks that wait for keys of any length.
+// TestClientsOfTheLargestJob checks that the clients of the largest job fit into an answer: 100,000
+// ranks that wait for keys of any length.
 func TestClientsOfTheLargestJob(t *testing.T) {
 	clients := make([]tcpstore.ClientStatus, 100_000)
 	keys := []string{strings.Repeat("k", 8<<10), "another"}
@@ -29,7 +30,7 @@ func TestClientsOfTheLargestJob(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsTooLong: the caller gets an error.
+// TestAnAnswerThatIsTooLong checks that the caller gets an error.
 func TestAnAnswerThatIsTooLong(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// TestAProxyOutlivesItsAgent: an agent finds its predecessor's proxy, which serves the same store,
-// and notices its end: then, or when the agent comes only later.
+// TestAProxyOutlivesItsAgent checks that an agent finds its predecessor's proxy, and that the proxy
+// serves the same store. The agent notices the end of the proxy, even if the agent comes only
+// later.
 func TestAProxyOutlivesItsAgent(t *testing.T) {
 	dir, own := t.TempDir(), netip.MustParseAddr("127.0.0.1")
 	listen := func() *net.TCPListener {
@@ -50,18 +51,18 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 		t.Fatalf("the next agent finds %+v", k.Left.Stores)
 	}
 	root.Close()
-	for range left.Changes() { // ends with the proxy
+	for range left.Changes() { // the loop ends with the proxy
 	}
 	must(t, k.Leave())
 	k = open(t, dir)
 	left = k.Left.Stores["job/proxy"]
-	for range left.Changes() { // has ended
+	for range left.Changes() { // the proxy has ended
 	}
 	left.Close()
 }
 
-// TestPeersInPieces has a store of more nodes than one message has, for which all of them count,
-// the first and the last.
+// TestPeersInPieces has a store with more nodes than one message can have. All of them count,
+// including the first and the last.
 func TestPeersInPieces(t *testing.T) {
 	own := netip.MustParseAddr("10.0.0.2")
 	peers := make([]netip.Addr, 2*maxPeers+1)
@@ -71,7 +72,7 @@ func TestPeersInPieces(t *testing.T) {
 	k := open(t, t.TempDir(), "it is not a node of the job")
 	comes := func(s *Store, want bool) {
 		t.Helper()
-		s.Status() // comes after
+		s.Status() // this is handled after the orders before
 		limit := patience
 		if !want {
 			limit = 200 * time.Millisecond

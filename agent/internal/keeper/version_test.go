@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// otherKeeper is the keeper of a directory that has just these words for the agent that comes.
+// otherKeeper runs a keeper for a directory that sends exactly these messages to the next agent.
 func otherKeeper(t *testing.T, dir string, words ...message) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, socketName), Net: "unix"})
@@ -32,14 +32,14 @@ func otherKeeper(t *testing.T, dir string, words ...message) {
 
 func TestAKeeperOfAnotherProtocol(t *testing.T) {
 	dir := t.TempDir()
-	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // it is rounded
+	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // the time is rounded
 	_, err := Open(dir, nil)
 	if err == nil || !strings.Contains(err.Error(), "keeper belongs to another version of golaunch (protocol 3, this one has 2): its ranks end in 1h0m0s, unless") {
 		t.Errorf("it is opened: %v", err)
 	}
 }
 
-// TestANewerKeeper says more than this agent knows.
+// TestANewerKeeper has a keeper that sends more than this agent knows.
 func TestANewerKeeper(t *testing.T) {
 	dir := t.TempDir()
 	otherKeeper(t, dir, message{Do: doJoined, ID: protocol, Data: []byte("the agent")}, message{Do: "novelty", Job: "job"}, message{Do: doReady})
@@ -51,8 +51,8 @@ func TestANewerKeeper(t *testing.T) {
 	must(t, k.Leave())
 }
 
-// TestANewerAgent gives orders, and with fields, that this keeper does not know. It gets that
-// answer, and can continue.
+// TestANewerAgent sends orders and fields that this keeper does not know. The agent learns that
+// from the answers, and can continue.
 func TestANewerAgent(t *testing.T) {
 	k := open(t, t.TempDir())
 	if _, err := k.ask(message{Do: "novelty"}); err == nil || !strings.Contains(err.Error(), `does not know the order "novelty"`) {

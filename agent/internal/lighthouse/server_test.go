@@ -21,8 +21,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// coordinator answers the servers of some groups as the real one does. While it is away, it forgets
-// what it is told.
+// coordinator answers the servers of some groups as the real coordinator does. While it is away, it
+// forgets the reports.
 type coordinator struct {
 	mu      sync.Mutex
 	state   *lighthouse.State
@@ -84,11 +84,11 @@ func client(t *testing.T, s *Server) pb.LighthouseServiceClient {
 	return pb.NewLighthouseServiceClient(conn)
 }
 
-// TestRealManagers has torchft's managers, of each version, meet in quorums.
+// TestRealManagers lets torchft's managers, of each version, meet in quorums.
 func TestRealManagers(t *testing.T) {
 	python, dirs := versions(t)
 	for _, dir := range dirs {
-		c := newCoordinator(t, 3, 3) // two would not wait for a manager without a heartbeat yet
+		c := newCoordinator(t, 3, 3) // two managers would not wait for one without a heartbeat
 		p := startTorchft(t, python, dir)
 		for group, s := range c.servers {
 			p.do("manager r%d %s 1", group, s.URL())
@@ -121,7 +121,7 @@ func TestRealManagers(t *testing.T) {
 	}
 }
 
-// TestHeldRequests are answered by the coordinator that comes next.
+// TestHeldRequests checks that the next coordinator answers held requests.
 func TestHeldRequests(t *testing.T) {
 	c := newCoordinator(t, 1, 1)
 	c.away = true
@@ -149,7 +149,7 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
-// TestBadRequests are refused; nothing else is.
+// TestBadRequests checks that bad requests are refused, and no others.
 func TestBadRequests(t *testing.T) {
 	c := newCoordinator(t, 1, 1)
 	call := client(t, c.servers[0])
@@ -171,7 +171,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestManyRequests of one replica are refused.
+// TestManyRequests checks that too many requests of one replica are refused.
 func TestManyRequests(t *testing.T) {
 	c := newCoordinator(t, 1, 2)
 	call := client(t, c.servers[0])
@@ -194,7 +194,8 @@ func TestManyRequests(t *testing.T) {
 	}
 }
 
-// TestAClientThatGivesUp is forgotten, and may ask again.
+// TestAClientThatGivesUp checks that the server forgets such a client, and that the client may ask
+// again.
 func TestAClientThatGivesUp(t *testing.T) {
 	c := newCoordinator(t, 1, 2)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -33,7 +33,7 @@ type torchft struct {
 	lines chan string
 }
 
-// versions are the directories of torchft's versions: "" is that of the Python itself.
+// versions returns the directories of torchft's versions. "" is the version of the Python itself.
 func versions(t *testing.T) (python string, dirs []string) {
 	python = suite.Optional(t, "GOLAUNCH_TEST_TORCHFT", "Python with torchft")
 	dirs = []string{""}
@@ -94,7 +94,7 @@ func (p *torchft) next() string {
 	}
 }
 
-// real is torchft's lighthouse.
+// real starts torchft's lighthouse.
 func (p *torchft) real(name string, o lighthouse.Options) pb.LighthouseServiceClient {
 	p.t.Helper()
 	p.do("lighthouse %s %d %d %d", name, o.MinReplicas, o.JoinTimeout.Milliseconds(), o.HeartbeatTimeout.Milliseconds())
@@ -113,19 +113,20 @@ type call struct {
 	answer  chan *pb.Quorum
 }
 
-// pair is torchft's lighthouse beside the rules of this project, which get the same requests.
+// pair is torchft's lighthouse beside the rules of this project. Both get the same requests.
 type pair struct {
 	ctx   context.Context
 	real  pb.LighthouseServiceClient
 	ours  *lighthouse.State
 	calls []*call
 	last  int64
-	// slow is how often the pair asks before it believes that torchft's has taken a request: it may
-	// take two in either order.
+	// slow is how often the pair asks before it believes that torchft's lighthouse has received a
+	// request. That lighthouse may take two requests in either order.
 	slow int
 }
 
-// TestRules gives torchft's lighthouse and ours the same random requests, and compares each quorum.
+// TestRules sends the same random requests to torchft's lighthouse and ours, and compares each
+// quorum.
 func TestRules(t *testing.T) {
 	python, _ := versions(t)
 	p := startTorchft(t, python, "")
@@ -145,7 +146,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// compare makes some random requests.
+// compare makes some random requests and compares the answers.
 func (p *torchft) compare(seed uint64, steps, slow int) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	o := lighthouse.Options{MinReplicas: 1 + rng.IntN(3), JoinTimeout: time.Hour, HeartbeatTimeout: time.Hour}
@@ -214,8 +215,8 @@ func (p *pair) ask(m *pb.QuorumMember) error {
 	return p.check(p.ours.Step(time.Now(), lighthouse.Asked{Request: c.request}))
 }
 
-// check compares the answers to the requests that ours has just answered, and that no others are
-// answered.
+// check compares the answers to the requests that our rules have just answered. It also checks that
+// no other request is answered.
 func (p *pair) check(o lighthouse.Outcome) error {
 	if o.Cohort != nil {
 		for _, m := range o.Cohort.Members {

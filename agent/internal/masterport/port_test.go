@@ -6,7 +6,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
-// TestFree has jobs on one machine, each with the ports beside its own to itself.
+// TestFree checks that each job on one machine gets the ports beside its own port to itself.
 func TestFree(t *testing.T) {
 	const host = "127.0.0.1"
 	var taken []int

@@ -30,7 +30,7 @@ func run(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// TestReachingAPort has all ways in which a network says no.
+// TestReachingAPort tries all ways in which a network refuses a connection.
 func TestReachingAPort(t *testing.T) {
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3")
 	master, other := nodes[0], nodes[1]
@@ -68,7 +68,7 @@ func TestReachingAPort(t *testing.T) {
 	check("no listener any more", true, "<nil>")
 }
 
-// TestReachingAPortThatComesLate: a refused connection is tried again.
+// TestReachingAPortThatComesLate checks that a refused connection is tried again.
 func TestReachingAPortThatComesLate(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", nettest.Port(t))
 	reached := make(chan error, 1)

@@ -27,7 +27,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestAddressWhereTheUsualPortIsTaken has another listen there at all addresses.
+// TestAddressWhereTheUsualPortIsTaken has another program listen at the usual port on all
+// addresses.
 func TestAddressWhereTheUsualPortIsTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestNoticesThatAreNews are of an end that comes sooner than the one in the file, which may be
-// anything.
+// TestNoticesThatAreNews checks that a notice is news if its end comes earlier than the end in the
+// file. The file may have any content.
 func TestNoticesThatAreNews(t *testing.T) {
 	old := Notice{Deadline: time.Now().Add(time.Hour).UTC(), Why: "maintenance"}
 	for _, c := range []struct {

@@ -20,7 +20,8 @@ import (
 // patience bounds each wait of a test.
 const patience = 60 * time.Second
 
-// versions are NVRx's versions beside a Python that has what they import: the newest, or all.
+// versions returns NVRx's versions beside a Python that has their dependencies: the newest version,
+// or all.
 func versions(t *testing.T) (python string, dirs []string) {
 	t.Helper()
 	python = suite.Optional(t, "GOLAUNCH_TEST_NVRX", "Python with nvidia-resiliency-ext")
@@ -35,7 +36,7 @@ func versions(t *testing.T) (python string, dirs []string) {
 	return python, dirs
 }
 
-// clients are NVRx's clients in a process of their own.
+// clients are NVRx's clients in a separate process.
 type clients struct {
 	t   *testing.T
 	in  io.Writer
@@ -91,7 +92,7 @@ func (c *clients) answer(want string) string {
 	return ""
 }
 
-// run has the client of a place do something, and returns its answer.
+// run makes the client of a place do something, and returns its answer.
 func (c *clients) run(want, format string, args ...any) string {
 	c.t.Helper()
 	fmt.Fprintf(c.in, format+"\n", args...)
@@ -103,7 +104,7 @@ type bed struct {
 	*Server
 	t     *testing.T
 	asked chan Request
-	// mine is the only process that may connect; any may while it is 0.
+	// mine is the only process that may connect. If it is 0, any process may.
 	mine  atomic.Int64
 	warns chan error
 }
@@ -129,7 +130,7 @@ func newBed(t *testing.T, config string, learned *Learned) *bed {
 	return b
 }
 
-// awaitDue waits until a rank is overdue, or none any more.
+// awaitDue waits until a rank becomes overdue, or until no rank is overdue any more.
 func (b *bed) awaitDue() {
 	b.t.Helper()
 	select {
@@ -149,7 +150,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// talk has the clients of a version do what Megatron-LM and Lightning do.
+// talk makes the clients of a version do what Megatron-LM and Lightning do.
 func talk(t *testing.T, python, version string) {
 	var learned Learned
 	b := newBed(t, "setup:none,step:1,checkpointing:3600,rank_out_of_section_timeout=3600", &learned)
@@ -174,7 +175,7 @@ func talk(t *testing.T, python, version string) {
 	}
 	want(true, "in section step, which may take 1s", "in section checkpointing, which may take 1h0m0s")
 	c.run("done", "0 end_section step")
-	b.awaitDue() // none is any more
+	b.awaitDue() // no rank is overdue any more
 	want(false, "between sections, which may take 1h0m0s", "in section checkpointing, which may take 1h0m0s")
 
 	for _, section := range []string{"setup", "step", "checkpointing"} {

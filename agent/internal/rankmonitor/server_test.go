@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { suite.Main(m) }
 
-// pickled are messages as NVRx 0.7 sends them.
+// pickled returns messages as NVRx 0.7 sends them.
 func pickled(t testing.TB) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/messages")
@@ -32,7 +32,7 @@ func pickled(t testing.TB) map[string][]byte {
 	return messages
 }
 
-// TestMessages checks what a message says.
+// TestMessages checks the content of each message.
 func TestMessages(t *testing.T) {
 	m := pickled(t)
 	for name, want := range map[string]any{
@@ -85,8 +85,8 @@ func awaitEnd(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestRefused checks that the server ends a connection of a stranger, and one that says what no
-// client says, and goes on with the others.
+// TestRefused checks that the server ends a connection of a stranger, and a connection with a
+// message that no client sends. It continues with the other connections.
 func TestRefused(t *testing.T) {
 	b := newBed(t, "step:60", &Learned{})
 	defer b.Close()
@@ -128,7 +128,7 @@ func TestRefused(t *testing.T) {
 }
 
 // TestOthersLookForAListener checks that a process that only asks whether the socket has a listener
-// is no reason to warn.
+// causes no warning.
 func TestOthersLookForAListener(t *testing.T) {
 	b := newBed(t, "on", &Learned{})
 	defer b.Close()
@@ -143,7 +143,7 @@ func TestOthersLookForAListener(t *testing.T) {
 		return conn
 	}
 	var all []net.Conn
-	for range ranksocket.MaxConns { // no other is looked at meanwhile
+	for range ranksocket.MaxConns { // meanwhile no other connection is accepted
 		all = append(all, talk())
 	}
 	b.mine.Store(1)
@@ -152,13 +152,13 @@ func TestOthersLookForAListener(t *testing.T) {
 	all[0].Close()
 	awaitEnd(t, stays)
 	b.mine.Store(0)
-	talk() // what came before was looked at
+	talk() // the earlier connections were looked at
 	if len(b.warns) != 1 {
 		t.Errorf("%d warnings, want one of the process that stays", len(b.warns))
 	}
 }
 
-// TestWarningsAreBounded checks that a client that goes on to say nonsense fills no log.
+// TestWarningsAreBounded checks that a client that keeps sending nonsense fills no log.
 func TestWarningsAreBounded(t *testing.T) {
 	b := newBed(t, "on", &Learned{})
 	defer b.Close()
@@ -174,7 +174,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRules checks by when a rank must say something.
+// TestRules checks by when a rank must send something.
 func TestRules(t *testing.T) {
 	at := time.Unix(1000, 0)
 	sec := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }

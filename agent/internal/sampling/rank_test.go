@@ -15,7 +15,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestFirstLook has no rates: a rank that was adopted has used much before.
+// TestFirstLook checks that the first look has no rates, because an adopted rank has used much
+// before.
 func TestFirstLook(t *testing.T) {
 	m, now := &rank{}, time.Now()
 	first := m.used([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)
@@ -27,7 +28,8 @@ func TestFirstLook(t *testing.T) {
 	}
 }
 
-// TestXidsOfRanks: each rank gets the messages about its GPU, also those from just before its end.
+// TestXidsOfRanks checks that each rank gets the messages about its GPU, including messages from
+// just before the rank's end.
 func TestXidsOfRanks(t *testing.T) {
 	// A socket stands for /dev/kmsg: each write is a record.
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

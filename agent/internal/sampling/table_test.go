@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestTableIsBounded checks that many ranks do not take more memory than few, and that what is read
-// was added, in order.
+// TestTableIsBounded checks that many ranks do not take more memory than few. It also checks that
+// reads return the added samples in order.
 func TestTableIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table table

@@ -28,7 +28,7 @@ func write(t *testing.T, text string, path ...string) {
 	}
 }
 
-// names are what a directory has.
+// names returns the names in a directory.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -41,15 +41,16 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// checkpoint200 makes a whole one of step 100, and a partial one of step 200, of Trainer.
+// checkpoint200 makes two checkpoints of Trainer: a whole one of step 100, and a partial one of
+// step 200.
 func checkpoint200(t *testing.T, dir string) {
 	t.Helper()
 	write(t, `{"global_step": 100}`, dir, "checkpoint-100", "trainer_state.json")
 	write(t, "state", dir, "checkpoint-200", "optimizer.bin")
 }
 
-// check returns the reports of a start with a job on this machine alone. While it waits, during is
-// called.
+// check returns the reports of a start with a job on this machine alone. It calls during while it
+// waits.
 func check(l Leftovers, during func()) (all []job.Saved) {
 	l.Base.Node = "n1"
 	l.Report = func(ev job.Saved) { all = append(all, ev) }
@@ -63,12 +64,12 @@ func TestLeftovers(t *testing.T) {
 	nothing := func(*testing.T, string) {}
 	for _, c := range []struct {
 		name string
-		// prepare makes more files, and during changes them between the two looks.
+		// prepare makes more files. during changes them between the two looks.
 		prepare, during func(t *testing.T, dir string)
 		several         bool
 		state           job.SaveState
 		why             string
-		// left is what the directory has when the check sets aside.
+		// left are the names in the directory when the check sets aside.
 		left []string
 	}{
 		{"partial", nothing, nothing, false, job.SaveSetAside, "trainer_state.json is missing", []string{"checkpoint-100", "checkpoint-200.partial"}},
@@ -150,7 +151,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestOneLeftover sets one aside, and reports the next one, which is partial too.
+// TestOneLeftover checks that one leftover is set aside, and that the next one, which is partial
+// too, is reported.
 func TestOneLeftover(t *testing.T) {
 	dir := t.TempDir()
 	checkpoint200(t, dir)
@@ -162,7 +164,8 @@ func TestOneLeftover(t *testing.T) {
 	}
 }
 
-// TestPointers: Megatron loads what its tracker names, and would not start without it.
+// TestPointers checks that the checkpoint in Megatron's tracker is left alone: Megatron loads it,
+// and would not start without it.
 func TestPointers(t *testing.T) {
 	for named, why := range map[string]string{"100": "", "200": "not set aside: latest_checkpointed_iteration.txt names it"} {
 		dir := t.TempDir()
@@ -176,7 +179,7 @@ func TestPointers(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDirectory is one that the user of the job may not change.
+// TestReadOnlyDirectory has a directory that the user of the job may not change.
 func TestReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root can take the rights of another user")
@@ -194,7 +197,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 }
 
-// TestRenameTo is the rename of file systems that cannot refuse to replace.
+// TestRenameTo tests the rename for file systems that cannot refuse to replace.
 func TestRenameTo(t *testing.T) {
 	dir := t.TempDir()
 	checkpoint200(t, dir)

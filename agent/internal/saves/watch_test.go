@@ -31,7 +31,7 @@ func watch(t *testing.T, dir string, places *Places) *bed {
 	return b
 }
 
-// look has the watch see that this process has written something.
+// look makes the watch see that this process has written something.
 func (b *bed) look() {
 	b.io++
 	b.Look([]proc.Member{{PID: os.Getpid(), IO: b.io}})
@@ -61,7 +61,7 @@ func (b *bed) none() {
 	}
 }
 
-// create begins a checkpoint; finish writes the rest of it.
+// create begins a checkpoint. finish writes the rest of it.
 func create(t *testing.T, path string) (finish func()) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -130,7 +130,8 @@ func TestAnAbandonedSave(t *testing.T) {
 	}
 }
 
-// TestARemovedSave is not called incomplete: the program may have had enough of it.
+// TestARemovedSave checks that a removed checkpoint is not reported as incomplete: the program may
+// have removed it on purpose.
 func TestARemovedSave(t *testing.T) {
 	b := watch(t, "", NewPlaces())
 	path := filepath.Join(t.TempDir(), "ckpt_7.pt")
@@ -190,7 +191,7 @@ func TestUnmarked(t *testing.T) {
 	b.none()
 }
 
-// TestOldOnes: what was there before the job is not reported.
+// TestOldOnes checks that checkpoints from before the job are not reported.
 func TestOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "ckpt_9.pt")
@@ -229,8 +230,8 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestAtRest counts how often the watch touches the user's files in an hour of training in which
-// nothing is saved, although the ranks write all the time: at most once in 10 s.
+// TestAtRest counts how often the watch touches the user's files in an hour of training without
+// saves, although the ranks write all the time. The bound is once in 10 s.
 func TestAtRest(t *testing.T) {
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "train.log"))
@@ -252,8 +253,8 @@ func TestAtRest(t *testing.T) {
 	})
 }
 
-// TestAHungFileServer delays the end of an attempt, for which a restart waits, by one answer only;
-// not at all if it has hung before.
+// TestAHungFileServer checks that a hung file server delays the end of an attempt, and so the
+// restart, by only one answer. If it has hung before, it does not delay the end at all.
 func TestAHungFileServer(t *testing.T) {
 	for before, want := range map[time.Duration]time.Duration{0: answerLimit, time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -271,8 +272,8 @@ func TestAHungFileServer(t *testing.T) {
 	}
 }
 
-// TestPartsOfNodes: on disks of its own, a node does not prove its part before each other node has
-// had the time to say that it writes one.
+// TestPartsOfNodes has nodes with disks of their own. A node must not prove its part before each
+// other node has had the time to report that it writes one.
 func TestPartsOfNodes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

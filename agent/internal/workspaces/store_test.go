@@ -21,15 +21,16 @@ import (
 // patience bounds every wait in these tests.
 const patience = time.Minute
 
-// coordinator sends one workspace, once tickets has an entry for that, or names another node.
+// coordinator sends one workspace, once tickets has an entry for it, or names another node.
 type coordinator struct {
 	archive *workspace.Archive
 	// tickets has an entry for each transfer that may begin; nil permits any number.
 	tickets chan struct{}
-	// source is where a node gets it first; empty for this coordinator. failed gets why it could not.
+	// source is where a node gets the workspace first. It is empty if that is this coordinator.
+	// failed gets the reason why the node could not get it there.
 	source string
 	failed chan error
-	// served gets where each node that has it serves it.
+	// served gets the address at which each node serves the workspace.
 	served chan string
 	// cut breaks the first transfer after a half.
 	cut bool
@@ -83,7 +84,7 @@ func (c *coordinator) send(ctx context.Context, f *session.Fetcher) error {
 	return errors.Join(f.Begin(), f.Write(content))
 }
 
-// packed is a coordinator with a workspace that has one file.
+// packed returns a coordinator with a workspace of one file.
 func packed(t *testing.T) *coordinator {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +95,7 @@ func packed(t *testing.T) *coordinator {
 	return &coordinator{archive: a, served: make(chan string, 9), failed: make(chan error, 9)}
 }
 
-// node is a store whose TLS has a token.
+// node returns a store whose TLS has a token.
 func node(t *testing.T, c *coordinator, token mtls.Token) *Store {
 	t.Helper()
 	s := New(Options{
@@ -127,8 +128,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestJobsShareAnArchive checks that a workspace comes once for two jobs, that each has a directory of
-// its own, which goes with it, and that a later job finds the archive.
+// TestJobsShareAnArchive checks that a workspace is sent once for two jobs. Each job has its own
+// directory, which ends with the job. A later job finds the archive.
 func TestJobsShareAnArchive(t *testing.T) {
 	c := packed(t)
 	c.tickets = make(chan struct{}, 1)
@@ -149,8 +150,8 @@ func TestJobsShareAnArchive(t *testing.T) {
 	must(t, later.Close())
 }
 
-// TestBetweenNodes checks that a node gets a workspace from another one over TLS, and that a node with
-// another token, or only the submit token, gets it from the coordinator alone.
+// TestBetweenNodes checks that a node gets a workspace from another node over TLS. A node with
+// another token, or only the submit token, gets it only from the coordinator.
 func TestBetweenNodes(t *testing.T) {
 	c := packed(t)
 	token := mtls.NewToken()
@@ -178,7 +179,8 @@ func TestBetweenNodes(t *testing.T) {
 	}
 }
 
-// TestABrokenTransfer begins anew, and a failed one is tried again for the next attempt.
+// TestABrokenTransfer checks that a broken transfer begins anew, and that a failed one is tried
+// again for the next attempt.
 func TestABrokenTransfer(t *testing.T) {
 	c := packed(t)
 	c.cut = true
@@ -197,7 +199,8 @@ func TestABrokenTransfer(t *testing.T) {
 	must(t, u.Close())
 }
 
-// TestTheNextAgent goes on in the directory of a dead one, whose lock another process has kept.
+// TestTheNextAgent continues in the directory of a dead agent. Another process has kept the lock of
+// the directory.
 func TestTheNextAgent(t *testing.T) {
 	c := packed(t)
 	s := node(t, c, mtls.NewToken())
@@ -213,7 +216,7 @@ func TestTheNextAgent(t *testing.T) {
 		t.Errorf("the next agent has %s: %v", u.Dir(), err)
 	}
 	must(t, u.Close())
-	u = open(next, c, Former{Dir: dead.Dir()}) // which was not made completely
+	u = open(next, c, Former{Dir: dead.Dir()}) // the directory was not made completely
 	has(t, u)
 	must(t, u.Close())
 }
