@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestHeartbeatsPassReports: an agent whose report waits behind those of hundreds of others has its
-// heartbeat answered before.
+// TestHeartbeatsPassReports checks that a heartbeat is answered before the agent's report, which
+// waits behind the reports of hundreds of other agents.
 func TestHeartbeatsPassReports(t *testing.T) {
 	c := NewCoordinator(Config{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// agent is a scripted one: it carries out orders at once, and exit says how its ranks end in an
-// attempt; ranks for which it returns false run until they are stopped.
+// agent is a scripted agent. It carries out orders at once. exit says how its ranks end in an
+// attempt. Ranks for which exit returns false run until they are stopped.
 type agent struct {
 	*session.Session
 	w     *world
@@ -32,41 +32,41 @@ type agent struct {
 	mu     sync.Mutex
 	starts []job.Start
 	jobs   map[string]*share
-	// finish is the newest result, and finished has those of all jobs.
+	// finish is the newest result. finished has the results of all jobs.
 	finish   *job.Finish
 	finished map[string]report.Result
 	signals  []string
 	stops    []job.Stop
 	notices  []job.Notice
 	cohorts  []cohortHeard
-	// ignoresStop says that its ranks ignore a stop, lost that it never finds out whether it
-	// reaches the master, and barred why it does not.
+	// ignoresStop says that the agent's ranks ignore a stop. lost says that the agent never finds
+	// out whether it reaches the master. barred says why it does not reach the master.
 	ignoresStop, lost bool
 	barred            string
-	// tail is the last output of its ranks.
+	// tail is the last output of the agent's ranks.
 	tail string
 	left string
-	// words are its answers to questions; without any, it hangs.
+	// words are the agent's answers to questions. Without any, the agent hangs.
 	words atomic.Pointer[chan string]
 	end   time.Time
 	// books has the output of the ranks here, by job.
 	books map[string]*book
 }
 
-// cohortHeard is a cohort, and when the node of a member heard of it.
+// cohortHeard is a cohort, and when the node of a member received it.
 type cohortHeard struct {
 	wire.Cohort
 	at time.Time
 }
 
-// share is what a scripted agent knows of one job: its task and the newest attempt of each unit.
+// share is what a scripted agent knows about one job: its task and the newest attempt of each unit.
 type share struct {
 	task  string
 	units map[int]*unit
 }
 
-// unit is one attempt; said has its reports, and asked are earlier ones that the coordinator asked
-// for.
+// unit is one attempt. said has its reports. asked are earlier attempts that the coordinator asked
+// about.
 type unit struct {
 	job.Start
 	alive bool
@@ -85,8 +85,8 @@ func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
-// inPlaceOf is another agent that adopts the ranks of a dead one, while a keeper holds its
-// connections.
+// inPlaceOf returns another agent that adopts the ranks of a dead one, while a keeper holds the
+// dead agent's connections.
 func (w *world) inPlaceOf(a *agent) *agent {
 	w.t.Helper()
 	a.cable.cut()
@@ -139,7 +139,7 @@ func (a *agent) run() {
 	}
 }
 
-// do obeys. It returns why the agent leaves, when it does.
+// do obeys an order. If the agent leaves, do returns why.
 func (a *agent) do(o wire.Order) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -275,7 +275,7 @@ func (a *agent) kill(id string) {
 	}
 }
 
-// die is what the agent's death by SIGKILL looks like.
+// die acts like the agent's death by SIGKILL.
 func (a *agent) die() {
 	a.cable.unreachable.Store(true)
 	a.mu.Lock()
@@ -305,7 +305,7 @@ func (a *agent) attempts() int {
 	return len(a.starts)
 }
 
-// runs are the running jobs here, with the attempt: "a0 b2".
+// runs returns the running jobs here, with the attempt: "a0 b2".
 func (a *agent) runs() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -320,8 +320,8 @@ func (a *agent) runs() string {
 	return strings.Join(list, " ")
 }
 
-// born and died hold, over all agents of a world, that no rank lives twice, and that no two have
-// one GPU.
+// born and died check, over all agents of a world, that no rank lives twice, and that no two ranks
+// have one GPU.
 func (w *world) born(id, node string, u *unit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -356,7 +356,7 @@ func (w *world) died(id, node string, u *unit) {
 	}
 }
 
-// births is how often a rank of a job was started.
+// births returns how often a rank of a job was started.
 func (w *world) births(id string, rank int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -369,7 +369,7 @@ type book struct {
 	files map[report.LogPosition]string // Offset 0
 	over  bool
 	more  chan struct{}
-	// page bounds a chunk; it makes many of little text.
+	// page bounds a chunk, so that a short text has many chunks.
 	page int
 }
 
@@ -384,7 +384,7 @@ func newBook() *book {
 	return &book{files: map[report.LogPosition]string{}, more: make(chan struct{}), page: 4}
 }
 
-// write has a rank of a job write in attempt 0.
+// write makes a rank of a job write in attempt 0.
 func (a *agent) write(id string, rank int, text string) {
 	a.mu.Lock()
 	b := a.book(id)
@@ -408,8 +408,8 @@ func (b *book) end() {
 	b.more = make(chan struct{})
 }
 
-// replies are to a question that is not about logs: each word that the test gives the agent, until
-// the end.
+// replies answers a question that is not about logs. It returns each word that the test gives the
+// agent, until the end.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
 		var words chan string
@@ -450,7 +450,8 @@ func (b *book) reader(f report.LogFilter) func(context.Context) (wire.Answer, er
 	}
 }
 
-// turn is to the next chunk; otherwise more signals the next one, unless there will be none.
+// turn returns the next chunk. If there is none yet, more signals the next chunk, unless there will
+// be none.
 func (b *book) turn(at map[report.LogPosition]int64, follow bool) (_ report.LogChunk, more chan struct{}, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

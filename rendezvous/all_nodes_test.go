@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestNodesThatMayHaveRanks of the same job before are waited for, until they have none any more.
+// TestNodesThatMayHaveRanks checks that the job waits for nodes that may have ranks of its earlier
+// run, until they have none any more.
 func TestNodesThatMayHaveRanks(t *testing.T) {
 	for name, test := range map[string]struct {
 		wait time.Duration

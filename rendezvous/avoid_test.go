@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestANodeIsAvoided by new jobs for an hour after its GPU has failed, also when the coordinator is
-// started again, or until it has left in order.
+// TestANodeIsAvoided checks that new jobs avoid a node for an hour after its GPU has failed, or
+// until it has left in order. A restart of the coordinator does not change that.
 func TestANodeIsAvoided(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// BenchmarkJoin is from dialling to Welcome, within one process and over loopback.
+// BenchmarkJoin measures the time from dialling to Welcome, within one process and over loopback.
 func BenchmarkJoin(b *testing.B) {
 	secure := mtls.Server(token, mtls.Identity{Job: "j1"})
 	run := func(name string, l net.Listener, o session.Options) {
@@ -57,8 +57,8 @@ func BenchmarkJoin(b *testing.B) {
 	run("loopback-tls", tcp, session.Options{Target: tcp.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
 }
 
-// BenchmarkThousandAgents has 1,000 agents join over loopback and mutual TLS at once, clients on
-// the same cores.
+// BenchmarkThousandAgents lets 1,000 agents join at once over loopback and mutual TLS. Their
+// clients run on the same cores.
 func BenchmarkThousandAgents(b *testing.B) {
 	const agents = 1000
 	for b.Loop() {
@@ -88,8 +88,8 @@ func BenchmarkThousandAgents(b *testing.B) {
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
 }
 
-// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for
-// them to keep an entry, and to confirm that there is no other leader.
+// BenchmarkCommit measures how long a step of a job waits for its voters, over loopback and mutual
+// TLS. They keep an entry, and confirm that there is no other leader.
 func BenchmarkCommit(b *testing.B) {
 	for _, voters := range []int{1, 3, 5} {
 		term := parliament(b, voters)
@@ -105,7 +105,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkCatchUp is until a new voter has a log and votes, over loopback and mutual TLS.
+// BenchmarkCatchUp measures the time until a new voter has a log and votes, over loopback and
+// mutual TLS.
 func BenchmarkCatchUp(b *testing.B) {
 	for name, log := range logs {
 		b.Run(name, func(b *testing.B) {
@@ -125,7 +126,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 }
 
-// parliament is a number of voters; the first one leads.
+// parliament returns a term of n voters. The first one leads.
 func parliament(b *testing.B, n int) *quorum.Term {
 	var candidates []*Candidate
 	for i := range n {
@@ -136,7 +137,7 @@ func parliament(b *testing.B, n int) *quorum.Term {
 	return term
 }
 
-// candidate listens on loopback.
+// candidate returns a candidate that listens on loopback.
 func candidate(b *testing.B, i int) *Candidate {
 	id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
 	s := NewCandidate(CandidateConfig{
@@ -149,7 +150,7 @@ func candidate(b *testing.B, i int) *Candidate {
 	return s
 }
 
-// found has a candidate that waits begin a log instead.
+// found makes a waiting candidate begin a log.
 func found(t testing.TB, s *Candidate) *quorum.Term {
 	t.Helper()
 	term, err := s.found()
@@ -159,7 +160,7 @@ func found(t testing.TB, s *Candidate) *quorum.Term {
 	return term
 }
 
-// vote makes these the only voters, with the first one as leader, and waits for that.
+// vote makes these candidates the only voters, with the first one as leader, and waits for that.
 func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
 	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.election.Self() }))
 	for len(candidates[0].election.Others()) != len(candidates)-1 {

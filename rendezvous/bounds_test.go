@@ -82,8 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAnotherCommandEndsTheWait: a node that was started with other flags will never match the
-// others, which learn that at once.
+// TestAnotherCommandEndsTheWait has a node that was started with other flags. It will never match
+// the other nodes, and they learn that at once.
 func TestAnotherCommandEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, one(3))
@@ -100,9 +100,8 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestTooManyRefusedEndTheWait: a job of three nodes, four of which were started, survives the
-// first refusal but not the second. Nodes of one machine share an address, and are refused only by
-// name.
+// TestTooManyRefusedEndTheWait starts four nodes for a job of three. The job survives the first
+// refusal but not the second. Nodes of one machine share an address, and are refused only by name.
 func TestTooManyRefusedEndTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Nodes: 4}, one(3))
@@ -136,8 +135,8 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 	})
 }
 
-// TestTheNameOfTheCoordinatorsNode: the coordinator's node keeps its name although another process
-// of its machine comes first. That one must use another name.
+// TestTheNameOfTheCoordinatorsNode checks that the coordinator's node keeps its name although
+// another process of its machine comes first. That process must use another name.
 func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := placement.Node{Name: "a", Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: "m1", wire.RenamesLabel: wire.RenamesAlways}}
@@ -162,13 +161,13 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	})
 }
 
-// TestARefusalThatEndsTheCoordinator: the agent gets the refusal, and not that the coordinator has
-// ended.
+// TestARefusalThatEndsTheCoordinator checks that the agent gets the refusal, and not an error that
+// the coordinator has ended.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{eventLoop: newEventLoop(), succession: &succession{}}
 	close(c.done)
 	want := wire.Refused("--nodes differs")
-	for range 100 { // of two cases that are ready, select takes any
+	for range 100 { // select takes any of two ready cases
 		answers := make(chan admission, 1)
 		answers <- admission{err: want}
 		if _, err := (agentService{c: c}).awaitAdmission(t.Context(), answers); err != want {
@@ -180,7 +179,8 @@ func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	}
 }
 
-// TestHungAgent does not take its orders: it loses its lease, and the coordinator stops waiting.
+// TestHungAgent has an agent that does not take its orders. It loses its lease, and the coordinator
+// stops waiting.
 func TestHungAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -211,8 +211,8 @@ func TestHungAgent(t *testing.T) {
 	})
 }
 
-// TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over; no
-// other client waits.
+// TestFullQueue has an agent that stops reading. The agent is cut off, and lost once its lease is
+// over. No other client waits.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -248,19 +248,19 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// ended waits for the end of a session, in virtual time, without taking its orders.
+// ended waits for the end of a session, in virtual time, without taking the session's orders.
 func ended(s *session.Session) {
 	for s.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// helloOf is what golaunch's agent would say.
+// helloOf returns the hello of golaunch's agent.
 func helloOf(n placement.Node) *pb.Hello {
 	return &pb.Hello{Protocol: wire.Protocol, Node: wire.FromNode(n), Instance: "x", Heartbeat: &pb.Heartbeat{}}
 }
 
-// introduce says hello without golaunch's agent, and has the answer.
+// introduce sends a hello without golaunch's agent, and returns the answer.
 func introduce(t *testing.T, cc *grpc.ClientConn, h *pb.Hello) (*pb.ToAgent, error) {
 	stream, err := pb.NewRendezvousClient(cc).Join(t.Context(), grpc.MaxCallSendMsgSize(8<<20))
 	if err != nil {
@@ -272,7 +272,7 @@ func introduce(t *testing.T, cc *grpc.ClientConn, h *pb.Hello) (*pb.ToAgent, err
 	return stream.Recv()
 }
 
-// plainly has gRPC use connections without golaunch's agent or client.
+// plainly makes gRPC use connections without golaunch's agent or client.
 func plainly(t testing.TB, dial func(context.Context) (net.Conn, error)) *grpc.ClientConn {
 	cc, err := grpc.NewClient("passthrough:///head",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),

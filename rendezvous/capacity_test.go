@@ -18,16 +18,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// cloud is a provider. Its nodes are tags; a test has their agents join.
+// cloud is a provider. Its nodes are tags. A test makes their agents join.
 type cloud struct {
 	mu sync.Mutex
-	// nodes has what it says of each. made and ended count nodes.
+	// nodes has the provider's description of each node. made and ended count nodes.
 	nodes       map[string]string
 	made, ended int
-	// says is what it says of a new node.
+	// says is the provider's description of a new node.
 	says string
-	// hangs is the call that does not answer, once: "create" or "delete". It does what it is asked
-	// first if obeys is set. hung is closed when it is called.
+	// hangs is the call that does not answer, once: "create" or "delete". If obeys is set, the call
+	// first does its work. hung is closed when it is called.
 	hangs string
 	obeys bool
 	hung  chan struct{}
@@ -35,7 +35,7 @@ type cloud struct {
 
 func newCloud() *cloud { return &cloud{nodes: map[string]string{}, hung: make(chan struct{})} }
 
-// call does what is asked, and hangs if it is to.
+// call does its work, and hangs if hangs says so.
 func (p *cloud) call(ctx context.Context, name string, do func()) error {
 	p.mu.Lock()
 	hangs := p.hangs == name
@@ -81,19 +81,19 @@ func (p *cloud) Delete(ctx context.Context, tags []string) error {
 	})
 }
 
-// tags are those of its nodes.
+// tags returns the tags of the provider's nodes.
 func (p *cloud) tags() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.nodes))
 }
 
-// toy is a kind of node with two GPUs.
+// toy returns a kind of node with two GPUs.
 func (p *cloud) toy() Capacity {
 	return Capacity{Provider: p, Limit: time.Hour, Kind: capacity.Kind{Name: "toy", Node: gpus(0, 2), Max: 4, Idle: time.Minute, StartTimeout: time.Hour}}
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(10 * time.Minute); !is(); time.Sleep(time.Second) {
@@ -103,8 +103,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestTakeoverInACall of a provider: the coordinator is killed while one hangs, before or after the
-// provider has done what it is asked. The next coordinator asks for no further node, and leaks none.
+// TestTakeoverInACall kills the coordinator while a call of a provider hangs, before or after the
+// provider has done the work. The next coordinator asks for no further node, and leaks none.
 func TestTakeoverInACall(t *testing.T) {
 	for _, call := range []string{"create", "delete"} {
 		for _, obeys := range []bool{false, true} {
@@ -145,7 +145,7 @@ func TestTakeoverInACall(t *testing.T) {
 	}
 }
 
-// killIn kills the coordinator that leads once its call of a provider hangs.
+// killIn kills the leading coordinator once its call of a provider hangs.
 func (h *headed) killIn(p *cloud) {
 	h.t.Helper()
 	select {
@@ -158,7 +158,7 @@ func (h *headed) killIn(p *cloud) {
 	h.lead()
 }
 
-// joinTags has the agents of a provider's nodes join.
+// joinTags makes the agents of a provider's nodes join.
 func (h *headed) joinTags(tags []string) (all []*agent) {
 	h.t.Helper()
 	for i, tag := range tags {
@@ -169,8 +169,7 @@ func (h *headed) joinTags(tags []string) (all []*agent) {
 	return all
 }
 
-// TestLargestCapacity: the largest entries of the log, and what a status says of nodes that were
-// asked for.
+// TestLargestCapacity has the largest entries of the log for requested nodes, and their status.
 func TestLargestCapacity(t *testing.T) {
 	kind, why := text(capacity.MaxKind), text(wire.MaxText)
 	for _, ev := range []capacity.Event{

@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// puppet is an agent that reports every order as done. Its ranks run on, or exit at once. heard
-// gets its name whenever it has repeated its reports to a new coordinator.
+// puppet is an agent that reports every order as done. Its ranks keep running, or exit at once.
+// heard receives its name whenever it has repeated its reports to a new coordinator.
 func puppet(b *testing.B, target string, n placement.Node, exits bool, heard chan<- string) *session.Session {
 	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
 	if err != nil {
@@ -64,9 +64,9 @@ func loopback(i, n int) placement.Node {
 	return node
 }
 
-// BenchmarkTakeover has a coordinator die that 100 or 1,000 agents with 8 ranks each had joined,
-// over loopback and mutual TLS. It measures from the start of the next one until all agents are
-// back and the jobs run on.
+// BenchmarkTakeover kills a coordinator that 100 or 1,000 agents with 8 ranks each had joined, over
+// loopback and mutual TLS. It measures the time from the start of the next coordinator until all
+// agents are back and the jobs run.
 func BenchmarkTakeover(b *testing.B) {
 	for _, c := range []struct{ agents, jobs int }{{100, 1}, {100, 10}, {1000, 1}} {
 		b.Run(fmt.Sprintf("agents=%d/jobs=%d", c.agents, c.jobs), func(b *testing.B) { benchmarkTakeover(b, c.agents, c.jobs) })
@@ -161,8 +161,8 @@ func runs(b *testing.B, w *session.Watch) {
 	}
 }
 
-// BenchmarkSubmit is from a submission to its result, for a job of one rank, over loopback and
-// mutual TLS.
+// BenchmarkSubmit measures the time from a submission to its result, for a job of one rank, over
+// loopback and mutual TLS.
 func BenchmarkSubmit(b *testing.B) {
 	store, err := log.Open(b.TempDir())
 	if err != nil {

@@ -24,9 +24,9 @@ type headed struct {
 	// living are the running coordinators, and agents the joined agents.
 	living map[string]*headPeer
 	agents []*agent
-	// capacity is what they may ask for.
+	// capacity is what the coordinators may ask for.
 	capacity []Capacity
-	// longest is the longest time for which an agent has not heard a coordinator.
+	// longest is the longest time for which an agent has not heard from a coordinator.
 	longest time.Duration
 	notes   []string
 }
@@ -56,7 +56,7 @@ func hostOf(addr string) string { return strings.TrimSuffix(addr, ":1") }
 
 func (h *headed) store(addr string) string { return filepath.Join(h.dir, hostOf(addr)) }
 
-// start starts one.
+// start starts a coordinator.
 func (h *headed) start(addr string) *headPeer { return h.startWith(addr, h.addrs, lease) }
 
 func (h *headed) startWith(addr string, peers []string, lease time.Duration) *headPeer {
@@ -88,7 +88,7 @@ func (h *headed) startWith(addr string, peers []string, lease time.Duration) *he
 	return p
 }
 
-// startAll starts all, and waits until one leads.
+// startAll starts all coordinators, and waits until one leads.
 func (h *headed) startAll() {
 	h.t.Helper()
 	for _, addr := range h.addrs {
@@ -97,7 +97,7 @@ func (h *headed) startAll() {
 	h.lead()
 }
 
-// kill ends the process of one.
+// kill ends the process of a coordinator.
 func (h *headed) kill(addr string) {
 	h.t.Helper()
 	name := hostOf(addr)
@@ -119,7 +119,7 @@ func (h *headed) kill(addr string) {
 	}
 }
 
-// end has one leave in order.
+// end makes a coordinator leave in order.
 func (h *headed) end(addr string) {
 	h.t.Helper()
 	p := h.living[addr]
@@ -130,14 +130,14 @@ func (h *headed) end(addr string) {
 	}
 }
 
-// noted is what was said.
+// noted returns the notes so far.
 func (h *headed) noted() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return strings.Join(h.notes, "\n")
 }
 
-// silence is the longest time for which an agent has heard nothing since this was asked last.
+// silence returns the longest time for which an agent has heard nothing since the last call.
 func (h *headed) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +146,7 @@ func (h *headed) silence() time.Duration {
 	return longest
 }
 
-// lead waits until one leads, and says which, and its coordinator.
+// lead waits until a coordinator leads. It returns the address and the coordinator.
 func (h *headed) lead() (string, *Coordinator) {
 	h.t.Helper()
 	for limit := time.Now().Add(4 * lease); time.Now().Before(limit); time.Sleep(lease / 240) {
@@ -160,7 +160,7 @@ func (h *headed) lead() (string, *Coordinator) {
 	return "", nil
 }
 
-// keeps says that a coordinator can have something be kept.
+// keeps reports whether the entries of a coordinator can be kept.
 func (c *Coordinator) keeps() bool {
 	kept := make(chan struct{})
 	c.post(func() { c.log.Then(func() { close(kept) }) })
@@ -172,7 +172,7 @@ func (c *Coordinator) keeps() bool {
 	}
 }
 
-// joinAll has agents join.
+// joinAll makes agents join.
 func (h *headed) joinAll(n int) {
 	h.t.Helper()
 	for i := range n {
@@ -195,7 +195,7 @@ func (h *headed) joinAll(n int) {
 	}
 }
 
-// Client returns a client that knows them all.
+// Client returns a client that knows all coordinators.
 func (h *headed) client() *user {
 	h.t.Helper()
 	c, err := session.Connect(h.t.Context(), session.ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})
@@ -206,12 +206,12 @@ func (h *headed) client() *user {
 	return &user{Client: c, h: &hosted{world: h.world}}
 }
 
-// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost; fewer with the
-// race detector.
+// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost. There are fewer
+// with the race detector.
 var manyJobs = 20
 
-// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents and
-// clients notice the loss of one for at most a third of a lease.
+// TestAnyCoordinatorMayBeLost loses each coordinator in turn. The ranks of many jobs live on.
+// Agents and clients notice each loss for at most a third of a lease.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string) (back func()){
 		"killed": func(h *headed, addr string) func() {
@@ -240,7 +240,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 			several(t, func(t *testing.T, h *headed) {
 				h.startAll()
 				n := manyJobs
-				if name != "killed" && name != "cut off" { // which say more about many
+				if name != "killed" && name != "cut off" { // these cases say more with many jobs
 					n = 2
 				}
 				h.joinAll(5 * n)
@@ -286,7 +286,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	}
 }
 
-// TestAllCoordinatorsAreStartedAgain: they know what they knew before.
+// TestAllCoordinatorsAreStartedAgain checks that restarted coordinators know what they knew before.
 func TestAllCoordinatorsAreStartedAgain(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -317,7 +317,7 @@ func TestAllCoordinatorsAreStartedAgain(t *testing.T) {
 	})
 }
 
-// TestAMinorityOfCoordinators decides nothing, and says what it waits for.
+// TestAMinorityOfCoordinators checks that a minority decides nothing, and says what it waits for.
 func TestAMinorityOfCoordinators(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.start(h.addrs[0])
@@ -344,7 +344,7 @@ func TestAMinorityOfCoordinators(t *testing.T) {
 	})
 }
 
-// TestOtherCoordinators are of another cluster, or were told something else.
+// TestOtherCoordinators has coordinators of another cluster, or with other options.
 func TestOtherCoordinators(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.start(h.addrs[0])
@@ -363,7 +363,8 @@ func TestOtherCoordinators(t *testing.T) {
 	})
 }
 
-// TestAnotherLease of one coordinator after another is for agents that join from then on.
+// TestAnotherLease restarts the coordinators one after another with another lease. It is for agents
+// that join from then on.
 func TestAnotherLease(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -385,8 +386,8 @@ func TestAnotherLease(t *testing.T) {
 	})
 }
 
-// TestACoordinatorMoves to another machine: the list changes, one after another is started with it,
-// and the new one is taken in.
+// TestACoordinatorMoves to another machine. The list changes, the coordinators are restarted with
+// it one after another, and the new one joins.
 func TestACoordinatorMoves(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -413,7 +414,7 @@ func TestACoordinatorMoves(t *testing.T) {
 	})
 }
 
-// TestAFileThatMakesNoSense is no peer's.
+// TestAFileThatMakesNoSense has a file that is no peer's log.
 func TestAFileThatMakesNoSense(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		file, err := log.Open(h.store("h0:1"))
@@ -434,7 +435,8 @@ func TestAFileThatMakesNoSense(t *testing.T) {
 	})
 }
 
-// TestAWatchWithoutAReader is no reason to leave a coordinator, and to lose the job.
+// TestAWatchWithoutAReader checks that a client which does not read its watch neither leaves the
+// coordinator nor loses the job.
 func TestAWatchWithoutAReader(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -456,7 +458,7 @@ func TestAWatchWithoutAReader(t *testing.T) {
 	})
 }
 
-// TestAClusterIsInvited to a job, which is a mistake, and says so.
+// TestAClusterIsInvited invites a cluster to a job. This is a mistake, and the answer says so.
 func TestAClusterIsInvited(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

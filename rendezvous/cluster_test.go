@@ -275,7 +275,7 @@ func TestReservation(t *testing.T) {
 	})
 }
 
-// TestFailureRulesOfASubmission has the rule that decides behind 8 KiB of others.
+// TestFailureRulesOfASubmission has the deciding rule behind 8 KiB of other rules.
 func TestFailureRulesOfASubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -357,7 +357,7 @@ func TestWrongRequests(t *testing.T) {
 	})
 }
 
-// TestTooManyJobs are as many as a reply can name.
+// TestTooManyJobs has as many jobs as a reply can name.
 func TestTooManyJobs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.c.post(func() {
@@ -379,7 +379,7 @@ func TestTooManyJobs(t *testing.T) {
 	})
 }
 
-// TestOtherVersions meet: neither side guesses.
+// TestOtherVersions lets versions meet: neither side guesses.
 func TestOtherVersions(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		m := wire.FromSubmission(task("a", 1, 1))
@@ -392,7 +392,7 @@ func TestOtherVersions(t *testing.T) {
 	})
 }
 
-// TestNoCluster asks the coordinator of one job for others.
+// TestNoCluster asks the coordinator of a single job for other jobs.
 func TestNoCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

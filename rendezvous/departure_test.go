@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// TestTheEarliestDeparture: each has its own deadline, and a repeated notice has the remaining
-// time.
+// TestTheEarliestDeparture checks that each departure has its own deadline, and that a repeated
+// notice has the remaining time.
 func TestTheEarliestDeparture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -52,8 +52,8 @@ func TestTheEarliestDeparture(t *testing.T) {
 	})
 }
 
-// TestAStopOfAllNodes: each node gets a signal: it is one stop of the job, and the ranks get that
-// signal.
+// TestAStopOfAllNodes sends each node a signal. Together they are one stop of the job, and the
+// ranks get that signal.
 func TestAStopOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

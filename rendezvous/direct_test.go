@@ -20,8 +20,8 @@ import (
 // directly says that the agents of worlds reach their coordinator directly, see TestDirect.
 var directly = os.Getenv("GOLAUNCH_TEST_DIRECT") != ""
 
-// overDirect are the tests of what agents and coordinators do with their streams, whatever carries
-// these. Others need a network: proofs of death, TLS, raw messages, latency and takeovers.
+// overDirect matches the tests of agents' and coordinators' streams that work over any transport.
+// Other tests need a network: proofs of death, TLS, raw messages, latency and takeovers.
 const overDirect = "^(TestAnotherAgentGoesOn|TestAPausedAgent|TestAQuestionOutlivesABrokenConnection|TestAStopOfAllNodes|" +
 	"TestANodeIsAvoided|TestClocksApart|TestDeadlineAndCancel|TestFollowedLogs|TestInquiry.*|TestJobRestartsAndSucceeds|TestJobsShareACluster|" +
 	"TestLateFinish|TestLease|TestLogsOverABrokenConnection|TestNodeIsReplaced|TestNodesThatDoNotReachTheMaster|TestNodesThatMayHaveRanks|" +
@@ -37,7 +37,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// over has agents reach a coordinator directly, as far as the cable lets them.
+// over makes agents reach a coordinator directly, as far as the cable lets them.
 func (c *cable) over(coordinator func() *Coordinator) func(context.Context) (session.Conn, error) {
 	return func(ctx context.Context) (session.Conn, error) {
 		if c.unreachable.Load() || c.up.Load() || c.down.Load() {
@@ -56,7 +56,7 @@ func (c *cable) over(coordinator func() *Coordinator) func(context.Context) (ses
 	}
 }
 
-// directEnd has what a cable does with connections.
+// directEnd does for direct streams what a cable does for connections.
 type directEnd struct {
 	net.Conn
 	conn session.Conn

@@ -36,8 +36,8 @@ func (c *Coordinator) slow(ready func() bool) {
 	c.post(func() { c.log.Storage = slow{c.log.Storage, ready} })
 }
 
-// TestASlowDisk makes the log's disk take nothing for longer than the lease. No node is lost, and
-// what happens meanwhile has its consequences once it is kept.
+// TestASlowDisk makes the log's disk accept nothing for longer than the lease. No node is lost.
+// Events in that time have their consequences once they are kept.
 func TestASlowDisk(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -46,7 +46,7 @@ func TestASlowDisk(t *testing.T) {
 		wakes := time.Now().Add(lease + killTime + time.Second)
 		h.c.slow(func() bool { time.Sleep(time.Until(wakes)); return true })
 		n1.exitJob("a", 0, 1)
-		n2.cable.newest().timeout() // it comes back, and is welcomed
+		n2.cable.newest().timeout() // the agent comes back, and is welcomed
 		time.Sleep(time.Until(wakes) - time.Second)
 		if got := n1.runs() + ", " + n2.runs(); got != ", b0" {
 			t.Errorf("%s run while the disk takes nothing, want b0", got)
@@ -168,8 +168,8 @@ func TestASlowDiskForPeople(t *testing.T) {
 	})
 }
 
-// TestOutputWithoutReaders checks that a coordinator whose messages are not read still answers its
-// agents, and later says how much was not shown.
+// TestOutputWithoutReaders checks that a coordinator still answers its agents when its own messages
+// are not read. Later it says how much was not shown.
 func TestOutputWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake, notes := make(chan struct{}), 0
@@ -203,8 +203,8 @@ func TestOutputWithoutReaders(t *testing.T) {
 	})
 }
 
-// slowDisk makes the disk take nothing for a while. If the coordinator is killed in that time, its
-// last messages are lost.
+// slowDisk makes the disk accept nothing for a while. If the coordinator is killed in that time,
+// its last messages are lost.
 func (s *sim) slowDisk(d time.Duration) {
 	s.tell("the disk of the coordinator takes nothing for %v", d)
 	wakes := time.Now().Add(d)
@@ -216,5 +216,5 @@ func (s *sim) slowDisk(d time.Duration) {
 	})
 }
 
-// prompt says that the coordinator answers at once.
+// prompt reports whether the coordinator answers at once.
 func (s *sim) prompt() bool { return s.up.Load() && int64(time.Since(s.began)) > s.idle.Load() }

@@ -59,8 +59,8 @@ var floods = map[string]func(*attacker) error{
 	"window":   func(a *attacker) error { return a.WriteWindowUpdate(0, 1) },
 }
 
-// flood says it, over one connection after the other, until over is closed. It reads nothing, or
-// everything.
+// flood sends the messages of say, over one connection after another, until over is closed. It
+// reads nothing, or everything.
 func flood(t *testing.T, target string, say func(*attacker) error, reads bool, over <-chan struct{}) (said int) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -105,8 +105,8 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 	}
 }
 
-// TestFloods has clients with valid certificates flood a coordinator in all ways at once while an
-// agent's heartbeats are answered: their cost is bounded.
+// TestFloods lets clients with valid certificates flood a coordinator in all ways at once, while an
+// agent's heartbeats are answered. The cost of the floods must be bounded.
 func TestFloods(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()
@@ -132,8 +132,8 @@ func TestFloods(t *testing.T) {
 		case <-s.Orders():
 			t.Fatal(s.Err())
 		}
-		// While the garbage collector runs it holds up the streams of connections that have ended,
-		// and the attackers open more: only what stays is the coordinator's.
+		// While the garbage collector runs it delays the streams of ended connections, and the
+		// attackers open more. So only what stays counts as the coordinator's.
 		var n int
 		var b int64
 		for range 1000 {
@@ -153,7 +153,7 @@ func TestFloods(t *testing.T) {
 	s.Close("")
 }
 
-// live is what the heap holds, in bytes.
+// live returns the size of the heap, in bytes.
 func live() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -161,12 +161,12 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// silent is how many connections of this process say nothing: both ends count, and 20,000 files is
-// what some machines permit.
+// silent is how many connections of this process are silent. Both ends count, and some machines
+// permit only 20,000 files.
 const silent = 9000
 
-// TestSilentConnections come in thousands, half of them with the first byte of a TLS hello. An
-// agent gets in while they are there, and none is there for long.
+// TestSilentConnections opens thousands of silent connections, half of them with the first byte of
+// a TLS hello. An agent can join meanwhile, and no silent connection stays long.
 func TestSilentConnections(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()

@@ -23,8 +23,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// TestReadFormat2 reads the entries of a story, which has entries of every kind, as they were
-// recorded when 2 was the format of the log.
+// TestReadFormat2 reads the entries of a story, with entries of every kind, as they were recorded
+// when the format of the log was 2.
 func TestReadFormat2(t *testing.T) {
 	text, err := os.ReadFile("testdata/format/log-2.entries")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestReadFormat2(t *testing.T) {
 var recordFormat = flag.Bool("record-format", false, "write the golden files of the log's format")
 
 // TestFormatKeepsItsBytes compares entries of every kind, and the snapshot of a state with jobs in
-// every phase, with the recorded ones. A change of these bytes needs another format.
+// every phase, with recorded bytes. A change of these bytes needs another format.
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
 	s.tellNew()
@@ -108,7 +108,7 @@ func TestSnapshotOfFormat2IsRefused(t *testing.T) {
 	}
 }
 
-// A story is a log of a cluster with every kind of entry: it answers the jobs' requests to their
+// story is a log of a cluster with every kind of entry. It answers the jobs' requests to their
 // nodes.
 type story struct {
 	state   *replica.State
@@ -185,7 +185,7 @@ func (s *story) exit(id, node string, unit, attempt, rank int, x report.Exit, te
 	})
 }
 
-// tellNew goes on with what format 2 did not have.
+// tellNew continues with entries that format 2 did not have.
 func (s *story) tellNew() {
 	s.reports("ranks", job.Saved{Node: "n7", State: job.SaveBegan, Path: "/c/step-30", Step: 30, Ago: time.Second})
 	s.reports("ranks", job.Saved{
@@ -209,8 +209,8 @@ func (s *story) tellNew() {
 	s.reports("groups", job.Cohort{ID: 7, Members: members, Why: "1 of 2 groups has asked"})
 }
 
-// tellCapacity goes on with nodes that were asked of a provider: one that came and was lost, one
-// that was given back, one that was refused, and one that is on its way.
+// tellCapacity continues with requested nodes. One has joined and was lost, one was given back, one
+// was refused, and one is on its way.
 func (s *story) tellCapacity() {
 	tag := func(n int) string { return s.state.Capacity.Sorted()[n].Tag }
 	s.add(replica.Entry{Capacity: capacity.Requested{Kind: "a100-8", Nodes: 3, Why: "for job large"}})
@@ -255,7 +255,7 @@ func tellStory() *story {
 	s.event(cluster.Avoid{Node: "n5", Why: "GPU 1 has an uncorrectable error"})
 	s.event(cluster.Avoid{Node: "n4", Why: "GPU 0 is lost"})
 	s.event(cluster.Readmit{Node: "n4"})
-	// A reservation with jobs within it; one has ended.
+	// A reservation with jobs in it, one of which has ended.
 	s.submit("reserved", 1, 3, func(sub *replica.Submission) { sub.Reserve, sub.Colocated = true, 2 })
 	s.submit("inner", 1, 1, func(sub *replica.Submission) {
 		sub.Within, sub.GPUs, sub.Job.Request.Strategy = "reserved", []int{0, 2}, placement.Pack
@@ -263,7 +263,7 @@ func tellStory() *story {
 	s.submit("ranks", 1, 2, func(sub *replica.Submission) {
 		sub.Within, sub.Job.Restart, sub.Backfill = "reserved", job.RestartRank, true
 	})
-	// Jobs that end: by success, by a failure of the program, by a wish.
+	// Jobs that end by success, by a failure of the program, and on request.
 	cpu := func(sub *replica.Submission) { sub.Job.Request.GPU = false }
 	s.submit("good", 1, 1, cpu)
 	s.exit("good", s.node("good"), 0, 0, 0, report.Exit{}, "done")
@@ -273,7 +273,7 @@ func tellStory() *story {
 	s.submit("unwanted", 1, 1, cpu)
 	s.reports("unwanted", job.Cancel{Code: 130, Why: "interrupted", Ending: report.EndCancelled, Within: time.Second, Loose: true, Signal: 2, Once: true})
 	s.submit("unable", 1, 1, cpu)
-	// One that waits, one behind it, and one that was not placed in time.
+	// A job that waits, a job behind it, and a job that was not placed in time.
 	s.submit("large", 7, 3, none)
 	s.submit("behind", 6, 2, none)
 	s.submit("late", 6, 3, none)

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// held is a node whose GPUs are all held by strangers.
+// held returns a node whose GPUs are all held by other processes.
 func held(i, n int) placement.Node {
 	node := gpus(i, n)
 	for g := range node.GPUs {
@@ -31,8 +31,8 @@ func (a *agent) frees(indexes ...int) {
 	synctest.Wait()
 }
 
-// TestFreedGPUsOfACluster: a waiting job starts when strangers free the GPUs that it needs, under
-// whichever coordinator.
+// TestFreedGPUsOfACluster checks that a waiting job starts when other processes free the GPUs that
+// it needs, whichever coordinator leads.
 func TestFreedGPUsOfACluster(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(held(1, 3), forever)
@@ -71,8 +71,8 @@ func TestFreedGPUsOfACluster(t *testing.T) {
 	})
 }
 
-// TestFreedGPUsOfTheOnlyJob: the job starts when a stranger frees the last GPU that it needs, and
-// else ends when its time to wait is over.
+// TestFreedGPUsOfTheOnlyJob checks that the job starts when another process frees the last GPU that
+// it needs. Otherwise the job ends when its time to wait is over.
 func TestFreedGPUsOfTheOnlyJob(t *testing.T) {
 	for _, freed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

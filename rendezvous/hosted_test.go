@@ -27,15 +27,15 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the
-// same store.
+// hosted is a world whose coordinator hosts a cluster. The coordinator may crash, and be restarted
+// with the same store.
 type hosted struct {
 	*world
 	dir   string
 	cfg   Config
 	stop  context.CancelFunc
 	ended chan error
-	// trio, if it is there, keeps the log in place of the store.
+	// trio, if not nil, keeps the log instead of the store.
 	trio *trio
 }
 
@@ -53,7 +53,7 @@ func host(t *testing.T, f func(t *testing.T, h *hosted)) {
 	})
 }
 
-// memory is a directory on a disk that syncs at once.
+// memory returns a directory on a disk that syncs at once.
 func memory(t *testing.T) string {
 	t.Setenv("TMPDIR", "/dev/shm")
 	return t.TempDir()
@@ -83,7 +83,7 @@ func (h *hosted) start() {
 	synctest.Wait()
 }
 
-// crash ends the coordinator without a last message: its connections just end.
+// crash ends the coordinator without a last message. Its connections just end.
 func (h *hosted) crash() {
 	h.t.Helper()
 	defer synctest.Wait()
@@ -111,7 +111,7 @@ func (h *hosted) forge(f func(text []byte) []byte) {
 	}
 }
 
-// rewrite leaves of the log's entries those up to the first that is not kept.
+// rewrite keeps the log's entries up to the first one for which keep returns false.
 func (h *hosted) rewrite(keep func(replica.Entry) bool) {
 	h.t.Helper()
 	file, err := log.Open(h.dir)
@@ -152,7 +152,7 @@ func (h *hosted) warned() string {
 	return strings.Join(h.warnings, "\n")
 }
 
-// gpus is a node with GPUs.
+// gpus returns a node with GPUs.
 func gpus(i, n int) placement.Node {
 	node := node(i)
 	for g := range n {
@@ -161,7 +161,7 @@ func gpus(i, n int) placement.Node {
 	return node
 }
 
-// task is a job with GPUs.
+// task returns a job with GPUs.
 func task(id string, nodes, perNode int) replica.Submission {
 	return replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
@@ -195,14 +195,14 @@ func (h *hosted) user() *user {
 	return &user{client, h, c}
 }
 
-// raw asks without golaunch's client.
+// raw returns a client that does not use golaunch's own client.
 func (h *hosted) raw(c *cable) pb.ClusterClient {
 	cc := plainly(h.t, c.connect)
 	h.t.Cleanup(func() { cc.Close() })
 	return pb.NewClusterClient(cc)
 }
 
-// submits is how the coordinator refuses the messages of a submission; nil if it does not.
+// submits returns how the coordinator refuses the messages of a submission; nil if it does not.
 func (h *hosted) submits(all []*pb.Submission) error {
 	stream, err := h.raw(&cable{dial: h.connect}).Submit(h.t.Context())
 	if err == nil {
@@ -328,7 +328,7 @@ func (u *user) job(id string) report.JobStatus {
 	return s
 }
 
-// at is one node of the cluster.
+// at returns the status of one node of the cluster.
 func (u *user) at(name string) report.NodeStatus {
 	all := u.status().Nodes
 	i := slices.IndexFunc(all, func(n report.NodeStatus) bool { return n.Name == name })

@@ -58,7 +58,7 @@ func (h *hearing) has(t *testing.T, over bool, want ...string) {
 	}
 }
 
-// says has an agent answer the next question with words.
+// says makes an agent answer the next question with words.
 func (a *agent) says(words ...string) {
 	next := make(chan string, 16)
 	for _, w := range words {
@@ -72,8 +72,8 @@ var (
 	watch = wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
 )
 
-// TestInquiry asks all nodes of a cluster, those of a job, and one; nodes that do not answer in
-// time are named.
+// TestInquiry asks all nodes of a cluster, the nodes of a job, and one node. The answer names nodes
+// that do not answer in time.
 func TestInquiry(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -127,7 +127,7 @@ func TestInquiry(t *testing.T) {
 	})
 }
 
-// TestInquiryAfterALoss asks the nodes that a job has, and none that it had.
+// TestInquiryAfterALoss asks only the nodes that a job still has.
 func TestInquiryAfterALoss(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		agents := map[string]*agent{}
@@ -153,7 +153,8 @@ func TestInquiryAfterALoss(t *testing.T) {
 	})
 }
 
-// TestInquiryThatGoesOn: it covers nodes that come, go and return, until the client stops asking.
+// TestInquiryThatGoesOn checks that a continuing inquiry covers nodes that come, go and return,
+// until the client stops asking.
 func TestInquiryThatGoesOn(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -166,9 +167,9 @@ func TestInquiryThatGoesOn(t *testing.T) {
 		*n2.words.Load() <- "newer"
 		heard.has(t, false, "n1 one", "n2 new", "n2 newer")
 		n1.cable.cut()
-		n1.cable.mend() // for new connections
+		n1.cable.mend() // this mends new connections
 		time.Sleep(lease)
-		for range 4 { // a node that delivered before the cut may take one
+		for range 4 { // a node that delivered before the cut may take one of these
 			*n1.words.Load() <- "back"
 		}
 		synctest.Wait()
@@ -183,7 +184,8 @@ func TestInquiryThatGoesOn(t *testing.T) {
 	})
 }
 
-// TestInquiryAboutAJobThatEnds ends with it, though its nodes would say more.
+// TestInquiryAboutAJobThatEnds checks that the inquiry ends with the job, though its nodes would
+// send more.
 func TestInquiryAboutAJobThatEnds(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -198,7 +200,7 @@ func TestInquiryAboutAJobThatEnds(t *testing.T) {
 	})
 }
 
-// idle checks that the coordinator keeps nothing of a question that has ended.
+// idle checks that the coordinator keeps nothing about an ended question.
 func (h *hosted) idle() {
 	h.t.Helper()
 	n, _ := ask(h.c, func() (int, error) { return len(h.c.queries.open), nil })

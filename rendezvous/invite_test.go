@@ -20,7 +20,7 @@ import (
 // thirdIsLast is secondIsLast with one more attempt.
 func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
 
-// again starts the processes of dead nodes.
+// again restarts the processes of dead nodes.
 func (p *peerage) again(nodes ...int) (started []*process) {
 	p.t.Helper()
 	for _, i := range nodes {
@@ -29,7 +29,7 @@ func (p *peerage) again(nodes ...int) (started []*process) {
 	return started
 }
 
-// clear makes room for a new process of a dead node, and returns how its ranks exit.
+// clear makes room for a new process of a dead node, and returns how the node's ranks exit.
 func (p *peerage) clear(i int) func(int) (int, bool) {
 	at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
 	old := p.process[at]
@@ -41,8 +41,8 @@ func (p *peerage) clear(i int) func(int) (int, bool) {
 	return old.exit
 }
 
-// invited requires that these agents learn that their job runs elsewhere, and go there, except
-// those that learned it from the answer to their first message.
+// invited requires that these agents learn that their job runs elsewhere, and go there. Agents that
+// learned it from the answer to their first message are exempt.
 func (p *peerage) invited(all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -63,8 +63,8 @@ func (p *peerage) invited(all ...*process) {
 	}
 }
 
-// TestTheFirstNodeIsStartedAgain at once, and again after it was lost like any other node. It gets
-// its ranks in the job of the next leader.
+// TestTheFirstNodeIsStartedAgain restarts the first node at once, and again after it was lost like
+// any other node. It gets its ranks in the job of the next leader.
 func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, thirdIsLast)[0]
@@ -87,8 +87,8 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	})
 }
 
-// TestAnInvitationBeforeTheAgent checks that the invited process sends its agent on, in answer to
-// the agent's first message.
+// TestAnInvitationBeforeTheAgent checks that the invited process redirects its agent in the answer
+// to the agent's first message.
 func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, secondIsLast)[0]
@@ -108,8 +108,8 @@ func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	})
 }
 
-// TestNewNodesMeetTheFirst before it is invited. All of them continue with the old job, and later
-// nodes find the job through it.
+// TestNewNodesMeetTheFirst has new nodes that meet the first node before it is invited. All of them
+// continue with the old job, and later nodes find the job through it.
 func TestNewNodesMeetTheFirst(t *testing.T) {
 	together(t, 7, func(t *testing.T, p *peerage) {
 		p.addAll(7, thirdIsLast)
@@ -178,7 +178,7 @@ func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 		first, second := p.add(1, success), p.add(2, success)
 		time.Sleep(2 * establishAfter)
 		p.crash(first)
-		p.epoch = "" // that job is not gone on with
+		p.epoch = "" // that job is not continued
 		p.again(1)
 		p.invited(second)
 		p.add(3, success)
@@ -186,7 +186,7 @@ func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotGivenUp holds which jobs are not given up for an invitation.
+// TestWhatIsNotGivenUp checks which jobs are not given up for an invitation.
 func TestWhatIsNotGivenUp(t *testing.T) {
 	same := func() *pb.Invitation {
 		return &pb.Invitation{

@@ -28,8 +28,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their
-// longest.
+// These are the largest values: nodes and ranks of a job, and the numbers that are longest in
+// protobuf.
 const (
 	mostNodes = 12_500
 	mostPIDs  = 1 << 22
@@ -40,7 +40,7 @@ const (
 
 func text(n int) string { return strings.Repeat("x", n) }
 
-// noise is what a rank may print: no UTF-8, and six times as long in JSON.
+// noise is the worst output of a rank: it is not UTF-8, and six times as long in JSON.
 func noise(n int) string { return strings.Repeat("\xff", n) }
 
 var (
@@ -106,7 +106,7 @@ func largestModules() []report.Module {
 	return repeat(job.MaxModules, func(int) report.Module { return report.Module{Name: text(wire.MaxLine), Seconds: 0.1} })
 }
 
-// largestReports are what an agent says at most.
+// largestReports returns the largest reports of an agent.
 func largestReports() []any {
 	return []any{
 		wire.Opened{},
@@ -154,7 +154,7 @@ func largestReports() []any {
 	}
 }
 
-// largestMeeting has the most ranks on the most nodes; all but one wait.
+// largestMeeting has the most ranks on the most nodes. All but one rank wait.
 func largestMeeting(nodes, ranks int) job.Meeting {
 	m := job.Meeting{Key: text(wire.MaxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
 	m.Clients = repeat(nodes*ranks, func(i int) job.Client {
@@ -164,7 +164,7 @@ func largestMeeting(nodes, ranks int) job.Meeting {
 	return m
 }
 
-// largestOrders are what a node is asked at most.
+// largestOrders returns the largest orders to a node.
 func largestOrders(n placement.Node) []any {
 	bundles := repeat(wire.MaxRanks, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i} })
 	withGPUs := repeat(wire.MaxGPUs, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i, GPU: &n.GPUs[i]} })
@@ -191,7 +191,7 @@ func largestOrders(n placement.Node) []any {
 	}
 }
 
-// largestCohort has the most members, of the most bytes in all.
+// largestCohort has the most members, with the most bytes in all.
 func largestCohort() wire.Cohort {
 	return wire.Cohort{
 		Unit: big, Attempt: big, Replica: text(wire.MaxReplica), Call: bigger, ID: bigger, Created: someDay,
@@ -208,8 +208,8 @@ func largestFilter() report.LogFilter {
 	}
 }
 
-// largestSubmission has rules of so many lines that nothing of them may be lost.
-// largestWorkspace has the longest ID.
+// largestSubmission has rules of so many lines that nothing of them may be lost. largestWorkspace
+// has the longest ID.
 var largestWorkspace = report.Workspace{ID: strings.Repeat("f", 64), Bytes: math.MaxInt64, Files: math.MaxInt32}
 
 func largestSubmission() replica.Submission {
@@ -247,7 +247,7 @@ func stored(t *testing.T, dir string) string {
 	return w.ID
 }
 
-// TestLargest sends the largest legal value of everything through the channel that it passes.
+// TestLargest sends the largest legal value of each kind through the channel that it takes.
 func TestLargest(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n := largestNode(largestName)
@@ -283,14 +283,14 @@ func TestLargest(t *testing.T) {
 		for _, do := range largestOrders(s.Node) {
 			h.c.post(func() { h.c.order(n.Name, largestID, do) })
 			for got := (wire.Order{}); got.Do == nil || reflect.TypeOf(got.Do) != reflect.TypeOf(do) || got.Job != largestID; {
-				got = <-s.Orders() // others follow from the reports
+				got = <-s.Orders() // other orders follow from the reports
 				if r, ok := got.Do.(wire.Ask); ok {
 					r.Via = nil
 					got.Do = r
 				}
 				if reflect.TypeOf(got.Do) == reflect.TypeOf(do) && got.Job == largestID && !reflect.DeepEqual(got.Do, do) {
 					if _, stop := do.(job.Stop); stop {
-						got.Do = nil // of what is astray
+						got.Do = nil // about attempts that are astray
 						continue
 					}
 					t.Errorf("%T arrives otherwise", do)
@@ -306,7 +306,8 @@ func TestLargest(t *testing.T) {
 	})
 }
 
-// TestLargestSubmission is taken, watched, and known to the next coordinator as it was.
+// TestLargestSubmission checks that the largest submission is accepted and watched, and that the
+// next coordinator knows it unchanged.
 func TestLargestSubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.crash()
@@ -361,7 +362,7 @@ func TestLargestSubmission(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Decision != nil && !got.Decision.News {
-				continue // where the job stood
+				continue // the state of the job
 			}
 			if !reflect.DeepEqual(got, updates[i]) {
 				t.Errorf("update %d arrives otherwise", i)
@@ -371,8 +372,8 @@ func TestLargestSubmission(t *testing.T) {
 	})
 }
 
-// TestTooLarge is refused before it is sent, with what and how much; a client that sends it anyway
-// is refused too.
+// TestTooLarge checks that a value that is too large is refused before it is sent. The error says
+// what is too large, and by how much. A client that sends it anyway is refused too.
 func TestTooLarge(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		for want, change := range map[string]func(*replica.Submission){
@@ -407,7 +408,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestReportThatIsTooLong: no real report is; it is warned of, and ends no connection.
+// TestReportThatIsTooLong sends a report that is longer than any real one. It causes a warning, and
+// ends no connection.
 func TestReportThatIsTooLong(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		var warned []string

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLease cuts the network one way, the other and both. The agent must give up its ranks before
-// the coordinator counts them as dead, and its connection must not end before it says so.
+// the coordinator counts them as dead. Its connection must not end before the agent says so.
 func TestLease(t *testing.T) {
 	for name, cut := range map[string]func(*cable){
 		"up":   func(c *cable) { c.up.Store(true) },
@@ -59,8 +59,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestAPausedAgent finds its lease over when it continues. It keeps the lease if the coordinator,
-// which may have been paused too, has not replaced its ranks.
+// TestAPausedAgent checks that a paused agent finds its lease over when it continues. It keeps the
+// lease if the coordinator, which may have been paused too, has not replaced its ranks.
 func TestAPausedAgent(t *testing.T) {
 	for name, isCut := range map[string]bool{"the coordinator answers": false, "without an answer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestRanksOutliveABrokenConnection(t *testing.T) {
 			a.cable.unreachable.Store(false)
 			time.Sleep(lease)
 		}
-		// What the agent reports while it is cut off arrives once it is back, and only once.
+		// Reports from the time when the agent is cut off arrive once it is back, and only once.
 		a.cable.unreachable.Store(true)
 		a.cable.newest().timeout()
 		synctest.Wait()
@@ -119,7 +119,7 @@ func TestRanksOutliveABrokenConnection(t *testing.T) {
 	})
 }
 
-// TestOrdersOutliveABrokenConnection breaks it before the order to start arrives.
+// TestOrdersOutliveABrokenConnection breaks the connection before the order to start arrives.
 func TestOrdersOutliveABrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -175,7 +175,8 @@ func TestDeadAgentIsLostAtOnce(t *testing.T) {
 	}
 }
 
-// reportMany reports more than an agent keeps, but never more than the coordinator takes meanwhile.
+// reportMany sends more reports than an agent keeps, but never more than the coordinator takes
+// meanwhile.
 func reportMany(a *agent) {
 	for range 20 {
 		for range 1000 {
@@ -185,7 +186,7 @@ func reportMany(a *agent) {
 	}
 }
 
-// TestReportsAreKept until the coordinator has them, and no longer.
+// TestReportsAreKept checks that reports are kept until the coordinator has them, and no longer.
 func TestReportsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -205,7 +206,7 @@ func TestReportsAreKept(t *testing.T) {
 	})
 }
 
-// TestAnotherAgentGoesOn replaces a dead agent, twice. The coordinator sees no loss.
+// TestAnotherAgentGoesOn replaces a dead agent twice. The coordinator notices no loss.
 func TestAnotherAgentGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -230,7 +231,7 @@ func TestAnotherAgentGoesOn(t *testing.T) {
 	})
 }
 
-// TestLateFinish reaches an agent whose connection was broken when the job ended.
+// TestLateFinish checks that the end of a job reaches an agent whose connection was broken then.
 func TestLateFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -248,8 +249,8 @@ func TestLateFinish(t *testing.T) {
 	})
 }
 
-// TestNodeIsReplaced joins a machine under the name of a silent one. It waits until that one is
-// lost, and then gets its ranks.
+// TestNodeIsReplaced joins a machine under the name of a silent one. The new machine waits until
+// the silent one is lost, and then gets its ranks.
 func TestNodeIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -276,8 +277,8 @@ func TestNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// TestAnotherCoordinator brings an agent back to a coordinator that does not know it. Its ranks
-// must end.
+// TestAnotherCoordinator brings an agent back to a coordinator that does not know the agent. Its
+// ranks must end.
 func TestAnotherCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/cohorts"
 )
 
-// asks reports a replica of a group; a call of 0 is a heartbeat.
+// asks reports a replica of a group. A call of 0 is a heartbeat.
 func (a *agent) asks(group, attempt int, call int64) {
 	name := string(rune('a'+group)) + string(rune('0'+attempt))
 	a.Report("j1", wire.Replica{Unit: group, Attempt: attempt, Request: lighthouse.Request{
@@ -22,8 +22,8 @@ func (a *agent) asks(group, attempt int, call int64) {
 	}})
 }
 
-// heard checks the newest cohort that a node was told of: its members, the call that it answers, and
-// how long after a time it came.
+// heard checks the newest cohort that a node received: its members, the call that it answers, and
+// how long after a time it arrived.
 func (a *agent) heard(t *testing.T, id int64, call int64, members string, least, most time.Duration, begun time.Time) {
 	t.Helper()
 	a.mu.Lock()
@@ -62,8 +62,8 @@ func TestCohorts(t *testing.T) {
 		a.heard(t, 1, 1, "a0 b0", 0, moment, begun)
 		b.heard(t, 1, 1, "a0 b0", 0, moment, begun)
 
-		// A member that lives but does not ask is waited for: one of two is no majority. People learn
-		// that.
+		// The coordinator waits for a member that lives but does not ask, because one of two is no
+		// majority. People learn that.
 		a.asks(0, 0, 2)
 		for range 12 {
 			a.asks(0, 0, 0)
@@ -76,15 +76,16 @@ func TestCohorts(t *testing.T) {
 			t.Errorf("no decision says that there is no quorum: %q", w.decided())
 		}
 
-		// Once it is silent, it is waited for no longer than its heartbeat counts.
-		begun = time.Now().Add(-time.Second) // its last one
+		// Once the member is silent, the coordinator waits for it only as long as its heartbeat
+		// counts.
+		begun = time.Now().Add(-time.Second) // the time of its last heartbeat
 		for range 4 {
 			a.asks(0, 0, 0)
 			time.Sleep(cohorts.BeatTimeout / 2)
 		}
 		a.heard(t, 2, 2, "a0", cohorts.BeatTimeout, cohorts.BeatTimeout+2*cohorts.DecideEvery, begun)
 
-		// It comes back, with the next ID.
+		// The member comes back, with the next ID.
 		a.asks(0, 0, 0)
 		b.asks(1, 0, 0)
 		synctest.Wait()
@@ -96,7 +97,8 @@ func TestCohorts(t *testing.T) {
 		a.heard(t, 3, 3, "a0 b0", 0, moment, begun)
 		b.heard(t, 3, 2, "a0 b0", 0, moment, begun)
 
-		// One whose rank has died is not waited for at all, and its next start joins.
+		// The coordinator does not wait for a member whose rank has died. The member's next start
+		// joins.
 		a.asks(0, 0, 4)
 		synctest.Wait()
 		begun = time.Now()
@@ -113,7 +115,7 @@ func TestCohorts(t *testing.T) {
 		a.asks(0, 0, 5)
 		synctest.Wait()
 		a.heard(t, 5, 5, "a0 b1", 0, moment, begun)
-		b.asks(1, 0, 9) // of the start that is dead
+		b.asks(1, 0, 9) // a report of the dead start
 		synctest.Wait()
 		b.heard(t, 5, 1, "a0 b1", 0, moment, begun)
 	})

@@ -22,11 +22,11 @@ var (
 	logicalRanks  = flag.Int("ranks", 8, "ranks of each")
 )
 
-// BenchmarkLogical is the life of a cluster without connections: what the coordinator itself does
-// for it, decisions, log and messages, and how much memory it needs for what it knows. Its agents
-// carry out orders at once. The metrics of each phase are seconds of the processor of the
-// coordinator's goroutine, messages to agents and their bytes. A clock would show what the agents
-// need, which share this process, more than what the coordinator does.
+// BenchmarkLogical plays the life of a cluster without connections. It measures the coordinator's
+// own work, decisions, log and messages, and the memory for what the coordinator knows. Its agents
+// carry out orders at once. The metrics of each phase are processor seconds of the coordinator's
+// goroutine, messages to agents and their bytes. The agents share this process, so a clock would
+// measure them more than the coordinator.
 func BenchmarkLogical(b *testing.B) {
 	b.Run(fmt.Sprintf("%dx%d", *logicalAgents, *logicalRanks), func(b *testing.B) {
 		for b.Loop() {
@@ -47,7 +47,7 @@ func (l *logical) live(nodes int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() {
-		runtime.LockOSThread() // so that its processor time can be told
+		runtime.LockOSThread() // so that its processor time can be measured
 		_, err := l.c.Run(ctx)
 		ended <- errors.Join(err, store.Close())
 	}()
@@ -88,7 +88,7 @@ func (l *logical) live(nodes int) {
 	})
 }
 
-// phase measures one.
+// phase measures one phase.
 func (l *logical) phase(name string, do func()) {
 	before, sent, size := l.own(), l.sent, l.size
 	do()
@@ -99,7 +99,7 @@ func (l *logical) phase(name string, do func()) {
 	}
 }
 
-// own is the processor time of the coordinator's goroutine.
+// own returns the processor time of the coordinator's goroutine.
 func (l *logical) own() time.Duration {
 	spent, err := ask(l.c, func() (time.Duration, error) { return used(l.b, unix.RUSAGE_THREAD), nil })
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *logical) own() time.Duration {
 	return spent
 }
 
-// inUse is the memory of what is known, in bytes.
+// inUse returns the memory in use, in bytes.
 func inUse() float64 {
 	runtime.GC()
 	var m runtime.MemStats

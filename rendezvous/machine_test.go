@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// dice are for several goroutines.
+// dice is a random source for several goroutines.
 type dice struct {
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -23,10 +23,10 @@ func (d *dice) intN(n int) int {
 	return d.rng.IntN(n)
 }
 
-// chance is true once in n.
+// chance returns true once in n times.
 func (d *dice) chance(n int) bool { return d.intN(n) == 0 }
 
-// upTo is a time of more than 0.
+// upTo returns a random time above 0.
 func (d *dice) upTo(limit time.Duration) time.Duration {
 	return time.Duration(1 + d.intN(max(1, int(limit))))
 }
@@ -39,19 +39,19 @@ type machine struct {
 
 	mu sync.Mutex
 	p  *proc
-	// cut says that no connection can be made, and wake is closed when a paused agent continues; it
-	// is nil when none is paused.
+	// cut says that no connection can be made. wake is closed when a paused agent continues; it is
+	// nil when none is paused.
 	cut  bool
 	wake chan struct{}
-	// changed is closed when the network or the coordinator may be there again.
+	// changed is closed when the network or the coordinator may be reachable again.
 	changed chan struct{}
-	// fault counts what was done to it, and sound is since when nothing of that lasts; zero while
-	// something does.
+	// fault counts the faults of the machine. sound is since when none of them lasts; it is zero
+	// while one lasts.
 	fault int
 	sound time.Time
 }
 
-// live has an agent on the machine for as long as the world lasts.
+// live keeps an agent on the machine for as long as the world lasts.
 func (m *machine) live() {
 	for m.s.ctx.Err() == nil {
 		p := &proc{
@@ -83,7 +83,7 @@ func (m *machine) agent() *proc {
 	return m.p
 }
 
-// rest waits, but not beyond the world's end.
+// rest waits, but not beyond the end of the world.
 func (m *machine) rest(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -91,7 +91,7 @@ func (m *machine) rest(d time.Duration) {
 	}
 }
 
-// harm does something to the machine. The caller calls mended at its end.
+// harm applies a fault to the machine. The caller calls mended at its end.
 func (m *machine) harm(f func()) (mended func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *machine) harm(f func()) (mended func()) {
 	}
 }
 
-// touch does something that is over at once.
+// touch applies a fault that is over at once.
 func (m *machine) touch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +118,7 @@ func (m *machine) touch() {
 	}
 }
 
-// unscathed is for how long nothing has been done to the machine.
+// unscathed returns for how long the machine has had no fault.
 func (m *machine) unscathed() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +142,7 @@ func (m *machine) stir() {
 	m.changed = make(chan struct{})
 }
 
-// whole says that nothing is done to the machine at present.
+// whole reports whether the machine has no fault at present.
 func (m *machine) whole() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// act does one thing to the world.
+// act applies one random fault or action to the world.
 func (s *sim) act() {
 	m := s.machines[s.intN(len(s.machines))]
 	p := m.agent()
@@ -48,15 +48,15 @@ func (s *sim) act() {
 		s.pause(m, p)
 	case n > 21:
 		s.breakOff(m, p, n == 22)
-		s.submit() // so that it has orders
+		s.submit() // so that the agent has orders
 	default:
 		s.cut(m, p, n%3)
 		s.pass(s.upTo(simLease / 4))
-		s.failRank() // so that it has orders
+		s.failRank() // so that the agent has orders
 	}
 }
 
-// cut makes the network of a machine fail one way or both, some time later mends it.
+// cut makes the network of a machine fail one way or both, and mends it some time later.
 func (s *sim) cut(m *machine, p *proc, way int) {
 	s.tell("%s is cut %s", m.node.Name, []string{"up", "down", "both ways"}[way])
 	limit := simLease + simKillTime
@@ -74,7 +74,7 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 }
 
 // breakOff ends a machine's connection, as a proxy may. This must cause nothing but a new
-// connection. Half of the time its own side is not told.
+// connection. Half of the time the machine's side does not notice.
 func (s *sim) breakOff(m *machine, p *proc, half bool) {
 	s.tell("the connection of %s is broken off", m.node.Name)
 	conn := p.cable.newest()
@@ -113,7 +113,7 @@ func (s *sim) pause(m *machine, p *proc) {
 	})
 }
 
-// trouble lasts for a time. Within a limit, the coordinator must have found out.
+// trouble lasts for a time. Within a limit, the coordinator must have noticed it.
 func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end func()) {
 	mended := m.harm(begin)
 	fault := m.faults()
@@ -128,8 +128,8 @@ func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end fu
 	})
 }
 
-// expectLoss checks that a silent node is found in time, if nothing was done for it meanwhile; a
-// coordinator that was started since has all that time itself.
+// expectLoss checks that a silent node is found in time, if nothing was done for it meanwhile. A
+// coordinator that was started since has all that time for itself.
 func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
 	since := s.since.Load()
 	time.AfterFunc(limit+time.Minute, func() {
@@ -158,7 +158,7 @@ func (s *sim) crash() {
 	s.back = time.Now().Add(s.upTo(simLease * 3 / 2))
 }
 
-// failRank ends a rank that lives, in truth.
+// failRank ends a rank that really lives.
 func (s *sim) failRank() {
 	all := s.living(nil)
 	ranks := slices.SortedFunc(maps.Keys(all), func(a, b rankOf) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -172,7 +172,7 @@ func (s *sim) failRank() {
 	}
 }
 
-// fate is how long a rank lives that nothing happens to, and how it ends then.
+// fate returns how long an undisturbed rank lives, and how it ends then.
 func (s *sim) fate(d *dice) (time.Duration, func() int) {
 	span, fails := d.upTo(4*simLease), d.chance(20)
 	if d.chance(20) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestNodesThatDoNotReachTheMaster end the job before any rank has started.
+// TestNodesThatDoNotReachTheMaster checks that such nodes end the job before any rank has started.
 func TestNodesThatDoNotReachTheMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -26,7 +26,7 @@ func TestNodesThatDoNotReachTheMaster(t *testing.T) {
 	})
 }
 
-// TestATakeoverAsksAgain has the coordinator die while a node finds out whether it reaches the
+// TestATakeoverAsksAgain kills the coordinator while a node finds out whether it reaches the
 // master.
 func TestATakeoverAsksAgain(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -51,8 +51,8 @@ func TestATakeoverAsksAgain(t *testing.T) {
 	})
 }
 
-// TestAQuestionOutlivesABrokenConnection breaks it before a node is asked whether it reaches the
-// master.
+// TestAQuestionOutlivesABrokenConnection breaks the connection before a node is asked whether it
+// reaches the master.
 func TestAQuestionOutlivesABrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -77,14 +77,14 @@ func TestAQuestionOutlivesABrokenConnection(t *testing.T) {
 	})
 }
 
-// bar has the agent say from now on that it does not reach the master.
+// bar makes the agent say from now on that it does not reach the master.
 func (a *agent) bar(why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.barred = why
 }
 
-// loseWay has the agent say nothing of that for as long as it is true.
+// loseWay makes the agent say nothing about the master while lost is true.
 func (a *agent) loseWay(lost bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

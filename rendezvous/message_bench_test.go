@@ -27,8 +27,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// used is the processor time of this process, or thread: a busy machine changes less of it than of
-// what a clock shows.
+// used returns the processor time of this process, or thread. A busy machine changes it less than
+// the time of a clock.
 func used(b *testing.B, who int) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(who, &u); err != nil {
@@ -37,12 +37,13 @@ func used(b *testing.B, who int) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// reporter is a coordinator that welcomes all, has the same order for them, and counts what they
-// report.
+// reporter is a coordinator that welcomes all agents, sends them the same order, and counts their
+// reports.
 type reporter struct {
 	pb.UnimplementedRendezvousServer
 	order *pb.ToAgent
-	// agents gets, of each agent, where it takes how often it is to have the order.
+	// agents gets a channel from each agent. On it the agent receives how often to expect the
+	// order.
 	agents  chan chan int
 	reports chan struct{}
 }
@@ -84,8 +85,9 @@ func (t *reporter) Join(stream pb.Rendezvous_JoinServer) error {
 	return err
 }
 
-// BenchmarkMessage is an order and a report, over loopback and mutual TLS, that come alone on their
-// connection or with others. The metric is the processor time of one end of one of them.
+// BenchmarkMessage measures an order and a report, over loopback and mutual TLS. They are alone on
+// their connection, or come with others. The metric is the processor time of one end for one of
+// them.
 func BenchmarkMessage(b *testing.B) {
 	const orders = 1024
 	for _, agents := range []int{1024, 128, 32} {
@@ -119,7 +121,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkConnection is an agent that joins, over loopback and mutual TLS: from TCP to the
+// BenchmarkConnection measures how an agent joins over loopback and mutual TLS, from TCP to the
 // welcome. The metric is the processor time of one end.
 func BenchmarkConnection(b *testing.B) {
 	t := &reporter{agents: make(chan chan int, 1)}
@@ -153,7 +155,7 @@ func (t *reporter) serve(b *testing.B) (target string, end func()) {
 	}
 }
 
-// agent reports of each order.
+// agent reports on each order.
 func (t *reporter) agent(b *testing.B, target string, i int) *session.Session {
 	n := node(i)
 	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
@@ -185,18 +187,19 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// owner drives the coordinator's goroutine, without a network.
+// owner drives the coordinator's goroutine without a network.
 type owner struct {
 	b       *testing.B
 	c       *Coordinator
 	streams []*server.AgentStream
 	nodes   []placement.Node
 	members []*member
-	// wake is sent to when a link has orders.
+	// wake receives a value when a link has orders.
 	wake  chan struct{}
 	spent map[string]time.Duration
 	count map[string]int
-	// ranks counts the ranks of each node, sent the messages to all nodes, and size their bytes.
+	// ranks counts the ranks of each node. sent counts the messages to all nodes, and size their
+	// bytes.
 	ranks, sent, size int
 }
 
@@ -252,7 +255,7 @@ func (o *owner) join(nodes int) {
 	})
 }
 
-// do has the coordinator's goroutine do something so many times.
+// do makes the coordinator's goroutine do something n times.
 func (o *owner) do(name string, n int, f func(i int)) {
 	spent, err := ask(o.c, func() (time.Duration, error) {
 		runtime.LockOSThread()
@@ -266,7 +269,7 @@ func (o *owner) do(name string, n int, f func(i int)) {
 	if err != nil {
 		o.b.Fatal(err)
 	}
-	if n >= len(o.streams)-1 { // what few nodes say would not be a mean
+	if n >= len(o.streams)-1 { // the reports of few nodes would give no mean
 		o.spent[name], o.count[name] = o.spent[name]+spent, o.count[name]+n
 	}
 }
@@ -299,7 +302,7 @@ func (o *owner) obey() []job.Start {
 	return starts
 }
 
-// report has the coordinator take what the nodes say.
+// report makes the coordinator handle the reports of the nodes.
 func (o *owner) report(kind string, said [][]any) {
 	var from []int
 	var msgs []*pb.FromAgent

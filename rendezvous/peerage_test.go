@@ -38,29 +38,30 @@ type peerage struct {
 	firewalled map[string]bool
 	wires      []strand
 	process    []*process
-	// epoch is the first coordinator's.
+	// epoch is the epoch of the first coordinator.
 	epoch string
 }
 
-// process is one node's: an agent, a candidate, and sometimes the coordinator.
+// process is the process of one node: an agent, a candidate, and sometimes the coordinator.
 type process struct {
 	*agent
 	name      string
 	candidate *Candidate
 	exit      func(int) (int, bool)
 	dial      func(context.Context, string) (net.Conn, error)
-	// proof is its guardian's proof for the coordinator.
+	// proof is the proof that the process's guardian sends to the coordinator.
 	proof [wire.ProofSize]byte
 	end   func()
 	over  chan struct{}
-	// leads says that its coordinator continues; results are the results that it decided.
+	// leads says that the process's coordinator continues. results are the results that the
+	// coordinator decided.
 	mu      sync.Mutex
 	leads   bool
 	results []report.Result
 	notes   []string
 }
 
-// port is where one listens.
+// port is where a process listens.
 type port struct {
 	*bufconn.Listener
 	addr string
@@ -101,7 +102,7 @@ func (p *peerage) listen(name string) *port {
 	return l
 }
 
-// dial reaches what listens on another node, but not over a cut.
+// dial reaches a listener on another node, but not over a cut.
 func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		to, _, _ := strings.Cut(addr, ":")
@@ -128,7 +129,7 @@ func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, err
 	}
 }
 
-// part cuts the given nodes off silently; none mends it, for new connections.
+// part cuts the given nodes off silently. Without names it mends the network for new connections.
 func (p *peerage) part(names ...string) {
 	p.net.Lock()
 	defer p.net.Unlock()
@@ -145,10 +146,10 @@ func (p *peerage) part(names ...string) {
 	}
 }
 
-// home is where the nodes meet, on the first.
+// home is where the nodes meet, on the first node.
 const home = "n1:1"
 
-// Add starts a process; the first begins the job.
+// Add starts a process. The first process begins the job.
 func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
 	q := p.begin(i, exit)
@@ -157,7 +158,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	return q
 }
 
-// begin is a process whose agent has not come yet.
+// begin starts a process whose agent has not joined yet.
 func (p *peerage) begin(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
 	name := "n" + strconv.Itoa(i)
@@ -194,7 +195,7 @@ func (p *peerage) begin(i int, exit func(int) (int, bool)) *process {
 	return q
 }
 
-// enter has the agent of a process join, at home or elsewhere.
+// enter makes the agent of a process join, at home or elsewhere.
 func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	p.t.Helper()
 	i, _ := strconv.Atoi(q.name[1:])
@@ -216,7 +217,7 @@ func (p *peerage) coordinator(q *process, term *Term) *Coordinator {
 	})
 }
 
-// govern has coordinators run in a process for as long as it is called.
+// govern runs coordinators in a process until ctx ends.
 func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 	defer close(q.over)
 	for {
@@ -252,7 +253,7 @@ func (q *process) lead(leads bool) {
 	q.leads = leads
 }
 
-// leader is the process that coordinates, once there is one.
+// leader waits for the process that coordinates, and returns it.
 func (p *peerage) leader() *process {
 	p.t.Helper()
 	for range 600 {
@@ -277,7 +278,7 @@ func (p *peerage) leading() *process {
 	return nil
 }
 
-// crash is kill -9, after which the guardian ends the ranks before it lets the connection go.
+// crash acts like kill -9. The guardian then ends the ranks before it releases the connection.
 func (p *peerage) crash(q *process) {
 	p.net.Lock()
 	p.dead[q.name] = true
@@ -287,7 +288,7 @@ func (p *peerage) crash(q *process) {
 		q.agent.kill(id)
 	}
 	q.agent.mu.Unlock()
-	heard := p.hush(q) // a process that is killed says nothing on its way
+	heard := p.hush(q) // a killed process sends nothing while it dies
 	q.end()
 	q.candidate.Close()
 	synctest.Wait()
@@ -329,7 +330,8 @@ func (p *peerage) endAll() {
 	}
 }
 
-// settled waits until the voters are agreed on, and the coordinator has told all nodes.
+// settled waits until the voters have agreed on their number, and the coordinator has told all
+// nodes.
 func (p *peerage) settled(voters int) {
 	p.t.Helper()
 	for range 600 {
@@ -348,7 +350,7 @@ func (p *peerage) settled(voters int) {
 	p.t.Fatalf("there are no %d voters: %s", voters, p.warnings)
 }
 
-// ended checks that the agents of all these learned that the job succeeded, in so many attempts.
+// ended checks that these agents learned that the job succeeded in this number of attempts.
 func (p *peerage) ended(attempts int, all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -364,7 +366,7 @@ func (p *peerage) ended(attempts int, all ...*process) {
 	}
 }
 
-// agree checks that all these learn of the same successful end.
+// agree checks that all these agents learn of the same successful end.
 func (p *peerage) agree(left []*process) {
 	p.t.Helper()
 	for _, a := range left {
@@ -382,7 +384,7 @@ func (p *peerage) agree(left []*process) {
 	}
 }
 
-// secondIsLast lets ranks run until they are killed; those of a restart do their work and exit.
+// secondIsLast lets ranks run until they are killed. The ranks of a restart do their work and exit.
 func secondIsLast(attempt int) (int, bool) { return 0, attempt > 0 }
 
 func (p *peerage) addAll(n int, exit func(int) (int, bool)) []*process {

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something
-// between may. Its ranks stay, and it reconnects. The proof is then believed at once.
+// TestOnlyAProofIsDeath ends connections of a living agent in every way in which something between
+// may end them. Its ranks stay, and it reconnects. Then the proof is believed at once.
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },
@@ -61,7 +61,8 @@ func TestOnlyAProofIsDeath(t *testing.T) {
 	}
 }
 
-// TestProofOnAnyConnection of an agent is one, but not on that of an earlier agent of its name.
+// TestProofOnAnyConnection checks that a proof counts on any connection of an agent, but not on a
+// connection of an earlier agent with its name.
 func TestProofOnAnyConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -99,7 +100,7 @@ func TestProofOnAnyConnection(t *testing.T) {
 		h.Epoch = epoch
 		second, _ := dial(h)
 		third, _ := dial(h)
-		third.Close() // before it was used
+		third.Close() // before the connection was used
 		there(1)
 		second.Write(proof)
 		there(0)
@@ -114,7 +115,7 @@ func TestProofOnAnyConnection(t *testing.T) {
 	})
 }
 
-// TestAnAgentWithoutProof is one whose death shows only when its lease is over.
+// TestAnAgentWithoutProof checks that the death of such an agent shows only when its lease is over.
 func TestAnAgentWithoutProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -138,7 +139,7 @@ func TestAnAgentWithoutProof(t *testing.T) {
 	})
 }
 
-// TestProofBelowTLS: the proof is read whatever the agent was sending when it died.
+// TestProofBelowTLS checks that the proof is read whatever the agent was sending when it died.
 func TestProofBelowTLS(t *testing.T) {
 	for name, before := range map[string]string{
 		"nothing":                      "",
@@ -181,7 +182,8 @@ func TestProofBelowTLS(t *testing.T) {
 	}
 }
 
-// mortal is a connection of an agent that dies, and then says nothing more itself.
+// mortal is a connection of an agent that dies. From then on the connection sends nothing by
+// itself.
 type mortal struct {
 	net.Conn
 	mu   sync.Mutex

@@ -63,7 +63,7 @@ func (p *page) take(c report.LogChunk, err error) bool {
 	return true
 }
 
-// has holds what was read of each rank so far.
+// has checks what was read from each rank so far.
 func (p *page) has(t *testing.T, texts ...string) {
 	t.Helper()
 	p.mu.Lock()
@@ -141,7 +141,7 @@ func TestLogsOfLostAndAbsentNodes(t *testing.T) {
 	})
 }
 
-// TestLogsOverABrokenConnection loses and doubles no byte.
+// TestLogsOverABrokenConnection checks that no byte is lost or doubled.
 func TestLogsOverABrokenConnection(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -181,7 +181,7 @@ func TestLogsOverABrokenConnection(t *testing.T) {
 	})
 }
 
-// TestUnheardQuestionForLogs goes into a connection that is dead already.
+// TestUnheardQuestionForLogs sends a question into a connection that is already dead.
 func TestUnheardQuestionForLogs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -201,7 +201,7 @@ func TestUnheardQuestionForLogs(t *testing.T) {
 	})
 }
 
-// TestSlowReader takes nothing: another one and the jobs continue.
+// TestSlowReader has a reader that takes nothing. Another reader and the jobs continue.
 func TestSlowReader(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -265,7 +265,7 @@ func TestSharedFileSystem(t *testing.T) {
 }
 
 // TestPositionsOfTheLargestJob has two files of each of 100,000 ranks, on nodes with the longest
-// names. All go to the coordinator, and each node gets its own.
+// names. All positions go to the coordinator, and each node gets its own.
 func TestPositionsOfTheLargestJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.joinAs(gpus(1, 1), forever)
@@ -292,7 +292,7 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 	})
 }
 
-// asked is what of the only reading a node is asked from.
+// asked returns the positions from which a node is asked to read, for the only reading.
 func (h *hosted) asked(node string) []report.LogPosition {
 	at, _ := ask(h.c, func() ([]report.LogPosition, error) {
 		for _, d := range h.c.queries.open {
@@ -303,7 +303,8 @@ func (h *hosted) asked(node string) []report.LogPosition {
 	return at
 }
 
-// TestPositionsAfterABrokenConnection go to the coordinator, and each node gets its own.
+// TestPositionsAfterABrokenConnection checks that positions go to the coordinator, and that each
+// node gets its own.
 func TestPositionsAfterABrokenConnection(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -341,7 +342,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 	})
 }
 
-// TestMorePositionsThanAMessageHas are not passed on to a node.
+// TestMorePositionsThanAMessageHas checks that too many positions are not passed on to a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
 	many := map[string][]report.LogPosition{"n1": make([]report.LogPosition, 2*wire.MaxPositions)}
 	if got := (&query{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, known: many}).questionFor("n1").Logs.From; len(got) != wire.MaxPositions {

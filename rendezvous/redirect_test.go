@@ -17,9 +17,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for the
-// next leader, and goes there if it is elsewhere. So none makes more than two connections; without
-// the news they would ask one after another, again and again.
+// TestAgentsWaitForTheNews kills the leading coordinator. Each agent waits at another process for
+// news of the next leader, and goes there. So no agent makes more than two connections. Without the
+// news the agents would ask one process after another, repeatedly.
 func TestAgentsWaitForTheNews(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -35,7 +35,7 @@ func TestAgentsWaitForTheNews(t *testing.T) {
 			killed := time.Now()
 			h.lead()
 			most := 2
-			if time.Since(killed) > lease/election.MaxHoldsPerLease { // the vote was split, and they have asked the other one meanwhile
+			if time.Since(killed) > lease/election.MaxHoldsPerLease { // the vote was split, and the agents have asked the other process meanwhile
 				most = 4
 			}
 			time.Sleep(lease)
@@ -67,7 +67,8 @@ func TestAgentsWaitForTheNews(t *testing.T) {
 	})
 }
 
-// TestWhichCallersAreHeld, and for how long, where the coordinator is not.
+// TestWhichCallersAreHeld checks which callers a process without the coordinator holds, and for how
+// long.
 func TestWhichCallersAreHeld(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -108,8 +109,8 @@ func TestWhichCallersAreHeld(t *testing.T) {
 	})
 }
 
-// TestACrowd of agents makes no handshakes while there is no leader, and none at a process that
-// does not lead; a few have.
+// TestACrowd checks that a crowd of agents makes no handshakes while there is no leader, and none
+// at a process that does not lead, except for a few agents.
 func TestACrowd(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -127,7 +128,7 @@ func TestACrowd(t *testing.T) {
 			}
 		}
 		h.kill(leads)
-		time.Sleep(lease / election.PeerElectionsPerLease / 2) // it is missed, and there is no new leader yet
+		time.Sleep(lease / election.PeerElectionsPerLease / 2) // the leader is missed, and there is no new one yet
 		heard, start := map[string]chan error{}, time.Now()
 		for addr, p := range h.living {
 			news := make(chan error, 1)
@@ -148,7 +149,7 @@ func TestACrowd(t *testing.T) {
 				t.Errorf("a crowd at %s, when %s leads: %v", addr, next, err)
 			}
 		}
-		h.kill(next) // one is left, and there can be no leader
+		h.kill(next) // one process is left, and there can be no leader
 		for addr, p := range h.living {
 			time.Sleep(lease)
 			start := time.Now()

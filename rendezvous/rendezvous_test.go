@@ -49,8 +49,8 @@ func TestJobRestartsAndSucceeds(t *testing.T) {
 	})
 }
 
-// checkJournal checks that each line is an object with a time, that names are in snake_case and
-// nothing is null, and that the events are there.
+// checkJournal checks that each line is an object with a time, that names are in snake_case, that
+// nothing is null, and that the events are present.
 func checkJournal(t *testing.T, journal *bytes.Buffer, want []string) {
 	var events []string
 	for _, text := range strings.Split(strings.TrimSpace(journal.String()), "\n") {
@@ -75,7 +75,7 @@ func checkJournal(t *testing.T, journal *bytes.Buffer, want []string) {
 	}
 }
 
-// leave waits for the good end of a session.
+// leave waits for the successful end of a session.
 func (a *agent) leave(t *testing.T) {
 	<-a.done
 	if a.Err() != nil || a.finish == nil {

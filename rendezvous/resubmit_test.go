@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// submitEvery is how long the first of several clients waits before it submits another job; longer
-// with the race detector.
+// submitEvery is how long the first of several clients waits before it submits another job. It is
+// longer with the race detector.
 var submitEvery = lease / 1000
 
-// TestSubmissionsWhileCoordinatorsCome and go: each is taken in, and once. Coordinators leave in
-// order and are killed in turn.
+// TestSubmissionsWhileCoordinatorsCome checks that each job is accepted, and only once, while
+// coordinators come and go. They leave in order and are killed in turn.
 func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -63,8 +63,8 @@ func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	})
 }
 
-// TestASubmissionWithUnknownResult was brought to a coordinator that could not have it kept
-// before it ended.
+// TestASubmissionWithUnknownResult submits a job to a coordinator that ended before the entry could
+// be kept.
 func TestASubmissionWithUnknownResult(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string){"ended": (*headed).end, "killed": (*headed).kill} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestASubmissionWithUnknownResult(t *testing.T) {
 				h.startAll()
 				addr, _ := h.lead()
 				c := h.client()
-				if _, err := c.Status(t.Context()); err != nil { // so that it looks for the leader from now on
+				if _, err := c.Status(t.Context()); err != nil { // so that the client looks for the leader from now on
 					t.Fatal(err)
 				}
 				h.part(hostOf(addr), "user")
@@ -96,7 +96,8 @@ func TestASubmissionWithUnknownResult(t *testing.T) {
 	}
 }
 
-// TestAJobIsSubmittedAgain by a client that did not get the answer, and by another one.
+// TestAJobIsSubmittedAgain submits a job again, from a client that did not get the answer, and from
+// another client.
 func TestAJobIsSubmittedAgain(t *testing.T) {
 	s := detached(task("a", 1, 1))
 	s.Key = "a key"

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// noted gets a coordinator's notes, in its goroutine.
+// noted receives a coordinator's notes, in the coordinator's goroutine.
 func (s *sim) noted(text string) {
 	s.tell("  %s", text)
 	if id, _, ok := strings.Cut(strings.TrimPrefix(text, "job "), " is over: "); ok {
@@ -39,7 +39,7 @@ func (s *sim) falseLoss(name, why string) {
 	}
 }
 
-// settle judges the jobs that have ended since it was last called.
+// settle judges the jobs that have ended since the last call.
 func (s *sim) settle() {
 	synctest.Wait()
 	for id, sub := range maps.Clone(s.jobs) {
@@ -111,8 +111,8 @@ func ending(r report.Result) string {
 	return "rank failed"
 }
 
-// quiet mends all, and waits until every job has ended: in the longest of what ranks live, leases
-// and backoffs are, for each restart.
+// quiet mends all faults, and waits until every job has ended. The limit is the longest life of a
+// rank, lease or backoff, for each restart.
 func (s *sim) quiet() {
 	s.calm.Store(true)
 	s.tell("it is calm from now on")

@@ -18,7 +18,7 @@ type proc struct {
 	*session.Session
 	cable *cable
 	inbox chan func()
-	// dead is closed when it is killed, over when it does nothing more.
+	// dead is closed when the process is killed. over is closed when it does nothing more.
 	dead, over chan struct{}
 	guardian   *time.Timer
 	dialled    time.Time
@@ -52,8 +52,8 @@ func (p *proc) clock() time.Duration {
 
 var errDead = errors.New("this agent is dead")
 
-// dial hangs while nothing answers, and waits before each further attempt, scaled to the lease like
-// all times here.
+// dial hangs while nothing answers, and waits before each further attempt. The wait is scaled to
+// the lease, like all times here.
 func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	if again := time.Since(p.dialled); !p.dialled.IsZero() && again < simLease/8 {
 		p.rest(simLease/8 - again)
@@ -77,7 +77,7 @@ func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// heard has the guardian end all ranks when the lease is over, which takes up to the kill time.
+// heard makes the guardian end all ranks when the lease is over. This takes up to the kill time.
 func (p *proc) heard(at, lease time.Duration) {
 	left := at + lease - time.Since(p.s.began)
 	if p.guardian == nil {
@@ -87,7 +87,7 @@ func (p *proc) heard(at, lease time.Duration) {
 	p.guardian.Reset(left)
 }
 
-// killing is how long that takes: often as long as it may.
+// killing returns how long the guardian takes to end the ranks: often the longest permitted time.
 func (p *proc) killing() time.Duration {
 	if p.chance(2) {
 		return simKillTime - p.upTo(simKillTime/8)
@@ -105,7 +105,7 @@ func (p *proc) kill(after time.Duration) {
 	})
 }
 
-// exit ends a rank, if it still lives, and reports it to the agent.
+// exit ends a rank, if it still lives, and reports the exit to the agent.
 func (p *proc) exit(rank rankOf, attempt, code int) {
 	if p.s.died(p, rank, attempt, code) {
 		p.post(func() { p.ended(rank, attempt, code) })
@@ -120,12 +120,12 @@ func (p *proc) post(f func()) {
 	}
 }
 
-// later posts f after a while, which is up to a limit.
+// later posts f after a random time up to a limit.
 func (p *proc) later(limit time.Duration, f func()) {
 	time.AfterFunc(p.upTo(limit), func() { p.post(f) })
 }
 
-// reliable says that the agent lives, and that the coordinator cannot have counted it as lost.
+// reliable reports whether the agent lives and the coordinator cannot have counted it as lost.
 func (p *proc) reliable() bool {
 	select {
 	case <-p.over:
@@ -135,7 +135,7 @@ func (p *proc) reliable() bool {
 	}
 }
 
-// run is the agent, until its session ends or it is killed.
+// run plays the agent, until its session ends or it is killed.
 func (p *proc) run() {
 	for going := true; going && !p.leaving; {
 		select {
@@ -169,7 +169,7 @@ func (p *proc) run() {
 	}
 }
 
-// die is what SIGKILL does: the guardian ends the ranks, and then the connection with the proof.
+// die acts like SIGKILL: the guardian ends the ranks, and then the connection with the proof.
 func (p *proc) die() {
 	p.cable.cut()
 	close(p.dead)
@@ -186,7 +186,7 @@ func (p *proc) die() {
 	go p.Close("") // without any report
 }
 
-// obey is false when the agent leaves.
+// obey carries out an order. It returns false when the agent leaves.
 func (p *proc) obey(o wire.Order) bool {
 	switch do := o.Do.(type) {
 	case wire.Assign:
@@ -252,7 +252,7 @@ func (p *proc) begin(id string, o job.Start) {
 	}
 }
 
-// answer reports the end of an older attempt once the newer one here has ended, too.
+// answer reports the end of an older attempt once the newer attempt here has ended too.
 func (p *proc) answer(id string, u *simUnit, unit, attempt int) {
 	switch {
 	case attempt == u.attempt:
@@ -307,7 +307,7 @@ func (p *proc) ended(rank rankOf, attempt, code int) {
 	}
 }
 
-// Add says something that is to be restated.
+// add sends a report that must be restated.
 func (p *proc) add(id string, u *simUnit, ev job.Event) {
 	u.said = append(u.said, ev)
 	p.say(id, ev)

@@ -31,7 +31,7 @@ var (
 )
 
 // Times of this code count in leases, and so do the faults here: one in each lease. 10^5 hours are
-// 4,167 leases of a day; with leases of 15 s, and a fault every 15 s, these would be 17 hours.
+// 4,167 leases of a day. With leases of 15 s, and a fault every 15 s, they would be 17 hours.
 const (
 	simLease    = 24 * time.Hour
 	simKillTime = 8 * time.Hour
@@ -39,8 +39,8 @@ const (
 )
 
 // TestWorld has the real coordinator and real sessions, over cables, live through random schedules
-// of faults, in virtual time. A seed decides all faults and their times; which of two goroutines is
-// first at the same instant is Go's to choose.
+// of faults, in virtual time. A seed decides all faults and their times; Go chooses which of two
+// goroutines is first at the same instant.
 func TestWorld(t *testing.T) {
 	defer stretch()()
 	if *simSeed != 0 {
@@ -70,28 +70,29 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// stretch does with gRPC's pings and the patience for the disk what is done with the lease.
+// stretch scales gRPC's pings, and the patience for the disk, like the lease.
 func stretch() (restore func()) {
 	ping, write := wire.PingAfter, log.MaxWrite
 	wire.PingAfter, log.MaxWrite = 10*simLease, 10*simLease
 	return func() { wire.PingAfter, log.MaxWrite = ping, write }
 }
 
-// sim is a world.
+// sim is a simulated world.
 type sim struct {
 	*hosted
 	*truth
 	*dice
 	ctx      context.Context
 	machines []*machine
-	// up says that there is a coordinator, since a time, and idle until when its disk takes nothing.
+	// up says that there is a coordinator, and since when. idle is until when its disk accepts
+	// nothing.
 	up    atomic.Bool
 	since atomic.Int64
 	idle  atomic.Int64
 	back  time.Time
 	calm  atomic.Bool
-	// jobs are those that are not judged, of the number of submitted; ends counts how the others
-	// ended.
+	// jobs are the jobs that are not judged yet. submitted is the number of all jobs. ends counts
+	// how the judged jobs ended.
 	jobs                 map[string]submitted
 	submitted, takeovers int
 	ends                 map[string]int
@@ -101,7 +102,7 @@ type sim struct {
 	ended map[string]bool
 }
 
-// submitted is a job, with the number of takeovers before it came.
+// submitted is a job, with the number of takeovers before its submission.
 type submitted struct {
 	replica.Submission
 	takeovers int
@@ -132,7 +133,7 @@ func simulate(t *testing.T, seed uint64) *sim {
 		s.run()
 		end()
 		s.shut()
-		time.Sleep(2 * simLease) // all that still wait find that it is over
+		time.Sleep(2 * simLease) // everything that still waits finds that the world is over
 		if *simSeed != 0 {
 			t.Log(strings.Join(s.history, "\n"))
 		}
@@ -172,7 +173,7 @@ func (s *sim) shut() {
 	}
 }
 
-// pass lets time pass, and a coordinator come back when it is due.
+// pass lets time pass, and starts a coordinator again when it is due.
 func (s *sim) pass(d time.Duration) {
 	end := time.Now().Add(d)
 	if !s.up.Load() && s.back.Before(end) {
@@ -212,7 +213,7 @@ func (s *sim) submit() {
 	})
 }
 
-// ask is a client that comes for one request.
+// ask plays a client with a single request.
 func (s *sim) ask(what string, f func(*session.Client) error) {
 	c, err := session.Connect(s.ctx, session.ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return s.connect(ctx) }})
 	if err == nil {

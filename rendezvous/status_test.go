@@ -31,8 +31,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// largestCluster has the most nodes, none of whose agents is connected, a job that has all of them,
-// and failed jobs of 64 nodes each.
+// largestCluster returns a coordinator with the most nodes. No agent is connected. One job has all
+// nodes, and failed jobs have 64 nodes each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
 	l, dial := wiretest.Pipe()
@@ -90,7 +90,8 @@ func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *sess
 	return client
 }
 
-// TestLargestCluster: its status arrives, with the missing ranks of its largest job.
+// TestLargestCluster checks that the status of the largest cluster arrives, with the missing ranks
+// of its largest job.
 func TestLargestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dial := largestCluster(t, wire.MaxEnded)
@@ -102,7 +103,8 @@ func TestLargestCluster(t *testing.T) {
 	})
 }
 
-// tellsHowItStands takes each message as it comes, so that it is not the test that needs 100 MB.
+// tellsHowItStands handles each message as it arrives, so that the test itself does not need 100
+// MB.
 func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client) {
 	stream, err := raw.Status(t.Context(), &pb.StatusRequest{})
 	if err != nil {
@@ -156,7 +158,7 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 	}
 }
 
-// TestAStatusThatIsNotRead is not kept for ever.
+// TestAStatusThatIsNotRead checks that such a status is not kept forever.
 func TestAStatusThatIsNotRead(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		_, _ = ask(h.c, func() (bool, error) {
@@ -188,7 +190,7 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 	})
 }
 
-// oneStatus is a coordinator that says just this.
+// oneStatus is a coordinator that has just this status.
 type oneStatus struct {
 	pb.UnimplementedClusterServer
 	all report.Status
@@ -203,7 +205,7 @@ func (s oneStatus) Status(_ *pb.StatusRequest, stream pb.Cluster_StatusServer) e
 	return nil
 }
 
-// statusOf is a node that no job uses.
+// statusOf returns the status of a node that no job uses.
 func statusOf(n placement.Node) report.NodeStatus {
 	s := report.NodeStatus{Name: n.Name, Addr: n.Addr, CPUs: n.CPUs, Memory: n.Memory, Labels: n.Labels}
 	for _, g := range n.GPUs {
@@ -252,8 +254,8 @@ func testLongestStatus(t *testing.T) {
 	}
 }
 
-// tellsWhoIsMissing is what comes of a report about 100,000 ranks, from the node that serves their
-// store.
+// tellsWhoIsMissing checks the effects of a report about 100,000 ranks, from the node that serves
+// their store.
 func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	first := usualNode(0).Name
 	_, _ = ask(c, func() (bool, error) {
@@ -312,8 +314,8 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	hears("99998 of 100000 ranks connected; missing: rank 77777 (gpu-node-09722, pid 1077777), rank 77778 (gpu-node-09722, pid 1077778)")
 }
 
-// BenchmarkStatus is of 12,500 nodes, with 1,000 jobs that have failed and without: what the
-// coordinator's goroutine has to do for it, and what a client waits for.
+// BenchmarkStatus measures the status of 12,500 nodes, with 1,000 failed jobs and without. It
+// measures the work of the coordinator's goroutine, and how long a client waits.
 func BenchmarkStatus(b *testing.B) {
 	for _, ended := range []int{0, wire.MaxEnded} {
 		c, dial := largestCluster(b, ended)

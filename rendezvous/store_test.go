@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// TestTornLogs has the last words of a log be lost or garbled: the entries before them count, and
+// TestTornLogs loses or garbles the last bytes of a log. The entries before them count, and so do
 // the agents' reports.
 func TestTornLogs(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -65,13 +65,14 @@ func TestTornLogs(t *testing.T) {
 	}
 }
 
-// isReport says that an entry is what a node reported of a job, of the same type as ev.
+// isReport reports whether an entry is a node's report on a job, of the same type as ev.
 func isReport(e replica.Entry, ev job.Event) bool {
 	h, ok := e.Event.(cluster.Happened)
 	return ok && reflect.TypeOf(h.Event) == reflect.TypeOf(ev)
 }
 
-// TestAstray: a log lost a whole attempt, so ranks live that the new coordinator does not know.
+// TestAstray has a log that lost a whole attempt, so that ranks live that the new coordinator does
+// not know.
 func TestAstray(t *testing.T) {
 	for name, forgotten := range map[string]func(replica.Entry) bool{
 		"the attempt before runs":   func(e replica.Entry) bool { return isReport(e, job.Exited{}) },
@@ -105,8 +106,7 @@ func TestAstray(t *testing.T) {
 	}
 }
 
-// TestForgottenJob has ranks of a job that the log does not know: they end before their node is
-// used.
+// TestForgottenJob has ranks of a job that is not in the log. They end before their node is used.
 func TestForgottenJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)
@@ -130,7 +130,8 @@ func TestForgottenJob(t *testing.T) {
 	})
 }
 
-// TestALostNodeStaysLost over the coordinator's restart: its place may be given away.
+// TestALostNodeStaysLost checks that a lost node stays lost after a restart of the coordinator:
+// another node may get its place.
 func TestALostNodeStaysLost(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -148,7 +149,7 @@ func TestALostNodeStaysLost(t *testing.T) {
 	})
 }
 
-// TestLogsOfOtherVersions are refused, and stay as they are.
+// TestLogsOfOtherVersions checks that such logs are refused and not changed.
 func TestLogsOfOtherVersions(t *testing.T) {
 	marshal := func(e *pb.Entry) []byte {
 		b, err := proto.Marshal(e)
@@ -173,7 +174,7 @@ func TestLogsOfOtherVersions(t *testing.T) {
 	}
 }
 
-// TestEntriesAreRead as they were written.
+// TestEntriesAreRead checks that entries are read as they were written.
 func TestEntriesAreRead(t *testing.T) {
 	at := time.Unix(1_700_000_000, 5).UTC()
 	s, m := wiretest.Filled[replica.Submission](), replica.Member{Node: wiretest.Filled[placement.Node](), Instance: "i"}
@@ -182,7 +183,7 @@ func TestEntriesAreRead(t *testing.T) {
 		replica.Began(at, "epoch"), {At: at, Submitted: &s}, {At: at, Admitted: &m},
 	}
 	drain, cancel := wiretest.Filled[job.Draining](), wiretest.Filled[job.Cancel]()
-	drain.At = time.Time{} // the entry has it
+	drain.At = time.Time{} // the entry has the time
 	for _, ev := range []cluster.Event{
 		cluster.Joined{Node: m.Node},
 		cluster.Lost{Node: "n1", Why: "why"},
@@ -194,7 +195,7 @@ func TestEntriesAreRead(t *testing.T) {
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}
-	// Their time is the entry's.
+	// The time of these events is the time of the entry.
 	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
 	saved := wiretest.Filled[job.Saved]()
 	prepared.At, reached.At, saved.At, cancel.At = time.Time{}, time.Time{}, time.Time{}, time.Time{}

@@ -11,8 +11,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// One program has hundreds of jobs on one node and reads the output of all: none waits for
-// another's, and a stop for none of them. What is too much is refused with the limit.
+// One program has hundreds of jobs on one node and reads the output of all. No reader waits for
+// another job's output, and a stop waits for no reader. Too many readers are refused, and the
+// refusal has the limit.
 func TestManyJobsOfOneProgram(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		const n = server.MaxOutputs + 3

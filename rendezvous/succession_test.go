@@ -33,8 +33,8 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorsNodeLeaves in order. Another node coordinates at once, waits for no node that
-// has left, and the others follow it.
+// TestTheCoordinatorsNodeLeaves in order. Another node coordinates at once, and waits for no node
+// that has left. The other nodes follow it.
 func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -62,7 +62,7 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	})
 }
 
-// TestMostVotersLeave in order, at the same time. The others are then a majority of the voters.
+// TestMostVotersLeave in order, at the same time. The remaining voters are then a majority.
 func TestMostVotersLeave(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, secondIsLast)
@@ -81,8 +81,8 @@ func TestMostVotersLeave(t *testing.T) {
 	})
 }
 
-// TestALostNodeWakesUp after its coordinator was replaced, or after another one was. Its ranks have
-// been replaced by others.
+// TestALostNodeWakesUp wakes a lost node after its coordinator, or another one, was replaced. Other
+// ranks have replaced the node's ranks.
 func TestALostNodeWakesUp(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -114,8 +114,8 @@ func TestALostNodeWakesUp(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorIsCutOff checks that it gives no orders. The world checks that its ranks end
-// before they are replaced.
+// TestTheCoordinatorIsCutOff checks that a coordinator that is cut off gives no orders. The world
+// checks that its ranks end before they are replaced.
 func TestTheCoordinatorIsCutOff(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, secondIsLast)
@@ -233,11 +233,11 @@ func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	})
 }
 
-// losses is how many of them are tried; one takes a second with the race detector.
+// losses is how many losses are tried. One takes a second with the race detector.
 var losses uint64 = 40
 
-// TestCoordinatorsDieAtAnyTime kills a second one a lease after the first. All survivors agree on
-// how the job ended.
+// TestCoordinatorsDieAtAnyTime kills a second coordinator a lease after the first. All survivors
+// agree on how the job ended.
 func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestNodesLeaveAtAnyTime in order: the first coordinator and others, some of them at once. The job
-// goes on with the nodes that stay.
+// TestNodesLeaveAtAnyTime checks that nodes may leave in order at any time: the first coordinator
+// and others, some of them at once. The job continues with the remaining nodes.
 func TestNodesLeaveAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAFirewallIsMended while the job runs. The nodes behind it are asked again, and then keep the
+// TestAFirewallIsMended while the job runs. The nodes behind it are probed again, and then keep the
 // log too.
 func TestAFirewallIsMended(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
@@ -318,7 +318,8 @@ func TestAFirewallIsMended(t *testing.T) {
 	})
 }
 
-// TestALargeJobIsTakenOver, with an order of more names than go into one message.
+// TestALargeJobIsTakenOver takes over a job with an order that names too many nodes for one
+// message.
 func TestALargeJobIsTakenOver(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		p.want.Job.Request.Order = placement.Order{By: placement.ByList, List: []string{"n1", "n2", "n3", "n4"}}

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestTakeover checks that ranks outlive their coordinator, and that all continue with the next
-// one.
+// TestTakeover checks that ranks outlive their coordinator, and that all agents and clients
+// continue with the next one.
 func TestTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 3), forever), h.joinAs(gpus(2, 2), forever)
@@ -63,7 +63,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestSilentTakeover makes the coordinator's machine vanish, so that its connections do not end.
+// TestSilentTakeover makes the coordinator's machine disappear, so that its connections do not end.
 func TestSilentTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -119,7 +119,7 @@ func TestTakeoverOfABackoff(t *testing.T) {
 		h.user().submit(s)
 		late := detached(task("late", 1, 9))
 		late.PlacementTimeout = time.Hour
-		at := time.Now() // a limit counts from when it began, under whichever coordinator that was
+		at := time.Now() // a limit counts from its beginning, even under an earlier coordinator
 		h.user().submit(late)
 		h.crash()
 		time.Sleep(time.Second)
@@ -159,8 +159,8 @@ func TestFinishedJobsAreKept(t *testing.T) {
 	})
 }
 
-// TestAgentThatDoesNotComeBack is lost a lease and a kill time after the takeover. Its job then
-// runs elsewhere.
+// TestAgentThatDoesNotComeBack checks that such an agent is lost a lease and a kill time after the
+// takeover. Its job then runs elsewhere.
 func TestAgentThatDoesNotComeBack(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -186,8 +186,8 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// TestAShorterLease checks that only new agents get a shorter lease. Agents with a longer one from
-// an earlier coordinator may use it up.
+// TestAShorterLease checks that only new agents get a shorter lease. Agents with a longer lease
+// from an earlier coordinator may use it up.
 func TestAShorterLease(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -215,7 +215,8 @@ func TestAShorterLease(t *testing.T) {
 	})
 }
 
-// TestFreshAgentUnderAnAwaitedName must wait until no rank of the earlier one can live.
+// TestFreshAgentUnderAnAwaitedName checks that a fresh agent with this name waits until no rank of
+// the earlier agent can live.
 func TestFreshAgentUnderAnAwaitedName(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -263,8 +264,8 @@ func TestOrphansOfATakeoverEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverTooLate comes when all leases are over: the agents have ended their ranks and are
-// fresh.
+// TestTakeoverTooLate takes over when all leases are over. The agents have ended their ranks and
+// are fresh.
 func TestTakeoverTooLate(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -284,7 +285,7 @@ func TestTakeoverTooLate(t *testing.T) {
 	})
 }
 
-// TestTakeoverTwice crashes again and again, sometimes before all agents are back.
+// TestTakeoverTwice crashes the coordinator repeatedly, sometimes before all agents are back.
 func TestTakeoverTwice(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -307,8 +308,8 @@ func TestTakeoverTwice(t *testing.T) {
 	})
 }
 
-// TestACoordinatorWithoutAStore takes nothing over: the agents that return belong to another
-// coordinator.
+// TestACoordinatorWithoutAStore checks that such a coordinator takes nothing over: the returning
+// agents belong to another coordinator.
 func TestACoordinatorWithoutAStore(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

@@ -22,7 +22,7 @@ import (
 
 var token = mtls.NewToken()
 
-// head is a coordinator on a real socket with TLS. Its warnings go to a channel.
+// head returns a coordinator on a real socket with TLS. Its warnings go to a channel.
 func head(t testing.TB, nodes int) (c *Coordinator, target string, warnings chan string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestJoinOverTLS(t *testing.T) {
 	}
 }
 
-// hostOverTLS is a cluster's coordinator on a real socket.
+// hostOverTLS returns a cluster's coordinator on a real socket.
 func hostOverTLS(t testing.TB, cfg Config, addr string) (target string, stop func()) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -100,7 +100,8 @@ func TestClientWithAnotherToken(t *testing.T) {
 	}
 }
 
-// TestSubmitToken: its holder can submit and watch, but not be a node or drain one.
+// TestSubmitToken checks that a holder of the submit token can submit and watch, but cannot be a
+// node or drain one.
 func TestSubmitToken(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()
@@ -131,8 +132,8 @@ func TestSubmitToken(t *testing.T) {
 	}
 }
 
-// TestClosedClientOverTLS checks that a client which closes its connection in order is not waited
-// for.
+// TestClosedClientOverTLS checks that the coordinator does not wait for a client which closes its
+// connection in order.
 func TestClosedClientOverTLS(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()
@@ -186,7 +187,7 @@ func TestStrangers(t *testing.T) {
 			}
 		}, "does not accept this coordinator: it has another token"},
 		{"no TLS", func(t *testing.T, target string) {
-			ctx, cancel := context.WithCancel(t.Context()) // when it has been warned of
+			ctx, cancel := context.WithCancel(t.Context()) // once the warning has come
 			joined := make(chan error, 1)
 			go func() {
 				_, err := session.Join(ctx, session.Options{Target: target, Node: node(1), Warn: func(error) {}})
@@ -211,7 +212,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// say sends something that is no TLS, and waits for the coordinator to hang up.
+// say sends something that is not TLS, and waits for the coordinator to disconnect.
 func say(t *testing.T, target, text string) {
 	conn, err := net.Dial("tcp", target)
 	if err != nil {
@@ -230,7 +231,7 @@ func say(t *testing.T, target, text string) {
 	}
 }
 
-// TestHandshakesEnd checks that a handshake gives its place back, however it ends.
+// TestHandshakesEnd checks that a handshake frees its slot, however it ends.
 func TestHandshakesEnd(t *testing.T) {
 	_, target, _ := head(t, 1)
 	strange := client1(mtls.NewToken(), "n1")
@@ -246,7 +247,7 @@ func TestHandshakesEnd(t *testing.T) {
 	conn.Close()
 }
 
-// TestASilentPeerDelaysNothing at the end.
+// TestASilentPeerDelaysNothing checks that a silent peer does not delay the end.
 func TestASilentPeerDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, dial := wiretest.Pipe()

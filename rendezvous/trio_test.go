@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
-// trio are three voters with disks, which lead in turn.
+// trio has three voters with disks. They lead in turn.
 type trio struct {
 	*dice
 	lease  time.Duration
@@ -19,8 +19,8 @@ type trio struct {
 	voters []quorum.Voter
 	logs   []*quorum.Log
 	disks  []*memoryDisk
-	// lead is the one that leads, and cut the one that is cut off from the others; -1 for none.
-	// meanwhile happens to a coordinator that does not know yet that it is.
+	// lead is the voter that leads. cut is the voter that is cut off from the others; -1 for none.
+	// meanwhile happens to a coordinator that does not know yet that it is cut off.
 	lead, cut int
 	meanwhile func()
 }
@@ -53,7 +53,7 @@ func newTrio(d *dice, lease time.Duration) *trio {
 	return tr
 }
 
-// begin has a voter live, as the one that it was if it lived before.
+// begin starts a voter, with its earlier state if it lived before.
 func (tr *trio) begin(i int) {
 	cfg := quorum.Config{
 		Self: tr.voters[i], Disk: tr.disks[i], ElectionTimeout: tr.lease / election.PeerElectionsPerLease,
@@ -85,7 +85,7 @@ func (tr *trio) send(from int, m quorum.Message) {
 	})
 }
 
-// elect waits until one leads, with all of them alive.
+// elect waits until a voter leads, with all of them alive.
 func (tr *trio) elect() *quorum.Term {
 	tr.mu.Lock()
 	tr.cut = -1
@@ -112,8 +112,8 @@ func (tr *trio) elect() *quorum.Term {
 	}
 }
 
-// lose has the coordinator that leads lose the others, and says so; or it has the voter die with
-// it.
+// lose cuts the leading coordinator off from the other voters, and returns true. Or it kills the
+// voter with the coordinator.
 func (tr *trio) lose(h *hosted) (lost bool) {
 	lead := tr.lead
 	if tr.chance(2) {

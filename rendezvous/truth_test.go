@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.
+// rankOf names a rank of a job. exitOf names the end of one of its attempts, as in journals.
 type (
 	rankOf struct {
 		job  string
@@ -41,7 +41,7 @@ type exitReport struct {
 	said int
 }
 
-// truth knows what lives where, and holds what the coordinator says against it.
+// truth knows what lives where, and compares that with what the coordinator says.
 type truth struct {
 	t     *testing.T
 	seed  uint64
@@ -51,7 +51,7 @@ type truth struct {
 	lives   map[rankOf]life
 	reports map[exitOf]exitReport
 	history []string
-	// told are the events of each job, and last the previous coordinator's index in the log.
+	// told are the events of each job. last is the previous coordinator's index in the log.
 	told   map[string][]told
 	last   uint64
 	failed bool
@@ -72,7 +72,7 @@ func (w *truth) note(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf("%9.2fh  ", time.Since(w.began).Hours())+fmt.Sprintf(format, args...))
 }
 
-// fail ends the test with the first violation of a world: what follows may be its echo.
+// fail ends the test with the first violation of a world. Later violations may be its consequences.
 func (w *truth) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *truth) violated(format string, args ...any) {
 	w.t.Errorf("%s\nsee go test -run '^TestWorld$' -v ./rendezvous -seed=%d\n%s", fmt.Sprintf(format, args...), w.seed, strings.Join(last, "\n"))
 }
 
-// born checks that no two attempts of a rank live at a time, and that attempts are started in their
+// born checks that no two attempts of a rank live at a time, and that attempts are started in
 // order.
 func (w *truth) born(p *proc, id string, o job.Start) {
 	w.mu.Lock()
@@ -107,7 +107,7 @@ func (w *truth) born(p *proc, id string, o job.Start) {
 	}
 }
 
-// died is false for a rank that was dead already.
+// died returns false for a rank that was already dead.
 func (w *truth) died(p *proc, rank rankOf, attempt, code int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *truth) died(p *proc, rank rankOf, attempt, code int) bool {
 	return true
 }
 
-// living are the ranks that live, of a process or, if that is nil, of all.
+// living returns the living ranks of a process or, if p is nil, of all processes.
 func (w *truth) living(p *proc) map[rankOf]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *truth) living(p *proc) map[rankOf]int {
 	return all
 }
 
-// reported counts what agents say of the end of a rank.
+// reported counts the agents' reports of the end of a rank.
 func (w *truth) reported(p *proc, id string, ev any) {
 	if e, ok := ev.(job.Exited); ok {
 		w.mu.Lock()
@@ -143,7 +143,7 @@ func (w *truth) reported(p *proc, id string, ev any) {
 	}
 }
 
-// lostNode checks that nothing lives on a node that is counted as lost.
+// lostNode checks that no rank lives on a node that is counted as lost.
 func (w *truth) lostNode(name, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *truth) lostNode(name, why string) {
 	}
 }
 
-// buried checks that nothing lives of a job that has ended.
+// buried checks that no rank of an ended job lives.
 func (w *truth) buried(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +219,7 @@ func (w *truth) ranks(id string) (n int) {
 	return n
 }
 
-// complete holds, over the decisions that follow from the journal, that the ranks of a gang start
+// complete checks, over the decisions that follow from the journal, that the ranks of a gang start
 // only when all its nodes are there.
 func (w *truth) complete(s replica.Submission, events []job.Event) {
 	there := map[string]bool{}
@@ -230,7 +230,7 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 			there[ev.Node.Name] = true
 		case job.Lost:
 			delete(there, ev.Node)
-		default: // it says nothing about nodes
+		default: // other events say nothing about nodes
 		}
 		actions, _ := state.Step(ev)
 		for _, a := range actions {
@@ -241,8 +241,8 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once checks that each exit reached the job as often as an agent said it; a coordinator that took
-// over gets unacknowledged reports again.
+// once checks that each exit reached the job as often as an agent reported it. A coordinator that
+// took over gets unacknowledged reports again.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}
 	for _, ev := range events {
@@ -257,7 +257,7 @@ func (w *truth) once(id string, events []job.Event, takeovers int) {
 	}
 }
 
-// home is the process that has a rank.
+// home returns the process that has a rank.
 func (w *truth) home(rank rankOf) *proc {
 	w.mu.Lock()
 	defer w.mu.Unlock()

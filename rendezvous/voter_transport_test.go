@@ -19,19 +19,19 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
-// chamber is voters without a coordinator, in virtual time.
+// chamber has voters without a coordinator, in virtual time.
 type chamber struct {
 	*peerage
 	candidates []*Candidate
 
 	mu sync.Mutex
-	// dials are how often each node has connected to another.
+	// dials counts how often each node has connected to another.
 	dials map[[2]string]int
-	// uplink is each node's to all others.
+	// uplink has the uplink of each node to all others.
 	uplink map[string]*uplink
 }
 
-// uplink takes so many bytes a second, from all connections in turn; any number when that is 0.
+// uplink takes a limited number of bytes a second, from all connections in turn. 0 sets no limit.
 type uplink struct {
 	turn chan struct{}
 	rate atomic.Int64
@@ -69,7 +69,7 @@ func confer(t *testing.T, f func(t *testing.T, c *chamber)) {
 	})
 }
 
-// candidate is another voter's.
+// candidate returns a further voter.
 func (c *chamber) candidate() *Candidate {
 	name := fmt.Sprint("n", len(c.candidates)+1)
 	up := &uplink{turn: make(chan struct{}, 1)}
@@ -93,10 +93,10 @@ func (c *chamber) candidate() *Candidate {
 	return s
 }
 
-// first has the log, and leads.
+// first returns the term of the first voter, which has the log.
 func (c *chamber) first() *quorum.Term { return found(c.t, c.candidate()) }
 
-// vote waits until the log is kept by these alone, and says how long that took.
+// vote waits until only these candidates keep the log, and returns how long that took.
 func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duration {
 	c.t.Helper()
 	began := time.Now()
@@ -114,7 +114,7 @@ func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duratio
 	return time.Since(began)
 }
 
-// commitAll has a log be as it says, and waits for all of it at once.
+// commitAll makes a log have the given content, and waits for all of it at once.
 func commitAll(t testing.TB, term *quorum.Term, past quorum.Past) {
 	t.Helper()
 	done := make(chan error, 1+len(past.Entries))
@@ -147,7 +147,7 @@ func entries(n, size int) (all [][]byte) {
 	return all
 }
 
-// logs are as long as they may come.
+// logs have the greatest lengths that can occur.
 var logs = map[string]func() quorum.Past{
 	"a snapshot of 8 MiB and 20 MiB of entries": func() quorum.Past {
 		return quorum.Past{Snapshot: make([]byte, 8<<20), Entries: entries(200, 100<<10)}
@@ -157,8 +157,8 @@ var logs = map[string]func() quorum.Past{
 	"many small entries":   func() quorum.Past { return quorum.Past{Entries: entries(20_000, 300)} },
 }
 
-// TestNewVotersAreCaughtUp with all of a log, without a message that fails: one connection of each
-// kind suffices, and retries do not wait for a heartbeat.
+// TestNewVotersAreCaughtUp checks that new voters get all of a log, without a failed message. One
+// connection of each kind suffices, and retries do not wait for a heartbeat.
 func TestNewVotersAreCaughtUp(t *testing.T) {
 	for name, log := range logs {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestNewVotersAreCaughtUp(t *testing.T) {
 	}
 }
 
-// TestLongEntries go to voters that have all before them.
+// TestLongEntries sends long entries to voters that have all entries before them.
 func TestLongEntries(t *testing.T) {
 	for name, log := range logs {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func (c *chamber) succeeded(want quorum.Past) {
 }
 
 // TestALongSnapshotOnASlowNetwork takes longer than an election and a lease. The leader leads all
-// the while, and is sure of it as soon as else.
+// the time, and confirms that as fast as without the snapshot.
 func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
@@ -260,7 +260,7 @@ func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	})
 }
 
-// TestACutWhileANewVoterIsCaughtUp: it is caught up afterwards.
+// TestACutWhileANewVoterIsCaughtUp checks that the voter is caught up after the cut.
 func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
@@ -277,7 +277,7 @@ func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 	})
 }
 
-// TestQueuesEnd when nothing is sent to a voter any more.
+// TestQueuesEnd checks that a queue ends when nothing is sent to its voter any more.
 func TestQueuesEnd(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
@@ -296,7 +296,7 @@ func TestQueuesEnd(t *testing.T) {
 	})
 }
 
-// TestAFullQueueOfAVoter drops what is too much.
+// TestAFullQueueOfAVoter checks that a full queue drops further messages.
 func TestAFullQueueOfAVoter(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()

@@ -31,14 +31,14 @@ type world struct {
 	c      *Coordinator
 	dial   func(context.Context) (net.Conn, error)
 	result chan report.Result
-	// serving ends with the servers of all coordinators that there were.
+	// serving ends with the servers of all coordinators so far.
 	serving sync.WaitGroup
 
 	mu        sync.Mutex
 	decisions []decided
 	warnings  []string
 	// lives has the node on which each rank of each job lives, and the job that has each GPU of a
-	// node; begun counts the starts.
+	// node. begun counts the starts.
 	lives map[[2]string]string
 	begun map[[2]string]int
 }
@@ -51,7 +51,7 @@ func spec(n int) job.Spec {
 	}
 }
 
-// one is a submission of such a job.
+// one returns a submission of a job of n nodes.
 func one(n int) replica.Submission {
 	return replica.Submission{Spec: cluster.Spec{Job: spec(n)}, BackoffMin: time.Second, BackoffMax: time.Minute}
 }
@@ -88,7 +88,7 @@ func (w *world) observe(ev job.Event, d report.Decision) {
 	w.decisions = append(w.decisions, decided{d, ev})
 }
 
-// serve has a new coordinator take agents and clients.
+// serve makes a new coordinator serve agents and clients.
 func (w *world) serve(cfg Config) {
 	if cfg.Lease == 0 {
 		cfg.Lease, cfg.KillTime = lease, killTime
@@ -106,7 +106,7 @@ func (w *world) serve(cfg Config) {
 	})
 }
 
-// connect reaches the coordinator that there is now.
+// connect reaches the present coordinator.
 func (w *world) connect(ctx context.Context) (net.Conn, error) {
 	w.mu.Lock()
 	dial := w.dial
@@ -114,7 +114,7 @@ func (w *world) connect(ctx context.Context) (net.Conn, error) {
 	return dial(ctx)
 }
 
-// coordinator is the one that there is now.
+// coordinator returns the present coordinator.
 func (w *world) coordinator() *Coordinator {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *world) warn(err error) {
 	w.warnings = append(w.warnings, err.Error())
 }
 
-// decided has the reasons so far.
+// decided returns the reasons so far.
 func (w *world) decided() (reasons []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *world) decided() (reasons []string) {
 	return reasons
 }
 
-// when is the time of the first event that f accepts.
+// when returns the time of the first event that f accepts.
 func (w *world) when(f func(job.Event) bool) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,42 +156,43 @@ func node(i int) placement.Node {
 	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 }
 
-// cable is the network between one peer and the coordinator. What goes into a cut direction is
-// gone, without an error.
+// cable is the network between one peer and the coordinator. Data sent in a cut direction is lost
+// without an error.
 type cable struct {
 	dial        func(context.Context) (net.Conn, error)
 	up, down    atomic.Bool // cut
 	unreachable atomic.Bool
 	stuck       atomic.Bool  // nothing is read
 	late        atomic.Int64 // what comes down takes this long
-	// proof is what the guardian has for the coordinator.
+	// proof is the proof that the guardian sends to the coordinator.
 	proof [wire.ProofSize]byte
 
 	mu    sync.Mutex
 	conns []*cableConn
 }
 
-// newCable is that of an agent, which has a guardian.
+// newCable returns the cable of an agent, which has a guardian.
 func newCable(dial func(context.Context) (net.Conn, error)) *cable {
 	c := &cable{dial: dial}
 	rand.Read(c.proof[:])
 	return c
 }
 
-// testify is what the guardian does once agent and ranks are dead: it holds the newest connection.
+// testify acts like the guardian once agent and ranks are dead. The guardian holds the newest
+// connection.
 func (c *cable) testify() {
 	if conn := c.newest(); !conn.dead.Load() {
 		conn.end(c.proof[:])
 	}
 }
 
-// cut makes the network take everything without an error, the ends of connections too.
+// cut makes the network accept everything without an error, including the ends of connections.
 func (c *cable) cut() {
 	c.up.Store(true)
 	c.down.Store(true)
 }
 
-// mend is for new connections; the earlier ranks stay dead.
+// mend mends the network for new connections. The earlier ranks stay dead.
 func (c *cable) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +270,7 @@ func (c *cableConn) Read(b []byte) (int, error) {
 	}
 }
 
-// end sends some last bytes, and then ends the connection for the other end.
+// end sends some last bytes. Then it ends the connection for the other end.
 func (c *cableConn) end(words []byte) {
 	c.Conn.SetDeadline(time.Time{}) // this end may be closed
 	c.Conn.Write(words)

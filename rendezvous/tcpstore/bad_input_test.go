@@ -48,7 +48,7 @@ func disconnected(t *testing.T, conn net.Conn) {
 }
 
 // TestStrangers sends invalid requests. Each sender is disconnected, with one warning that names
-// it. A client that waits meanwhile, and one that counts, notice nothing.
+// the sender. Two other clients notice nothing: one waits meanwhile, and one counts.
 func TestStrangers(t *testing.T) {
 	warned := make(complaints, 64)
 	s := serveHere(t, warned.options())
@@ -98,8 +98,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestLate has clients that stop: one in the middle of a request, and one before it has read its
-// replies, which end with a value.
+// TestLate has clients that stop. One stops in the middle of a request. The other stops before it
+// has read its replies, which end with a value.
 func TestLate(t *testing.T) {
 	warned := make(complaints, 8)
 	o := warned.options()
@@ -157,7 +157,7 @@ func TestFull(t *testing.T) {
 	call(dialHere(t, s).Add(t.Context(), "n", 1))(t, 1)
 }
 
-// allocated returns how many bytes of memory something takes, including what it gave back.
+// allocated returns how many bytes of memory f allocates, including memory that is freed again.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -175,7 +175,7 @@ func TestCopies(t *testing.T) {
 	}
 	value := make([]byte, protocol.MaxValue)
 	set, reply := cat(b(1), str("/k"), str(string(value)), b(5), le(0)), make([]byte, 1)
-	for _, first := range []int{0, 1, 30 << 10, protocol.ReadBuffer, protocol.FirstChunk, 1 << 20} { // what of it is read before the rest
+	for _, first := range []int{0, 1, 30 << 10, protocol.ReadBuffer, protocol.FirstChunk, 1 << 20} { // the part that is read before the rest
 		took := allocated(func() {
 			_, err := conn.Write(set[:first])
 			ok(t, err)
@@ -231,9 +231,10 @@ func TestAllow(t *testing.T) {
 	exchange(t, conn, false, "PING", cat(hello, b(13, 1, 2, 3, 4)), b(1, 2, 3, 4))
 }
 
-// TestThousandsVanish while each is storing the longest value. The store frees their memory.
+// TestThousandsVanish disconnects thousands of clients while each is storing the longest value. The
+// store frees their memory.
 func TestThousandsVanish(t *testing.T) {
-	const clients = 9000 // both ends are in this process, which may have 20,000 files
+	const clients = 9000 // both ends are in this process, which may have only 20,000 files
 	s := serveHere(t, Options{Warn: func(error) {}})
 	rest := dialHere(t, s)
 	ok(t, rest.Set(t.Context(), "kept", nil))
@@ -273,7 +274,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// TestSilentClients make room for others if they were silent for long, and only then.
+// TestSilentClients checks that silent clients make room for others if they were silent for long,
+// and only then.
 func TestSilentClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()
@@ -306,8 +308,8 @@ func TestSilentClients(t *testing.T) {
 	disconnected(t, bare(t, s)) // no client is silent, so the new one is refused
 }
 
-// TestTooManyClients are disconnected, with the reason. Earlier clients continue, and when one has
-// gone another may come.
+// TestTooManyClients checks that excess clients are disconnected, with the reason. Earlier clients
+// continue. When one has gone, another may connect.
 func TestTooManyClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()

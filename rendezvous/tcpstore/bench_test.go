@@ -37,7 +37,7 @@ func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	}
 }
 
-// gather is a job's start: n clients greet, count themselves, and wait for the last.
+// gather plays a job's start: n clients greet, count themselves, and wait for the last.
 func gather(n, round int) step {
 	count, all := fmt.Sprint("count", round), fmt.Sprint("all", round)
 	add, wait := ask(protocol.OpAdd).key(count).int(1).bytes, ask(protocol.OpWait).keys([]string{all}).bytes
@@ -75,7 +75,8 @@ func BenchmarkGather(b *testing.B) {
 	}
 }
 
-// BenchmarkOps is requests of n clients at once, each after the reply to the one before.
+// BenchmarkOps measures requests of n clients at once. Each client sends its next request after the
+// reply to the previous one.
 func BenchmarkOps(b *testing.B) {
 	value := make([]byte, 128)
 	key := func(i int) string { return fmt.Sprint("key", i) }
@@ -121,7 +122,7 @@ func BenchmarkOps(b *testing.B) {
 
 func setting(key string, value []byte) []byte { return ask(protocol.OpSet).key(key).value(value).bytes }
 
-// BenchmarkRelease is pairs of clients that release each other in turn.
+// BenchmarkRelease measures pairs of clients that release each other in turn.
 func BenchmarkRelease(b *testing.B) {
 	value := []byte("1")
 	for _, n := range []int{2, 64, 1000} {
@@ -151,8 +152,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// ops has n clients share b.N steps, with MULTI_GET if multi. Before, one of them prepares the
-// store, with a reply of 1 byte.
+// ops lets n clients share b.N steps, with MULTI_GET if multi is set. First, one of the clients
+// prepares the store, with a reply of 1 byte.
 func ops(b *testing.B, n int, multi bool, prepare []byte, steps func(times int) step) {
 	stores(b, func(b *testing.B, c *crowd, group int) {
 		if c.legacy && multi {

@@ -12,12 +12,13 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// lone is a store with one client, whose steps the caller takes: nothing else runs.
+// lone is a store with one client. The caller takes the client's steps, and nothing else runs.
 type lone struct {
 	t      *testing.T
 	loop   *loop
 	client int
-	// replies is what the client got, and end why it was disconnected; "" if it was not.
+	// replies is what the client received. end says why it was disconnected; it is "" if it was
+	// not.
 	replies []byte
 	end     string
 }
@@ -36,7 +37,7 @@ func newLone(t *testing.T) *lone {
 	return o
 }
 
-// send sends in pieces, and has the store answer each before the next comes.
+// send sends data in pieces. The store answers each piece before the next one is sent.
 func (o *lone) send(data []byte, piece int) {
 	for sent := 0; len(data) > 0 && len(o.loop.conns) > 0; {
 		n, err := unix.Write(o.client, data[:min(piece, len(data))])
@@ -51,7 +52,7 @@ func (o *lone) send(data []byte, piece int) {
 	}
 }
 
-// settle serves until nothing is left to do, and takes the replies.
+// settle serves until nothing is left to do, and reads the replies.
 func (o *lone) settle() {
 	var buf [64 << 10]byte
 	events := make([]unix.EpollEvent, 8)
@@ -90,8 +91,8 @@ func (o *lone) close() int64 {
 	return left
 }
 
-// FuzzRequests sends what a client might, whole and in pieces: the store gives the same answers,
-// holds no more than a multiple of what was sent, and gives all of it back.
+// FuzzRequests sends what a client might send, whole and in pieces. The store must give the same
+// answers, hold no more than a multiple of the sent bytes, and free all of them.
 func FuzzRequests(f *testing.F) {
 	var modern, legacy []byte
 	for _, e := range layout {
@@ -109,7 +110,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add(hello, uint16(60000), uint32(3*protocol.ReadBuffer))
 	f.Add(cat(hello, b(3), le(-1<<63)), uint16(1), uint32(0))
 	f.Fuzz(func(t *testing.T, data []byte, piece uint16, long uint32) {
-		if long > 0 { // kept out of the data, which the fuzzer would minimize for minutes
+		if long > 0 { // not part of the data: the fuzzer would minimize it for minutes
 			value := bytes.Repeat(b(7), int(long%(16*protocol.ReadBuffer)))
 			data = cat(data, b(1), str("/k"), str(string(value)), b(3), str("/k"))
 		}
@@ -117,7 +118,7 @@ func FuzzRequests(f *testing.F) {
 		whole.send(data, len(data))
 		cut.send(data, max(1, int(piece), len(data)/1000))
 		got, want := cut.replies, whole.replies
-		if bytes.IndexByte(data, protocol.OpListKeys) >= 0 { // which has no order
+		if bytes.IndexByte(data, protocol.OpListKeys) >= 0 { // its reply has no order
 			slices.Sort(got)
 			slices.Sort(want)
 		}
@@ -132,8 +133,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzScanner finds the end of a request in any part of it: at the same place, and for the same
-// reason, however it comes.
+// FuzzScanner finds the end of a request in any part of it. The result must be the same place and
+// the same reason, however the request arrives.
 func FuzzScanner(f *testing.F) {
 	for _, e := range layout {
 		f.Add(e.request, uint16(1))

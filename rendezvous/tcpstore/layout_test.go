@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// le is a number in 8 bytes as torch sends it, and str a string or value behind its length.
+// le returns a number in 8 bytes as torch sends it. str returns a string or value behind its
+// length.
 func le(n int64) []byte      { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 func str(s string) []byte    { return append(le(int64(len(s))), s...) }
 func cat(p ...[]byte) []byte { return bytes.Join(p, nil) }
@@ -21,7 +22,7 @@ func b(p ...byte) []byte     { return p }
 var hello = b(0, 0xCE, 0xF7, 0x85, 0x3C)
 
 // layout is the wire format, written out: the request, the reply, and the client's call that should
-// send it.
+// send the request.
 var layout = []struct {
 	name           string
 	request, reply []byte
@@ -98,8 +99,8 @@ var legacyLayout = []struct {
 	{"GETNUMKEYS after it", b(6), le(2)},
 }
 
-// exchange sends a request, a byte at a time if slowly, and fails the test when the reply is not
-// the one wanted.
+// exchange sends a request, a byte at a time if slowly is set. It fails the test when the reply is
+// not the expected one.
 func exchange(t *testing.T, conn net.Conn, slowly bool, name string, request, reply []byte) {
 	t.Helper()
 	step := len(request)

@@ -25,17 +25,17 @@ type crowd struct {
 	epoll int
 	fds   []int
 	index map[int]int
-	// near, if not nil, is where a client finds the store, or a proxy of it.
+	// near, if not nil, returns where a client finds the store, or a proxy of it.
 	near func(i int) netip.AddrPort
-	// legacy makes them speak like torch 1.13.
+	// legacy makes the clients speak like torch 1.13.
 	legacy bool
 }
 
-// enoughOfReply is the length up to which a step gets the whole reply. It ignores the rest of a
-// longer one.
+// enoughOfReply is the length up to which a step gets the whole reply. The step does not see the
+// rest of a longer reply.
 const enoughOfReply = 17
 
-// window bounds the clients that are connecting: less than the shortest usual backlog.
+// window bounds the clients that are connecting. It is less than the shortest usual backlog.
 const window = 128
 
 var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{protocol.OpValidate}, protocol.Magic), protocol.OpPing), 77)
@@ -100,12 +100,11 @@ func (c *crowd) connect() {
 	c.index[fd] = i
 }
 
-// step returns what a client sends after its round-th reply, and the length of the reply to that.
-// It ends with nothing.
+// step returns what a client sends after its round-th reply, and the length of the next reply. If
+// it returns nothing, the client is done.
 type step func(i, round int, reply []byte) (request []byte, want int)
 
-// play makes n clients take their steps, as many at a time as connect at once. It connects those
-// that are still missing.
+// play makes n clients take their steps. It connects missing clients, at most window at once.
 func (c *crowd) play(n int, next step) {
 	rounds, want, got := make([]int, n), make([]int, n), make([][]byte, n)
 	started, greeted, ended := 0, 0, 0
@@ -162,7 +161,7 @@ func (c *crowd) play(n int, next step) {
 	}
 }
 
-// usage is the memory in bytes and the processor time of a process group.
+// usage returns the memory in bytes and the processor time of a process group.
 func usage(t testing.TB, group int) (resident int, busy time.Duration) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -171,7 +170,7 @@ func usage(t testing.TB, group int) (resident int, busy time.Duration) {
 	for _, name := range stats {
 		b, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the 3rd of proc(5) on
 		number := func(i int) int { n, _ := strconv.Atoi(fields[i-3]); return n }

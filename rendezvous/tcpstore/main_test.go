@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// serverMode makes the test binary serve a store on its own, as for a benchmark: client and server
-// have open files of their own. Where it is an address it is a proxy of the store there.
+// serverMode makes the test binary serve a separate store, as for a benchmark. Then client and
+// server have open files of their own. If its value is an address, the binary serves a proxy of the
+// store there.
 const serverMode = "TCPSTORE_TEST_SERVER"
 
 func TestMain(m *testing.M) {

@@ -13,10 +13,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one
-// of 100,000 ranks has: each rank waits for all ids, of 128 bytes each, and then reads them. The
-// last rank to arrive sets them. What the store and its machine have to do is counted by the
-// kernel: conns, and the bytes that the store sends (egress) and gets.
+// BenchmarkRoots plays the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as
+// a job of 100,000 ranks has. Each rank waits for all ids, of 128 bytes each, and then reads them.
+// The last rank to arrive sets them. The kernel counts the work of the store and its machine:
+// connections, and the bytes that the store sends (egress) and receives.
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
 	ids, all := roots()
@@ -76,8 +76,8 @@ func BenchmarkRoots(b *testing.B) {
 	}
 }
 
-// BenchmarkRootsAtFullSize is the store's part of the same for 100,000 ranks on 12,500 nodes: as
-// many connections that speak as proxies do, each for its node.
+// BenchmarkRootsAtFullSize is the store's part of BenchmarkRoots for 100,000 ranks on 12,500 nodes.
+// Each node has a connection that speaks as a proxy does.
 func BenchmarkRootsAtFullSize(b *testing.B) {
 	const nodes = 12500
 	ids, all := roots()
@@ -121,8 +121,8 @@ func BenchmarkRootsAtFullSize(b *testing.B) {
 	}
 }
 
-// roots are the names of what a job of 100,000 ranks has of NCCL roots, by torch's 128 ranks for
-// each, and the requests that set them.
+// roots returns the names of the NCCL roots of a job of 100,000 ranks, by torch's 128 ranks for
+// each root, and the requests that set them.
 func roots() (ids []string, all []byte) {
 	for i := range 782 {
 		id := fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i)
@@ -131,7 +131,7 @@ func roots() (ids []string, all []byte) {
 	return ids, all
 }
 
-// carried are the bytes that came over connections, and that went.
+// carried returns the bytes that were received and sent over connections.
 func carried(b *testing.B, fds []int) (came, went uint64) {
 	for _, fd := range fds {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -141,7 +141,7 @@ func carried(b *testing.B, fds []int) (came, went uint64) {
 	return came, went
 }
 
-// proxyOf serves a proxy here, and also returns its connection to the store.
+// proxyOf serves a proxy here, and also returns the proxy's connection to the store.
 func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(b, err)
@@ -153,7 +153,8 @@ func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	return s.Addr(), link
 }
 
-// BenchmarkDetour is what one client waits for an answer, from the store and through a proxy.
+// BenchmarkDetour measures how long one client waits for an answer, from the store and through a
+// proxy.
 func BenchmarkDetour(b *testing.B) {
 	root, _ := torch{}.serve(b)
 	proxy, _ := torch{}.serveAs(b, root.String())

@@ -31,7 +31,7 @@ func TestProxyLayout(t *testing.T) {
 		var requests, replies []byte
 		for _, e := range layout {
 			exchange(t, conn, slowly, e.name, e.request, e.reply)
-			if e.name != "LIST_KEYS" { // in no order
+			if e.name != "LIST_KEYS" { // the keys have no order
 				requests, replies = append(requests, e.request...), append(replies, e.reply...)
 			}
 		}
@@ -44,8 +44,8 @@ func TestProxyLayout(t *testing.T) {
 	}
 }
 
-// TestAPushWakesOne of the clients that wait for a queue, wherever they are: torch's client fails
-// if there is nothing to pop.
+// TestAPushWakesOne checks that a push wakes one of the clients that wait for a queue, wherever
+// they are. torch's client fails if there is nothing to pop.
 func TestAPushWakesOne(t *testing.T) {
 	root := serveHere(t, Options{})
 	first, second := proxyHere(t, root), proxyHere(t, root)
@@ -73,7 +73,7 @@ func TestAPushWakesOne(t *testing.T) {
 		call((<-woken).QueuePop(t.Context(), "q"))(t, b('1'))
 		waiting(left)
 	}
-	// A client that is woken and goes away leaves the value to another.
+	// A client that is woken and disconnects leaves the value to another client.
 	ok(t, pusher.QueuePush(t.Context(), "q", b('2')))
 	c := <-woken
 	c.Close()
@@ -83,8 +83,8 @@ func TestAPushWakesOne(t *testing.T) {
 	call(pusher.QueueLen(t.Context(), "q"))(t, 0)
 }
 
-// TestOneConnectionForEachProxy checks that the store sees each client of a proxy, by its process
-// and its wait, over one connection.
+// TestOneConnectionForEachProxy checks that the store knows each client of a proxy, with its
+// process and its wait, over one connection.
 func TestOneConnectionForEachProxy(t *testing.T) {
 	root := serveHere(t, Options{MaxClients: func() int { return 1 }})
 	proxy := proxyHere(t, root)
@@ -119,8 +119,8 @@ func TestOneConnectionForEachProxy(t *testing.T) {
 	eventually(t, root, func(st Status) bool { return len(st.Clients) == 0 && st.Keys == 3 })
 }
 
-// TestFailedRequestsOfAProxysClient: only this client is disconnected. The proxy's other clients
-// notice nothing.
+// TestFailedRequestsOfAProxysClient checks that only this client is disconnected. The proxy's other
+// clients notice nothing.
 func TestFailedRequestsOfAProxysClient(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{MaxBytes: 10 << 20})
@@ -140,13 +140,13 @@ func TestFailedRequestsOfAProxysClient(t *testing.T) {
 	}
 	long := cat(b(1), str("/k"), str(string(make([]byte, 7<<20))))
 	conn := bare(t, proxy)
-	_, _ = conn.Write(cat(hello, long, bytes.Replace(long, []byte("/k"), []byte("/l"), 1))) // it may be gone before the end
+	_, _ = conn.Write(cat(hello, long, bytes.Replace(long, []byte("/k"), []byte("/l"), 1))) // the connection may be closed before the end
 	disconnected(t, conn)
 	warned.next(t, "the store is full", conn.LocalAddr().String())
 	call(c.Get(ctx, "text"))(t, []byte("x"))
 }
 
-// TestMoreThanARound fetches values that are too many for one round of a proxy, and long ones.
+// TestMoreThanARound fetches too many values for one round of a proxy, and long values.
 func TestMoreThanARound(t *testing.T) {
 	root := serveHere(t, Options{})
 	proxy := proxyHere(t, root)
@@ -184,7 +184,8 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestTheEndOfTheStore ends its proxies, which say so if they have clients.
+// TestTheEndOfTheStore checks that the end of a store ends its proxies. A proxy warns if it has
+// clients.
 func TestTheEndOfTheStore(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{})
@@ -201,7 +202,7 @@ func TestTheEndOfTheStore(t *testing.T) {
 	}
 	warned.next(t, "the proxy at "+proxy.Addr().String()+" must end (open connections: 1)", root.Addr().String(), "it has ended")
 	for _, s := range []*Store{proxy, quiet} {
-		for range s.Changes() { // ends with the proxy
+		for range s.Changes() { // the loop ends with the proxy
 		}
 		if _, err := net.Dial("tcp4", s.Addr().String()); err == nil {
 			t.Error("a proxy without a store takes clients")
@@ -209,7 +210,8 @@ func TestTheEndOfTheStore(t *testing.T) {
 	}
 }
 
-// TestNoStoreToStandFor starts a proxy of an address with no server, or with another one.
+// TestNoStoreToStandFor starts a proxy of an address without a server, or with a server of another
+// kind.
 func TestNoStoreToStandFor(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(t, err)
@@ -232,7 +234,7 @@ func TestNoStoreToStandFor(t *testing.T) {
 			disconnected(t, conn)
 			conn.Close()
 		}
-		for range proxy.Changes() { // it ends
+		for range proxy.Changes() { // the proxy ends
 		}
 	}
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -244,12 +246,13 @@ func TestNoStoreToStandFor(t *testing.T) {
 	warned.next(t, "it does not answer")
 }
 
-// TestProxiesOfProxies fail: a proxy cannot give another proxy the store's promises.
+// TestProxiesOfProxies checks that such proxies fail: a proxy cannot give another proxy the store's
+// promises.
 func TestProxiesOfProxies(t *testing.T) {
 	warned := make(complaints, 8)
 	proxy := serveHere(t, Options{Root: serveHere(t, Options{}).Addr(), Warn: func(err error) { warned <- err }})
 	second := proxyHere(t, proxy)
-	for range second.Changes() { // it ends
+	for range second.Changes() { // the proxy ends
 	}
 	warned.next(t, "it sent 103, which is no request")
 }

@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 	})
 
 	s.Close()
-	for range s.Changes() { // ends with the store
+	for range s.Changes() { // the loop ends with the store
 	}
 	if st := s.Status(); st.Keys != 0 || st.Clients != nil {
 		t.Errorf("a closed store has %+v", st)

@@ -34,7 +34,7 @@ func dialHere(t *testing.T, s *Store) *Client {
 	return c
 }
 
-// expect fails the test when a call gave an error or not what it should.
+// expect fails the test when a call returned an error or an unexpected result.
 func expect[T any](t *testing.T, got T, err error) func(want T) {
 	return func(want T) {
 		t.Helper()
@@ -116,7 +116,7 @@ func wakes(t *testing.T, s *Store) {
 	if err := waiter.Wait(short, "never"); err == nil {
 		t.Error("a wait for a key that never comes ended")
 	}
-	call(waiter.Get(ctx, "b"))(t, []byte("1")) // the stream is in step after a wait was cancelled
+	call(waiter.Get(ctx, "b"))(t, []byte("1")) // the stream is still in step after a cancelled wait
 
 	var all sync.WaitGroup
 	for range 8 {

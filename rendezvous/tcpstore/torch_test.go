@@ -27,7 +27,7 @@ const otherRoot = "GOLAUNCH_TEST_TORCH"
 // patience bounds torch's work in a test: its import alone takes seconds on a busy machine.
 const patience = 2 * time.Minute
 
-// otherPython names a variable with a Python that has another torch, such as that of PyPI, which
+// otherPython names a variable with a Python that has another torch, such as the one of PyPI, which
 // has libuv.
 const otherPython = "GOLAUNCH_TEST_PYTHON"
 
@@ -51,7 +51,8 @@ func (o torch) String() string {
 
 const versionScript = `import importlib.metadata as m; print(m.version("torch"))`
 
-// torches are this machine's installations of torch. If CI is "true", it must have both.
+// torches returns this machine's installations of torch. If CI is "true", the machine must have
+// both.
 func torches(t testing.TB) (found []torch) {
 	t.Helper()
 	all := []torch{{}}
@@ -76,15 +77,16 @@ func torches(t testing.TB) (found []torch) {
 	return found
 }
 
-// enter runs a command in another root, with a /proc that goes away with it. Torch asks for the
-// name of each client, which the root does not know. Without name servers that fails at once.
+// enter runs a command in another root. Its /proc ends with the command. Torch asks for the name of
+// each client, which the root does not know. Without name servers that fails at once.
 const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
 	exec chroot "$0" /usr/bin/env -i "$@"`
 
 // nameless runs a command of this root without name servers, for the same reason.
 const nameless = `mount --bind /dev/null /etc/resolv.conf && exec /usr/bin/env -i "$0" "$@"`
 
-// python runs a script with only the environment that it needs. Its children end with it.
+// python runs a script with only the environment that the script needs. Its children end with the
+// script.
 func (o torch) python(ctx context.Context, script string, args ...string) *exec.Cmd {
 	argv := append([]string{
 		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", cmp.Or(o.interpreter, "/usr/bin/python3"), "-u", "-c", script,
@@ -117,7 +119,7 @@ func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	return o.serveAs(t, "store")
 }
 
-// serveAs makes this package serve in some mode.
+// serveAs makes this package serve in a given mode.
 func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -135,8 +137,8 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
 }
 
-// withTorches runs a script under each torch, against stores served here, each with as many
-// proxies.
+// withTorches runs a script under each torch, against stores that are served here, each with a
+// number of proxies.
 func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 	found := torches(t)
 	if len(found) == 0 {
@@ -172,6 +174,6 @@ func TestTorchClients(t *testing.T) { withTorches(t, everyCall, []int{0, 2}) }
 //go:embed testdata/gloo.py
 var gloo string
 
-// TestTorchGroups uses the store itself in the first attempt, and also proxies of another store in
-// the second.
+// TestTorchGroups uses the store itself in the first attempt. In the second it also uses proxies of
+// another store.
 func TestTorchGroups(t *testing.T) { withTorches(t, gloo, []int{0, 2}, "4") }

@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// The requests of a world's clients, and their replies.
+// These are the requests of a world's clients, and their replies.
 
-// act is a request, when it was made and when it was known to be done.
+// act is a request, with the time when it was made and the time when it was known to be done.
 type act struct {
 	client       *player
 	op           byte
@@ -23,7 +23,7 @@ type act struct {
 	asked, known int
 	reply        []byte
 	void         bool // a wait that was given up
-	free         bool // its client has gone: it was done or not
+	free         bool // its client has gone: the request may have been done or not
 }
 
 func (a *act) String() string {
@@ -107,7 +107,7 @@ func (a *act) replies() bool {
 	return a.op != protocol.OpSet && a.op != protocol.OpAppend && a.op != protocol.OpQueuePush && a.op != protocol.OpMultiSet
 }
 
-// handleMessage takes the replies that have come to a client.
+// handleMessage takes the replies that a client has received.
 func (w *world) handleMessage(c *player) bool {
 	var buf [4096]byte
 	n, _ := unix.Read(c.fd, buf[:]) // -1 for nothing
@@ -143,7 +143,7 @@ func (w *world) handleMessage(c *player) bool {
 	return n > 0
 }
 
-// length is that of a reply that begins with b, or -1 if more of it must come.
+// length returns the length of a reply that begins with b, or -1 if more of the reply must come.
 func (a *act) length(b []byte) int {
 	fields, frames := 0, 0
 	switch a.op {

@@ -29,8 +29,8 @@ func (w *world) snapshot() model {
 	return m
 }
 
-// check looks for an order of the requests in the window that explains all answers, and for the
-// store's present state.
+// check looks for an order of the requests in the window that explains all answers and the store's
+// present state.
 func (w *world) check() bool {
 	if w.state == (model{}) {
 		w.state = model{"-", "-", "-", ""}
@@ -62,8 +62,8 @@ func (w *world) check() bool {
 	return true
 }
 
-// search tries orders. done counts for each client the acts in order, and part has the keys of a
-// wait that were there.
+// search tries orders. done counts, for each client, the acts that are in order. part has the keys
+// of a wait that existed.
 type search struct {
 	acts [][]*act
 	seen map[string]bool
@@ -76,7 +76,7 @@ func (s *search) explain(m model, done, part []int) bool {
 		return false
 	}
 	s.seen[id] = true
-	first := -1 // when the earliest of those that are left was known to be done
+	first := -1 // when the earliest remaining act was known to be done
 	for i, acts := range s.acts {
 		if done[i] < len(acts) && (first < 0 || acts[done[i]].known < first) {
 			first = acts[done[i]].known
@@ -106,8 +106,9 @@ func (m *model) at(key string) *string {
 	return map[string]*string{"a": &m.a, "b": &m.b, "n": &m.n}[key]
 }
 
-// apply applies a request, and says whether the reply is a store's. A wait takes all keys that
-// exist; part has those that existed before. left is not 0 while some are missing.
+// apply applies a request, and reports whether the reply is possible for a store. A wait takes all
+// keys that exist; part has the keys that existed before. left is not 0 while some keys are
+// missing.
 func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 	var reply []byte
 	value := func(key string) string {

@@ -17,9 +17,9 @@ import (
 
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 
-// TestWorld: clients use a store directly and through proxies, while every byte between proxies and
-// store is delayed at random. The answers must be those of one store, in some order that agrees
-// with the order of the questions and answers.
+// TestWorld has clients that use a store directly and through proxies, while every byte between
+// proxies and store is delayed at random. The answers must be the answers of one store, in some
+// order that agrees with the order of the questions and answers.
 func TestWorld(t *testing.T) {
 	if *worldSeed > 0 {
 		makeWorld(t, *worldSeed, t.Logf)
@@ -51,7 +51,7 @@ type world struct {
 	window  []*act
 }
 
-// A world is of one of two kinds: with everything, or with keys that come and go while clients
+// A world is of one of two kinds: it has everything, or it has keys that come and go while clients
 // wait.
 var kinds = [][]byte{
 	{
@@ -65,7 +65,7 @@ var kinds = [][]byte{
 // wire carries bytes between a proxy and the store, one step at a time.
 type wire struct{ ends [2]int }
 
-// player is a client, with the requests that were not answered yet.
+// player is a client, with its unanswered requests.
 type player struct {
 	id    int
 	fd    int
@@ -99,7 +99,7 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 	return !t.Failed()
 }
 
-// desert makes all clients go. Nothing of them may be left.
+// desert disconnects all clients. The store must keep nothing of them.
 func (w *world) desert() {
 	for _, c := range w.clients {
 		unix.Close(c.fd)
@@ -203,7 +203,7 @@ func (w *world) step() {
 	}
 }
 
-// leave replaces a client by a new one, whatever it waits for.
+// leave replaces a client with a new one, whatever the client waits for.
 func (w *world) leave(i int) {
 	c := w.clients[i]
 	w.log("%d: client %d leaves", w.now, c.id)
@@ -216,7 +216,7 @@ func (w *world) leave(i int) {
 	w.clients[i] = w.join(w.made, c.at)
 }
 
-// serve makes a loop do one round, and says whether there was something to do.
+// serve makes a loop do one round, and reports whether there was something to do.
 func (w *world) serve(l *loop) bool {
 	events := make([]unix.EpollEvent, 32)
 	n, err := unix.EpollWait(l.poller.FD, events, 0)
@@ -244,8 +244,8 @@ func (w *world) carry(wire *wire, from, most int) bool {
 	return n > 0
 }
 
-// ask makes a client ask for something, unless it waits for an answer. Sometimes it asks for two
-// things at once, or gives up a wait.
+// ask makes a client send a request, unless the client waits for an answer. Sometimes the client
+// sends two requests at once, or gives up a wait.
 func (w *world) ask(c *player) {
 	w.handleMessage(c)
 	if c.waits {
@@ -283,8 +283,8 @@ func (w *world) cancel(c *player) {
 	ok(w.t, err)
 }
 
-// quiesce carries all bytes until nothing moves. A client that then waits for something that exists
-// was forgotten. The others give up.
+// quiesce carries all bytes until nothing moves. If a client then waits for something that exists,
+// the store has forgotten the client. The other clients give up.
 func (w *world) quiesce() {
 	w.rest()
 	for _, c := range w.clients {

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// kept puts a workspace into a new depot.
+// kept returns a new depot with a workspace.
 func kept(t testing.TB) (*Depot, string) {
 	t.Helper()
 	content := []byte("content")
@@ -40,8 +40,8 @@ func kept(t testing.TB) (*Depot, string) {
 	return New(dir), w.ID
 }
 
-// spread sends a workspace to many nodes at once, each transfer taking a second, and returns how
-// long that takes and what this process has sent. fails says which fetch from another node fails.
+// spread sends a workspace to many nodes at once. Each transfer takes a second. It returns how long
+// that takes and how much this process has sent. fails says which fetch from another node fails.
 func spread(t *testing.T, nodes int, fails func() bool) (took time.Duration, sent int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadWithFailures checks that all nodes get the workspace where some, or all, cannot reach
+// TestSpreadWithFailures checks that all nodes get the workspace even if some, or all, cannot reach
 // each other.
 func TestSpreadWithFailures(t *testing.T) {
 	took, sent := spread(t, 200, func() bool { return rand.IntN(10) == 0 })
@@ -118,8 +118,8 @@ func TestSpreadWithFailures(t *testing.T) {
 	}
 }
 
-// TestAbsent checks that nodes learn that no node has a workspace, and get it from one that comes
-// later.
+// TestAbsent checks that nodes learn that no node has a workspace. They get it from a node that
+// comes later.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New("")

@@ -26,7 +26,7 @@ func TestChunks(t *testing.T) {
 	add(a, 5, "whole", "whole", codes.OK)
 	add(a, 7, "chu", "", codes.OK)
 	add(a, 0, "nk", "", codes.OK)
-	add(b, 2, "in", "in", codes.OK) // what is short needs no memory
+	add(b, 2, "in", "in", codes.OK) // a short message needs no memory
 	add(a, 0, "s!", "chunks!", codes.OK)
 	add(a, 0, "more", "", codes.Aborted)
 	add(a, 5, "old", "", codes.OK)

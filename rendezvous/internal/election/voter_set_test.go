@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
-// TestVoterQueue come in their order, but for those that have left; a returning node has its new
-// identity.
+// TestVoterQueue checks that nodes come in their order, except for nodes that have left. A
+// returning node has its new identity.
 func TestVoterQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n voterQueue

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 )
 
-// TestASubmissionIsWhole although its messages to a coordinator are several.
+// TestASubmissionIsWhole checks that a submission is one entry although it takes several messages.
 func TestASubmissionIsWhole(t *testing.T) {
 	s := wiretest.Filled[replica.Submission]()
 	s.Job.Request.Keep = nil

@@ -69,8 +69,9 @@ func (d *disk) replay() (s sum) {
 	return s
 }
 
-// TestLog holds, over random rounds, that nothing is seen before it is kept, in order, that nothing
-// is lost that was seen, and that what is kept is always a past state.
+// TestLog checks, over random rounds, that effects are visible only after their entry is kept, and
+// in order. It checks that no entry with visible effects is lost, and that the kept log is always a
+// past state.
 func TestLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &disk{shared: rapid.Bool().Draw(t, "shared")}
@@ -147,7 +148,7 @@ func TestSnapshotsKeepALogShort(t *testing.T) {
 	}
 }
 
-// TestAFullQueue checks that a queue does not grow for ever.
+// TestAFullQueue checks that a queue does not grow without bound.
 func TestAFullQueue(t *testing.T) {
 	d, warnings := &disk{}, 0
 	l := New(Config{
@@ -209,7 +210,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestAFileAfterAMount opens a log on a volume of a pod with an fsGroup: at each mount kubelet lets
+// TestAFileAfterAMount opens a log on a volume of a pod with an fsGroup. At each mount kubelet lets
 // the group write to everything there.
 func TestAFileAfterAMount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
@@ -244,8 +245,8 @@ func TestAFileAfterAMount(t *testing.T) {
 	}
 }
 
-// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002, as users with a
-// group of their own have it.
+// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002, which users with a
+// group of their own have.
 func TestADirectoryMadeByHand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	before := unix.Umask(0o002)
@@ -327,14 +328,14 @@ func TestWhatIsRead(t *testing.T) {
 			t.Errorf("%s: %d entries, %d bytes torn, %v", name, len(p.Entries), p.Torn, err)
 		}
 	}
-	for n := range len(whole) { // as much as the disk has got of it
+	for n := range len(whole) { // the part that reached the disk
 		if p, err := Parse([]byte(whole[:n])); err != nil || len(p.Entries) > 2 {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
 	}
 }
 
-// TestAnEarlierStore checks that an earlier store is left as it is.
+// TestAnEarlierStore checks that an earlier store is left unchanged.
 func TestAnEarlierStore(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/epoch", []byte("golaunch-store-2 X\n"), 0o600); err != nil {
@@ -345,8 +346,8 @@ func TestAnEarlierStore(t *testing.T) {
 	}
 }
 
-// TestAFileThatHangs checks that the log waits for a file for MaxWrite, and later mends it with a
-// snapshot.
+// TestAFileThatHangs checks that the log waits for a file for MaxWrite, and later starts it again
+// with a snapshot.
 func TestAFileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}

@@ -15,10 +15,11 @@ import (
 
 const limit = time.Minute
 
-// site is what a provider has. Its methods may be called by several workers.
+// site is a provider with its nodes. Several workers may call its methods.
 type site struct {
 	mu sync.Mutex
-	// nodes are since when it has each, and lag is for how long its lists lack a new one.
+	// nodes has the time since which the site has each node. lag is for how long its lists lack a
+	// new node.
 	nodes map[string]time.Time
 	lag   time.Duration
 	// made and ended count nodes by tag, and calls counts calls.
@@ -34,13 +35,13 @@ func newSite() *site {
 	return &site{nodes: map[string]time.Time{}, made: map[string]int{}, ended: map[string]int{}, create: well, list: well, remove: well}
 }
 
-// hang is what a provider does that does not answer.
+// hang plays a provider that does not answer.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// begin counts a call, and has it fail or hang.
+// begin counts a call, and makes it fail or hang.
 func (s *site) begin(ctx context.Context, first *func(context.Context) error, tags []string) error {
 	s.mu.Lock()
 	s.calls++
@@ -105,14 +106,14 @@ func (s *site) set(what *func(context.Context) error, do func(context.Context) e
 	*what = do
 }
 
-// has are the tags of its nodes.
+// has returns the tags of the site's nodes.
 func (s *site) has() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(slices.Sorted(maps.Keys(s.nodes)), " ")
 }
 
-// asker is a coordinator, as far as a worker knows it.
+// asker plays the coordinator of a worker.
 type asker struct {
 	*Worker
 	mu      sync.Mutex
@@ -136,7 +137,7 @@ func ask(t *testing.T, s *site) *asker {
 	return a
 }
 
-// after says what a worker has reported after a time: what is gone, and what is the matter.
+// after returns a worker's reports after a time: which nodes are gone, and which error there is.
 func (a *asker) after(d time.Duration) (gone map[string]string, trouble string) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -148,7 +149,7 @@ func (a *asker) after(d time.Duration) (gone map[string]string, trouble string) 
 	return maps.Clone(a.gone), trouble
 }
 
-// want are tags that a provider should have, as of now.
+// want returns tags that a provider should have, as of now.
 func want(tags ...string) (all []Wanted) {
 	for _, tag := range tags {
 		all = append(all, Wanted{Tag: tag, Requested: time.Now()})
@@ -156,7 +157,7 @@ func want(tags ...string) (all []Wanted) {
 	return all
 }
 
-// given are the same, given back.
+// given returns the same tags, given back.
 func given(all []Wanted) []Wanted {
 	all = slices.Clone(all)
 	for i := range all {
@@ -189,11 +190,11 @@ func TestCreateAndDelete(t *testing.T) {
 		a.after(time.Second)
 		calls := s.calls
 		a.after(time.Hour)
-		expect(t, fmt.Sprint(calls), s.calls) // none while nothing is wanted
+		expect(t, fmt.Sprint(calls), s.calls) // no calls while nothing is wanted
 	})
 }
 
-// TestManyAtOnce: no call has more tags than the bound.
+// TestManyAtOnce checks that no call has more tags than the bound.
 func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -212,7 +213,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestRefusal: what is refused is gone with the reason, but for nodes that were made nevertheless.
+// TestRefusal checks that refused nodes are gone, with the reason, except nodes that were made
+// nevertheless.
 func TestRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -224,7 +226,7 @@ func TestRefusal(t *testing.T) {
 	})
 }
 
-// TestHangs: each call is ended at the limit. What it has done before counts.
+// TestHangs checks that each call is ended at the limit. The work that it did before counts.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = "the provider did not answer within 1m0s"
@@ -251,8 +253,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestLostAnswer: a node whose creation was not answered, and whose list fails, is not made again,
-// and not taken for gone.
+// TestLostAnswer has a node whose creation was not answered, and a list that fails. The node is not
+// made again, and does not count as gone.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -271,7 +273,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestALostNode is gone once the lists have lacked it for long enough.
+// TestALostNode checks that a node is gone once the lists have lacked it for long enough.
 func TestALostNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -289,8 +291,8 @@ func TestALostNode(t *testing.T) {
 	})
 }
 
-// TestGivenBackBeforeItIsListed: a node whose creation has only begun to show is deleted when it
-// does, also by a coordinator that has not created it.
+// TestGivenBackBeforeItIsListed has a node that was given back before the lists have it. It is
+// deleted once it is listed, even by a coordinator that has not created it.
 func TestGivenBackBeforeItIsListed(t *testing.T) {
 	for name, next := range map[string]bool{"same coordinator": false, "next coordinator": true} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +319,8 @@ func TestGivenBackBeforeItIsListed(t *testing.T) {
 	}
 }
 
-// TestTwoCoordinators with the same tags make each node once, and both learn that it is gone.
+// TestTwoCoordinators checks that two coordinators with the same tags make each node once. Both
+// learn that it is gone.
 func TestTwoCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -341,7 +344,8 @@ func TestTwoCoordinators(t *testing.T) {
 	})
 }
 
-// TestTheEndOfRun ends a call that hangs, and reports nothing of it.
+// TestTheEndOfRun checks that the end of Run ends a hanging call, and that the call is not
+// reported.
 func TestTheEndOfRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -360,7 +364,7 @@ func TestTheEndOfRun(t *testing.T) {
 	})
 }
 
-// TestTheClockIsSetBack: a request of the future is not waited for.
+// TestTheClockIsSetBack checks that the worker does not wait for a request with a future time.
 func TestTheClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := ask(t, newSite())
@@ -370,7 +374,7 @@ func TestTheClockIsSetBack(t *testing.T) {
 	})
 }
 
-// deliverer is a site whose nodes get their agents from it.
+// deliverer is a site that starts the agents of its nodes.
 type deliverer struct {
 	*site
 	states, failed map[string]string
@@ -384,14 +388,15 @@ func (d *deliverer) Deliver(_ context.Context, tags []string) (states, failed ma
 	return d.states, d.failed
 }
 
-// delivered are the nodes of the last delivery.
+// delivered returns the nodes of the last delivery.
 func (d *deliverer) delivered() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked
 }
 
-// TestDeliver is called for nodes that are there and wanted. One on which that has failed is gone.
+// TestDeliver checks that Deliver is called for nodes that exist and are wanted. A node on which
+// that has failed is gone.
 func TestDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &deliverer{site: newSite(), states: map[string]string{"a": "setup"}, failed: map[string]string{"b": "setup has failed"}}

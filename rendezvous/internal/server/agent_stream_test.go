@@ -6,7 +6,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// TestAgentStreamIsBounded in messages and in bytes, and has room again once what came was taken.
+// TestAgentStreamIsBounded checks the bounds in messages and in bytes. The stream has room again
+// once the messages are taken.
 func TestAgentStreamIsBounded(t *testing.T) {
 	l := NewAgentStream(nil)
 	report := func(n int) *pb.FromAgent {

@@ -23,7 +23,7 @@ func TestProofInPieces(t *testing.T) {
 	readsProof(t, proof, secret, true)
 }
 
-// readsProof checks that a proof is recognized by the hash of the first one.
+// readsProof checks that a proof is recognized by the hash of first.
 func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory bool) {
 	t.Helper()
 	sum := sha256.Sum256(first[:])
@@ -53,7 +53,7 @@ func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory boo
 	}
 }
 
-// TestAClosedEnd is no broken connection.
+// TestAClosedEnd checks that a closed end is no broken connection.
 func TestAClosedEnd(t *testing.T) {
 	for _, c := range []struct {
 		end     error
@@ -97,7 +97,7 @@ func TestAClosedEnd(t *testing.T) {
 	}
 }
 
-// script is a connection with some bytes, which then ends.
+// script is a connection that delivers some bytes and then ends.
 type script struct {
 	net.Conn
 	said []byte
@@ -113,7 +113,8 @@ func (s *script) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestCommitments: no bytes match a commitment of a wrong length, and zeros are no proof.
+// TestCommitments checks that no bytes match a commitment of a wrong length, and that zeros are no
+// proof.
 func TestCommitments(t *testing.T) {
 	zero := sha256.Sum256(make([]byte, wire.ProofSize))
 	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {
@@ -123,8 +124,8 @@ func TestCommitments(t *testing.T) {
 	}
 }
 
-// TestRecords gives the records of TLS one by one, whatever the network makes of them, and still
-// recognizes a proof behind a part of one.
+// TestRecords checks that the records of TLS are passed on one by one, however the network splits
+// them. A proof behind a part of a record is still recognized.
 func TestRecords(t *testing.T) {
 	secret := [wire.ProofSize]byte{7}
 	sum := sha256.Sum256(secret[:])

@@ -17,7 +17,8 @@ var token = mtls.NewToken()
 
 func clientTLS() *tls.Config { return mtls.Client(token, mtls.Identity{Node: "n1"}) }
 
-// TestAbandonedHandshake: a peer that gives up costs no handshake, and no warning is printed.
+// TestAbandonedHandshake checks that a peer that gives up costs no handshake, and causes no
+// warning.
 func TestAbandonedHandshake(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +68,7 @@ func TestAbandonedHandshake(t *testing.T) {
 	}
 }
 
-// awaitHello waits until a peer has sent something, and leaves it unread.
+// awaitHello waits until a peer has sent something. It does not read the data.
 func awaitHello(t *testing.T, conn *net.TCPConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
@@ -83,7 +84,7 @@ func awaitHello(t *testing.T, conn *net.TCPConn) {
 	}
 }
 
-// TestVotersGoFirst: an election does not wait for agents' handshakes.
+// TestVotersGoFirst checks that an election does not wait for agents' handshakes.
 func TestVotersGoFirst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// fullListener has no descriptor for the first connection, and closes served when it has one.
+// fullListener has no descriptor for the first connection. It closes served when it has one.
 type fullListener struct {
 	net.Listener
 	calls  atomic.Int32
@@ -26,7 +26,7 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestFirstAccept fails for a lack of descriptors, and is tried again.
+// TestFirstAccept has a first Accept that fails for lack of descriptors, and is tried again.
 func TestFirstAccept(t *testing.T) {
 	s := New(nil, func(err error) { t.Error(err) }, nil)
 	l := &fullListener{Listener: bufconn.Listen(1 << 10), served: make(chan struct{})}
