@@ -204,8 +204,8 @@ var (
 	ErrDrained = errors.New("this node is drained")
 )
 
-// AutoPreload, as the only module of a [Task], stands for a list of modules: those that rank 0
-// loaded when the command last ran on this node.
+// AutoPreload, as the only module of a [Task], stands for the modules that rank 0 had loaded when
+// the command last ran on this node.
 const AutoPreload = "auto"
 
 // PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows

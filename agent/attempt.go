@@ -173,7 +173,7 @@ func (a *attempt) closeOutputs(outputs []*logs.Rank) {
 }
 
 // open makes the scope of the attempt's processes. It returns nil if the attempt was stopped before
-// it began. It returns a scope and an error if living ranks cannot be adopted.
+// it began. It returns a scope and an error if ranks live that cannot continue.
 func (a *attempt) open() (ranks.Scope, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

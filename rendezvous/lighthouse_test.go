@@ -52,7 +52,7 @@ func TestCohorts(t *testing.T) {
 		synctest.Wait()
 		moment := 10 * time.Millisecond
 
-		a.asks(0, 0, 0) // a group alone would be a cohort
+		a.asks(0, 0, 0) // otherwise the first group alone would be a cohort
 		b.asks(1, 0, 0)
 		synctest.Wait()
 		begun := time.Now()

@@ -96,8 +96,8 @@ func (f *Forks) make(a Attempt) error {
 	return nil
 }
 
-// room reports whether there is memory for more processes beside those that run and those of the
-// next attempt.
+// room reports whether there is memory for more processes, besides the running ones and those of
+// the next attempt.
 func room(a Attempt) bool {
 	files, processes := startcheck.Files(2*a.Count), proc.Room(2*a.Count, a.Rights)
 	return files == nil && processes == nil && a.Count*forkMemory <= proc.Memory()/memoryShare

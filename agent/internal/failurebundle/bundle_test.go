@@ -329,7 +329,7 @@ func TestDeadlines(t *testing.T) {
 	defer held.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { // the tool's child is there
+	go func() { // the tool's child is running
 		if _, err := held.Read(make([]byte, 1)); err == nil {
 			cancel()
 		}

@@ -142,8 +142,8 @@ func (w *Watch) run(ctx context.Context) {
 // looksClosely reports whether the watch looks as often as it can.
 func (w *Watch) looksClosely() bool { return len(w.flights) > 0 || !w.hurried.until.IsZero() }
 
-// scan notes which checkpoints the processes have open. It skips a process that has not written
-// since the last look and had no checkpoint open then.
+// scan notes which checkpoints the processes have open. While no checkpoint is in flight, it skips
+// processes that have not written since the last look.
 func (w *Watch) scan(now time.Time) {
 	seen := map[string]bool{}
 	io := make(map[int]uint64, len(w.members))

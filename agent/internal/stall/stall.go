@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Looks is how often the watch looks at ranks in --hang-timeout. It counts looks instead of time,
-// so that a paused node does not make its ranks hang.
+// Looks is how often the watch looks at ranks in --hang-timeout. The watch counts looks instead of
+// time, so that ranks do not hang because their node was paused.
 const (
 	Looks = 4
 	// halfway is how many looks a rank must stand still to be listed, so that steps can be

@@ -23,8 +23,8 @@ const (
 )
 
 const (
-	// helloLimit bounds the handshake and the request. silence is how long no byte of an archive
-	// may arrive.
+	// helloLimit bounds the handshake and the request. silence is how long the transfer of an
+	// archive may make no progress.
 	helloLimit = 10 * time.Second
 	silence    = 30 * time.Second
 	// maxConns bounds the nodes that are served at a time. The coordinator refers fewer nodes to
