@@ -19,9 +19,9 @@ type Action interface {
 }
 
 type (
-	// Prepare asks the master node for the port of an attempt, to which ranks on Peers may connect,
-	// and whether it can start its Ranks of the job. Fresh says that nothing of an earlier attempt
-	// may be found there any more.
+	// Prepare asks the master node for the port of an attempt, and whether the node can start its
+	// Ranks of the job. Ranks on Peers may connect to the port. Fresh says that the ranks must find
+	// nothing of an earlier attempt there.
 	Prepare struct {
 		Node          string
 		Unit, Attempt int
@@ -35,8 +35,9 @@ type (
 		Peers []netip.Addr
 	}
 	// Reach asks a node whether it can start its Ranks of the job and reaches the master's Port at
-	// Addr, an address in text. A newer Seq of a Unit replaces an older one. Late says that ranks have
-	// started with that port: if rank 0 is to listen there, it may not listen yet, or no longer.
+	// Addr, an address in text. A newer Seq of a Unit replaces an older one. Late says that ranks
+	// have started with that port. If rank 0 listens there itself, it may not have begun to, or may
+	// have stopped.
 	Reach struct {
 		Node  string
 		Unit  int
@@ -46,11 +47,11 @@ type (
 		Late  bool
 		Ranks int
 	}
-	// Start orders a node to start its ranks of a unit, unless it already knows of this attempt or
-	// a later one.
+	// Start orders a node to start its ranks of a unit, unless the node already knows of this
+	// attempt or a later one.
 	Start struct {
 		Unit, Attempt int
-		// Group is the node's own share of the plan, with just the bundles to be started.
+		// Group is the node's own share of the plan, with only the bundles to be started.
 		Group placement.Group
 		World World
 		// OwnRules says that the job has failure rules of its own, which may distinguish more than
@@ -58,9 +59,9 @@ type (
 		OwnRules bool
 	}
 	// Notice announces to the ranks of a unit on a node that they will be stopped after Within, or
-	// earlier if all are [Ready]. Of several notices the one that ends first counts. Alarm is the
-	// Seq of the [Alarm] that ends it, 0 if someone else does: with it, the keeper of the clock
-	// knows how much of Within is left in a repeated notice.
+	// earlier if all are [Ready]. Of several notices, the first to end counts. Alarm is the Seq of
+	// the [Alarm] that ends the notice, 0 if the scheduler ends the ranks. The keeper of the clock
+	// uses Alarm to say in a repeated notice how much of Within is left.
 	Notice struct {
 		Node          string
 		Unit, Attempt int
@@ -69,10 +70,10 @@ type (
 		Alarm         int
 	}
 	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL.
-	// Kill goes to SIGKILL at once. Signal is what the job was told to stop with; 0 is SIGTERM. An
-	// attempt that the node does not know yet must no longer start there. Evidence says what to
-	// keep of the ranks before that. Alarm, if not 0, is the Seq of the [Alarm] with which the grace
-	// period begins: the ranks may use the time until then too.
+	// Kill goes to SIGKILL at once. Signal is the signal with which the job was told to stop; 0 is
+	// SIGTERM. An attempt that the node does not know yet must no longer start there. Evidence says
+	// what to keep of the ranks before they are signalled. Alarm, if not 0, is the Seq of the
+	// [Alarm] with which the grace period begins: the ranks may use the time until then too.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
@@ -82,36 +83,37 @@ type (
 		Signal        int `json:",omitempty"`
 		Alarm         int `json:",omitempty"`
 	}
-	// Wait asks for an [Elapsed] after the backoff that follows that many Restarts, at once for 0.
-	// Long asks for the longest backoff: something outside of the job must be mended first.
+	// Wait asks for an [Elapsed] after the backoff for that number of Restarts; for 0 there is no
+	// backoff. Long asks for the longest backoff, because something outside the job must be mended
+	// first.
 	Wait struct {
 		Unit, Attempt, Restarts int
 		Long                    bool
 	}
-	// Alarm asks for a [TimedOut] after the limit of that kind, or after For. A newer Seq replaces
+	// Alarm asks for a [TimedOut] after the limit of its Kind, or after For. A newer Seq replaces
 	// an older one, except that several [AlarmDeparture] and [AlarmSave] may be set.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int
 		For  time.Duration
 	}
-	// Quarantine says that a node's hardware has failed, by what one of its ranks or the kernel
-	// said. For as long as [Spec.ExcludeFor], other nodes are preferred to it.
+	// Quarantine says that a node's hardware has failed, according to one of its ranks or the
+	// kernel. For the time of [Spec.ExcludeFor], other nodes are preferred to this node.
 	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result report.Result }
 )
 
-// Evidence says why ranks are stopped, which decides what is worth keeping of them.
+// Evidence says why ranks are stopped. The reason decides what is worth keeping of them.
 type Evidence string
 
 const (
-	// NoEvidence is for a stop that a user or a scheduler asked for, and for what follows it.
+	// NoEvidence is for a stop that a user or a scheduler asked for, and for any later stop.
 	NoEvidence Evidence = ""
-	// CrashEvidence is for the peers of a rank or node that failed: quickly, since the restart
-	// waits for it.
+	// CrashEvidence is for the peers of a failed rank or node. It is taken quickly, since the
+	// restart waits for it.
 	CrashEvidence Evidence = "crash"
-	// HangEvidence is for ranks that hang: keep where each of them stands.
+	// HangEvidence is for ranks that hang: keep the place in the program where each of them stands.
 	HangEvidence Evidence = "hang"
 )
 
@@ -128,7 +130,7 @@ const (
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
 	AlarmDeparture AlarmKind = "departure"
-	// AlarmSave begins the last part of that time, in which ranks save when a signal asks for it.
+	// AlarmSave begins the last part of that time, in which ranks save when they are signalled.
 	AlarmSave AlarmKind = "save"
 	// AlarmGrow ends the time in which a job keeps its number of nodes ([Spec.GrowAfter]).
 	AlarmGrow AlarmKind = "grow"

@@ -23,8 +23,8 @@ type Event interface {
 type (
 	// Submitted begins the job, so that the wait for its first node is bounded too.
 	Submitted struct{}
-	// Joined says that a node is there, at the start or as a spare. For one that is there and idle
-	// it brings newer facts.
+	// Joined says that a node is there, at the start or as a spare. For an idle node that had
+	// joined before, it brings newer facts.
 	Joined struct{ Node placement.Node }
 	// Freed says that GPUs of a node, by index, are free now that were held when it joined.
 	Freed struct {
@@ -33,20 +33,20 @@ type (
 	}
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
-	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders
-	// to it may have been.
+	// Rejoined says that an agent is back after its connection broke. The node was never lost, but
+	// orders to its agent may have been.
 	Rejoined struct{ Node string }
-	// Draining says that a node will be gone after Within, and why: its ranks may use that time. It
-	// may come again with less time.
+	// Draining says that a node will be gone after Within, and why. The node's ranks may use that
+	// time. The event may come again with less time.
 	Draining struct {
 		Node   string
 		Within time.Duration
 		Why    string
-		// At is when the coordinator heard of it.
+		// At is when the coordinator heard of the event.
 		At time.Time `json:",omitzero"`
 	}
-	// Ready answers [Notice]: all ranks of a unit on this node have said that they are ready, or
-	// have ended.
+	// Ready answers [Notice]: each rank of a unit on this node has said that it is ready, or has
+	// ended.
 	Ready struct {
 		Node          string
 		Unit, Attempt int
@@ -57,9 +57,9 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
-	// Prepared answers [Prepare]: the master node has a free Port, or 0 and says in Err why. If the
-	// node knows that it cannot start its ranks, Unable is how the first would end. At is when the
-	// coordinator heard of either.
+	// Prepared answers [Prepare]: the master node has a free Port, or Port is 0 and Err says why.
+	// If the node knows that it cannot start its ranks, Unable is how the first rank would end. At
+	// is when the coordinator heard of the event.
 	Prepared struct {
 		Node    string
 		Unit    int
@@ -69,8 +69,8 @@ type (
 		Unable  report.Exit `json:",omitzero"`
 		At      time.Time   `json:",omitzero"`
 	}
-	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in
-	// Err why not. Unable and At are as in [Prepared].
+	// Reached answers the [Reach] with the same Seq: the node reaches the master's port, or Err
+	// says why not. Unable and At are as in [Prepared].
 	Reached struct {
 		Node   string
 		Seq    int
@@ -78,9 +78,9 @@ type (
 		Unable report.Exit `json:",omitzero"`
 		At     time.Time   `json:",omitzero"`
 	}
-	// Started says that all ranks of a unit on this node were started. PIDs are their process ids
-	// and RAS, for ranks with GPUs, the addresses on their node at which each one's NCCL RAS
-	// service answers, both in the order of the ranks.
+	// Started says that all ranks of a unit on this node were started. PIDs are their process ids.
+	// For ranks with GPUs, RAS has the addresses on the node at which each rank's NCCL RAS service
+	// answers. Both are in the order of the ranks.
 	Started struct {
 		Node          string
 		Unit, Attempt int
@@ -88,31 +88,32 @@ type (
 		RAS           []string
 		Imports       Imports `json:",omitzero"`
 	}
-	// Met says, in the words of [State.Meeting], which ranks are missing at the store that the
-	// master node serves to a gang, or what most wait for there, once that has not changed for a
-	// while. Why is empty when there is nothing more to say.
+	// Met says, in the words of [State.Meeting], which ranks of a gang are missing at the store of
+	// the master node, or which key most ranks wait for there. It comes once the answer has not
+	// changed for a while. Why is empty when there is nothing more to say.
 	Met struct {
 		Node          string
 		Unit, Attempt int
 		Why           string
-		// Complete says that all ranks have connected; nil while that is not so.
+		// Complete says that all ranks have connected; nil before they have.
 		Complete *Complete `json:",omitempty"`
 	}
 	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank with a
-	// heartbeat has had none for the limit (--hang-timeout), when none of the node's ranks has
-	// moved for that long, or when some have not and the others have printed nothing. It comes
-	// again every half of the limit while that is so, and with no ranks when it is over.
+	// heartbeat has had none for the limit (--hang-timeout). It also comes when none of the node's
+	// ranks has moved for that long, or when some have not moved and the others have printed
+	// nothing. It comes again after each half of the limit while the stall lasts, and with no ranks
+	// when the stall is over.
 	Stalled struct {
 		Node          string
 		Unit, Attempt int
 		Ranks         []Still
-		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason.
-		// Only the master's node asks.
+		// Behind are the processes that NCCL waits for, according to its RAS service; Key is the
+		// reason. Only the master's node asks that service.
 		Behind []Client
 		// More counts further ranks, which say less than those in Ranks.
 		More int `json:",omitempty"`
-		// Moving counts the ranks that go on and print nothing. If there are any, no heartbeat is
-		// missed.
+		// Moving counts the ranks that still move but print nothing. If there are any, no heartbeat
+		// is missed.
 		Moving int `json:",omitempty"`
 	}
 	// Stepped says which step, above 0, rank 0 has reached by its heartbeat, and how long ago.
@@ -122,21 +123,22 @@ type (
 		Step          int64
 		Ago           time.Duration
 	}
-	// Saved says how far a checkpoint is that ranks of the node write or have written.
+	// Saved says how complete a checkpoint is that ranks of the node write or have written.
 	Saved struct {
 		Node          string
 		Unit, Attempt int
 		State         SaveState
 		Path, Format  string
-		// Step is 0 if the checkpoint does not say it. Bytes is the size of what this node sees.
+		// Step is 0 if the checkpoint does not name its step. Bytes is the size of the files that
+		// this node sees.
 		Step, Bytes int64
 		// Shared says that all nodes see the same files, so that one node's proof is enough.
 		Shared bool
-		// Ago is how long ago it began or, in the other states, ended, and Took the time between.
-		// At is when the coordinator heard of it.
+		// Ago is how long ago the save began or, in the other states, ended. Took is the time
+		// between the two. At is when the coordinator heard of the event.
 		Ago, Took time.Duration
 		At        time.Time `json:",omitzero"`
-		// Why is what is missing of a partial one.
+		// Why is what is missing of a partial checkpoint.
 		Why string
 	}
 	// Exited says that a rank ended, or could not be started.
@@ -145,30 +147,30 @@ type (
 		Unit, Attempt int
 		Rank          int
 		Exit          report.Exit
-		// At is when it ended, by the coordinator's clock, and Lived for how long it had run.
+		// At is when the rank ended, by the coordinator's clock. Lived is how long it had run.
 		At    time.Time
 		Lived time.Duration
 		// Step is the last step that the rank reported; 0 for none.
 		Step int64
 		// Kernel has what the node's kernel logged about its GPUs while the rank lived.
 		Kernel string
-		// Told says that the node had been ordered to stop it.
+		// Told says that the node had been ordered to stop the rank.
 		Told bool
-		// Alike says that Kernel, Tail and Traceback are left out: by the built-in rules they show
+		// Alike says that Kernel, Tail and Traceback are left out. By the built-in rules, they show
 		// no more than an earlier failure that this node has reported.
 		Alike bool
 		// Tail has the last lines of the rank's standard error, Traceback the contents of its
 		// TORCHELASTIC_ERROR_FILE.
 		Tail, Traceback string
 	}
-	// Stopped says that no process of this unit and attempt lives on the node any more, whether it
-	// was ordered to stop or ended by itself. It follows the reports of their exits.
+	// Stopped says that no process of this unit and attempt lives on the node any more, whether the
+	// unit was ordered to stop or ended by itself. Stopped follows the reports of the ranks' exits.
 	Stopped struct {
 		Node          string
 		Unit, Attempt int
 	}
 	// Cohort says which replicas the newest cohort of the replica groups has. If Why is set, there
-	// is none although replicas ask, and ID and Members are of the last one.
+	// is no cohort although replicas ask, and ID and Members are those of the last cohort.
 	Cohort struct {
 		ID      int64
 		Members []lighthouse.Replica
@@ -181,34 +183,36 @@ type (
 		Kind AlarmKind
 		Seq  int
 	}
-	// Queued says why a cluster has not given the job the nodes that it [State.Wants]. The next
-	// node that the job gets makes that void.
+	// Queued says why a cluster has not given the job the nodes that it [State.Wants]. The reason
+	// is void once the job gets another node.
 	Queued struct{ Why string }
 	// Cancel asks for the end of the job. Code is its exit code (130 for ^C; 0 counts as 130), Why
-	// the reason, and Ending the word for it, [report.EndCancelled] when empty. A second one kills.
+	// the reason, and Ending the word for it, [report.EndCancelled] when empty. A second Cancel
+	// kills.
 	Cancel struct {
 		Code   int
 		Why    string
 		Ending report.Ending `json:",omitempty"`
 		// Within, if above 0, is the time that ranks have to get ready before the job ends. A later
-		// Cancel with Within may end it sooner, and its reason counts until nothing lives; one
-		// without Within ends the job at once. Loose says that the scheduler ends what is not ready
-		// then.
+		// Cancel with Within may end the job sooner, and its reason counts until no process lives.
+		// A Cancel without Within ends the job at once. Loose says that the scheduler ends the
+		// ranks that are not ready by then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
 		// AfterSave, with Within, stops the ranks as soon as they have saved: see saving.go.
 		AfterSave bool `json:",omitempty"`
-		// Signal is what the ranks get, see [Stop]. Once says that this changes nothing for a job
-		// that is already being stopped, since several processes may be told the same.
+		// Signal is the signal that the ranks get, see [Stop]. Once says that this event changes
+		// nothing for a job that is already being stopped: several processes may get the same
+		// signal.
 		Signal int  `json:",omitempty"`
 		Once   bool `json:",omitempty"`
-		// At is when the coordinator heard of it.
+		// At is when the coordinator heard of the event.
 		At time.Time `json:",omitzero"`
 	}
 )
 
 // Signalled stops a job because of a signal that each of its processes may have got. Its ranks have
-// the time of within to get ready, and then get the signal too.
+// until within to get ready, and then get the signal too.
 func Signalled(number int, why string, within time.Duration) Cancel {
 	return Cancel{Code: 128 + number, Why: why, Within: within, Signal: number, Once: true}
 }
@@ -216,13 +220,13 @@ func Signalled(number int, why string, within time.Duration) Cancel {
 // Still is a rank that does not move.
 type Still struct {
 	Rank int
-	// For is how long it has not moved, as its agent sees it. Beat says that its heartbeat stands
-	// still; only that counts for a rank that ever had one.
+	// For is how long the rank has not moved, as its agent sees it. Beat says that its heartbeat
+	// stands still. For a rank that ever had a heartbeat, only the heartbeat counts.
 	For  time.Duration
 	Beat bool
-	// Step is that of its last heartbeat; -1 when there is none.
+	// Step is the step of its last heartbeat; -1 when there is none.
 	Step int64
-	// Does is what its busiest process is: "stopped", "asleep (futex_do_wait)".
+	// Does is what its busiest process does: "stopped", "asleep (futex_do_wait)".
 	Does string
 }
 
@@ -238,19 +242,20 @@ type Client struct {
 	Addr netip.Addr
 	// PID is the process id on its node; 0 when it is not known.
 	PID int
-	// Key is the key that it waits for; empty when it does not wait.
+	// Key is the key that the process waits for; empty when it does not wait.
 	Key string
 }
 
 // Meeting says which processes have connected to the store of a gang.
 type Meeting struct {
-	// Clients are the connected processes, each once; none when they are too many to be named. Key
-	// is the key that most of the waiting ones wait for. A client's own Key is that one or empty.
+	// Clients are the connected processes, each once; nil when they are too many to be named. Key
+	// is the key for which most of the waiting processes wait. A client's own Key is the same key
+	// or empty.
 	Clients []Client
 	Key     string
-	// Came counts the connected processes, Waiting those that wait for Key.
+	// Came counts the connected processes. Waiting counts the processes that wait for Key.
 	Came, Waiting int
-	// Last, if not nil, is the process that came last, Ago before, once all ranks have come.
+	// Last is the last process that connected, Ago before; nil until all ranks have connected.
 	Last *Client
 	Ago  time.Duration
 }

@@ -15,7 +15,7 @@ func GPUOf(gpu *placement.GPU) *report.GPU {
 	return &report.GPU{Index: gpu.Index, UUID: gpu.UUID}
 }
 
-// Failure describes the end of a rank as a failure. gpu is the rank's, nil for none.
+// Failure describes the end of a rank as a failure. gpu is the rank's GPU, nil for none.
 func (ev Exited) Failure(gpu *placement.GPU) report.Failure {
 	on := ""
 	if gpu != nil {

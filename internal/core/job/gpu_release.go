@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Free returns the node's GPUs after the event, and whether it changes them.
+// Free returns the node's GPUs after the event, and whether the event changes them.
 func (e Freed) Free(gpus []placement.GPU) (after []placement.GPU, changed bool) {
-	after = slices.Clone(gpus) // plans point to the others
+	after = slices.Clone(gpus) // plans point to the old GPUs
 	for i := range after {
 		if g := &after[i]; g.HeldBy != "" && slices.Contains(e.GPUs, g.Index) {
 			g.HeldBy, changed = "", true

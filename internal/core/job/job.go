@@ -21,7 +21,7 @@ const (
 	RestartJob Restart = "job"
 	// RestartNode restarts the ranks of the failed rank's node.
 	RestartNode Restart = "node"
-	// RestartRank restarts the failed rank alone, for programs that can bear it.
+	// RestartRank restarts the failed rank alone, for programs that tolerate that.
 	RestartRank Restart = "rank"
 	// RestartGroup restarts the ranks of the failed rank's replica group: see [Spec].Groups.
 	RestartGroup Restart = "group"
@@ -37,8 +37,9 @@ type Spec struct {
 	ID      string
 	Request placement.Request
 	Restart Restart
-	// Groups is the number of replica groups, each of the same number of consecutive ranks, that
-	// [RestartGroup] restarts; 0 for other policies. The job ends when fewer than MinGroups can run.
+	// Groups is the number of replica groups that [RestartGroup] restarts; 0 for other policies.
+	// Each group has the same number of consecutive ranks. The job ends when fewer than MinGroups
+	// can run.
 	Groups, MinGroups int
 	// LostRanks is how many ranks of an attempt may fail, or be lost with their node, while the others
 	// go on; only for a [Spec.Gang].
@@ -49,23 +50,23 @@ type Spec struct {
 	// RefillAfter is how long the job must run, with no failure, to get its whole budget back; 0
 	// never.
 	RefillAfter time.Duration
-	// ExcludeAfter is the number of failures after which other nodes are preferred to the one that
-	// is to blame, for as long as ExcludeFor; 0 never. Failing hardware excludes its node at once.
+	// ExcludeAfter is the number of failures after which other nodes are preferred to the node that
+	// is to blame, for the time of ExcludeFor; 0 never. Failing hardware excludes its node at once.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
-	// GrowAfter is the least time for which a whole gang runs on fewer nodes than the request
-	// allows, before the job stops to start again on more, if there are more; 0 is for ever.
-	// DrainTime is how long its ranks then have to get ready.
+	// GrowAfter is how long a whole gang runs, at least, on fewer nodes than the request allows.
+	// Then the job stops to start again on more nodes, if there are more; 0 never. DrainTime is how
+	// long its ranks then have to get ready.
 	GrowAfter, DrainTime time.Duration
-	// ExitCodes replace the exit codes that the result would have, by ending.
+	// ExitCodes replace, for each ending, the exit code that the result would have.
 	ExitCodes map[report.Ending]int
 	// Rules are the user's own rules for what a failure means, as [verdict.Parse] reads them. They
-	// come before the built-in ones.
+	// are tried before the built-in ones.
 	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
-	// FixedPool says that no node can join once Pool nodes have, spares included: a job that then
-	// lost a node and cannot be placed ends. With Pool 0 it waits for no late node.
+	// FixedPool says that no node can join once Pool nodes have joined, spares included. A job that
+	// then loses a node and cannot be placed ends. With Pool 0 the job waits for no late node.
 	FixedPool bool
 	Pool      int
 }
@@ -75,17 +76,18 @@ func (s *Spec) Gang() bool {
 	return s.Restart != RestartNode && s.Restart != RestartRank && s.Restart != RestartGroup
 }
 
-// Imports is what a fork server has done for the ranks of a unit on a node.
+// Imports says what a fork server has done for the ranks of a unit on a node.
 type Imports struct {
-	// Waited is how long the start waited for it. Took is how long its imports took, once for all
-	// attempts since.
+	// Waited is how long the start waited for the fork server. Took is how long the server's
+	// imports took, once for all attempts since.
 	Waited time.Duration `json:",omitzero"`
 	Took   time.Duration `json:",omitzero"`
-	// Forked is how many ranks it forked, in the time of Forking; Why says why others were not.
+	// Forked is how many ranks the server forked, and Forking how long that took. Why says why
+	// other ranks were not forked.
 	Forked  int           `json:",omitzero"`
 	Forking time.Duration `json:",omitzero"`
 	Why     string        `json:",omitzero"`
-	// Modules are those that took the longest, [MaxModules] at most.
+	// Modules are the modules that took the longest, at most [MaxModules].
 	Modules []report.Module `json:",omitempty"`
 }
 
@@ -119,27 +121,29 @@ func (m Imports) Text(ranks int) string {
 	return words.Also(forked, others)
 }
 
-// World is what a rank must know of the whole: a few facts, whatever the number of nodes. For a rank
-// of a replica group, the group is the whole.
+// World is what a rank must know of the whole job: a few facts, whatever the number of nodes. For a
+// rank of a replica group, the whole is its group.
 type World struct {
 	WorldSize, Nodes int
-	// Groups is the number of replica groups, 0 for none, and Group the one of these ranks. FirstRank
-	// and FirstNode are the rank and the node rank, in the job, with which it begins.
+	// Groups is the number of replica groups, 0 for none. Group is the group of these ranks.
+	// FirstRank and FirstNode are the rank and the node rank, in the job, with which the group
+	// begins.
 	Groups, Group        int
 	FirstRank, FirstNode int
-	// MasterAddr is an address in text, MasterPort the port proven free for this attempt.
+	// MasterAddr is an address in text. MasterPort is a port that was proven free for this attempt.
 	MasterAddr string
 	MasterPort int
 	// Uniform is the number of ranks on each node, or 0 if nodes have different numbers.
 	Uniform int
 	// MaxRestarts is the budget.
 	MaxRestarts int
-	// LocalSize is the number of the job's ranks on the node that gets this, and GPUs are their
-	// devices by local rank (nil for CPU ranks), whichever of them are to be started.
+	// LocalSize is the number of the job's ranks on the node that gets this World. GPUs are the
+	// devices of all these ranks by local rank (nil for CPU ranks), even if only some ranks are to
+	// be started.
 	LocalSize int
 	GPUs      []placement.GPU
-	// RoleSize is the number of the job's ranks on nodes of the same role, RoleFirst the position
-	// among them of this node's first.
+	// RoleSize is the number of the job's ranks on nodes of the same role. RoleFirst is the
+	// position of this node's first rank among them.
 	RoleSize, RoleFirst int
 	// Network is the [nccl.Agreement] of the nodes that the job had when it was placed as a whole,
 	// in text; empty for CPU ranks and for a job on one node.

@@ -4,7 +4,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Phase is where a job, or a unit of it, stands.
+// Phase is the phase of a job, or of a unit of a job.
 type Phase string
 
 // The phases, in the order in which an attempt goes through them.
@@ -17,7 +17,7 @@ const (
 	Finished  Phase = "finished"
 )
 
-// Summary is where a job stands, for a status view.
+// Summary is the state of a job for a status view.
 type Summary struct {
 	Phase Phase
 	// Attempt is the newest attempt of any unit.
@@ -25,7 +25,7 @@ type Summary struct {
 	Restarts, MaxRestarts int
 	// Waits says in words what the job waits for or, once it is finished, how it ended.
 	Waits string
-	// Nodes are the nodes that are there: by node rank, then the spares by name.
+	// Nodes are the present nodes: first by node rank, then the spares by name.
 	Nodes []NodeSummary
 }
 

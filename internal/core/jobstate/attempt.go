@@ -20,7 +20,7 @@ const (
 	codeCancelled = 130
 )
 
-// prepare starts a placed unit once the master's port is known and the unit's nodes reach it.
+// prepare starts a placed unit once the master's port is known and the unit's nodes reach the port.
 func (s *State) prepare(u *unit) string {
 	s.pass(u, job.Preparing)
 	m := s.masterOf(u)
@@ -42,7 +42,7 @@ func (s *State) prepare(u *unit) string {
 	return s.label(u) + ": " + s.portWait(u)
 }
 
-// admit tells the masters about a node that took the place of another one after they gave their
+// admit tells the masters about a node that took another node's place after they had chosen their
 // ports.
 func (s *State) admit() {
 	told := map[int]bool{}
@@ -67,7 +67,7 @@ func (s *State) peers() []netip.Addr {
 }
 
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives:
-// settle has seen to that.
+// settle has waited for their end.
 func (s *State) start(u *unit) {
 	s.pass(u, job.Running)
 	s.progress.begin(u)
@@ -90,7 +90,7 @@ func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	return g
 }
 
-// stop orders the nodes where a unit may live to end it, once.
+// stop orders the nodes where processes of a unit may live to end them, once.
 func (s *State) stop(u *unit) {
 	if u.told {
 		return
@@ -112,7 +112,7 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 }
 
 // evidence is what a stop should keep: nothing if the unit did not fail, and nothing if a user
-// cancels, who would have to wait for it.
+// cancels, since the user would have to wait for the evidence.
 func (u *unit) evidence(cancels int) job.Evidence {
 	switch {
 	case u.cause == nil || u.cause.departs || cancels > 0:
@@ -123,7 +123,7 @@ func (u *unit) evidence(cancels int) job.Evidence {
 	return job.CrashEvidence
 }
 
-// fail stops the units whose attempts a failure has ended. Together they restart at the price of
+// fail stops the units whose attempts a failure has ended. They restart together, which counts as
 // one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
 	s.weigh(f, f.Rank)
@@ -164,7 +164,7 @@ func (s *State) fail(f *fault, units ...*unit) string {
 }
 
 // settle is the barrier: once no process of an ending attempt can live, the unit is done or waits
-// for its next attempt.
+// for the next attempt.
 func (s *State) settle(u *unit) string {
 	if u.live > 0 {
 		return s.stopWait(u.live)
@@ -216,7 +216,7 @@ func (s *State) backoff(u *unit) job.Wait {
 	return w
 }
 
-// end decides the end of the job; it is finished when nothing lives.
+// end decides the end of the job. The job is finished when no process lives.
 func (s *State) end(r report.Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.budget.attempts, s.budget.restarts, cmp.Or(r.Ending, endingFor(r.Code))
 	r.Code = s.exitCode(r.Ending, r.Code)
@@ -244,7 +244,7 @@ func endingFor(code int) report.Ending {
 	return report.EndCancelled
 }
 
-// cause is a failure whose restart has not begun, or nil. A departure is not a failure.
+// cause returns a failure whose restart has not begun, or nil. A departure is not a failure.
 func (s *State) cause() *report.Failure {
 	for i := range s.progress.units {
 		if u := &s.progress.units[i]; u.cause != nil && !u.cause.departs {
@@ -257,16 +257,16 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// tally is that of all units, unless each has its own.
+	// tally counts for all units, unless each unit has its own.
 	tally tally
-	// failing counts the units that do not run since they failed.
+	// failing counts the units that have failed and do not run again yet.
 	failing int
 }
 
-// tally counts the failures of the job, or of a replica group, which each have a budget.
+// tally counts the failures of the job, or of one replica group. Each has its own budget.
 type tally struct {
-	// streak counts the restarts since the budget was last full, and spent those that count against
-	// it.
+	// streak counts the restarts since the budget was last full. spent counts the restarts among
+	// them that cost budget.
 	streak, spent int
 	// recurrence counts how often the same failure came in a row.
 	recurrence verdict.Recurrence
@@ -279,10 +279,10 @@ func (s *State) tallyOf(u *unit) *tally {
 	return &s.budget.tally
 }
 
-// repeated reports whether the newest failure came so often that a restart would not help.
+// repeated reports whether the newest failure has come so often that a restart would not help.
 func (t *tally) repeated() bool { return t.recurrence.Count >= verdict.Repeats }
 
-// recur counts a failure, and returns what it means if it is not the first of its kind.
+// recur counts a failure, and returns the verdict if the failure is not the first of its kind.
 func (t *tally) recur(f report.Failure, rules []verdict.Rule) report.Verdict {
 	var means report.Verdict
 	t.recurrence, means = t.recurrence.Next(f, rules...)

@@ -12,7 +12,7 @@ import (
 type cohort struct {
 	id      int64
 	members []lighthouse.Replica
-	// why says why there is none now; empty if there is.
+	// why says why there is no cohort now; empty if there is one.
 	why string
 }
 
@@ -21,7 +21,7 @@ func (c *cohort) form(id int64, members []lighthouse.Replica) {
 }
 func (c *cohort) lack(why string) { c.why = why }
 
-// formed takes note of a cohort, and tells of it if other groups train together than before.
+// formed records a cohort, and reports it if other groups train together than before.
 func (s *State) formed(ev job.Cohort) string {
 	if !s.grouped() || ev.ID < s.cohort.id {
 		return s.step.ignore()

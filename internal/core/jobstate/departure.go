@@ -11,31 +11,32 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// departures are the ends that were announced to ranks.
+// departures are the stops that were announced to ranks.
 type departures struct {
-	// announced are the departures that are still to come, in the order of their announcement.
+	// announced are the departures still to come, in the order of their announcement.
 	announced []departure
-	// end is how the job ends once all that lives is ready; nil unless its end was announced.
+	// end is how the job ends once all live ranks are ready; nil unless its end was announced.
 	end *report.Result
-	// endAt is when that was announced. toSave says that the user waits for what is saved.
+	// endAt is when the end was announced. toSave says that the user waits for a checkpoint.
 	endAt  time.Time
 	toSave bool
 }
 
-// departure announces a stop, before which ranks have time to get ready: a stop of the ranks of a
-// node that will be gone, or of all ranks, because the job ends or grows.
+// departure announces a stop, before which ranks have time to get ready. Either the ranks of a node
+// stop because the node will be gone, or all ranks stop because the job ends or grows.
 type departure struct {
-	// node will be gone; it may be everyNode.
+	// node is the node that will be gone, or everyNode.
 	node   string
 	within time.Duration
 	why    string
-	// loose says that a scheduler ends what is not ready in time. Otherwise the alarm with the Seq
-	// of alarm does. Each departure has an alarm of its own: only the keeper of the clock can tell
-	// which one is due first.
+	// loose says that a scheduler ends the ranks that are not ready in time. Otherwise the alarm
+	// with the Seq of alarm ends them. Each departure has an alarm of its own: only the keeper of
+	// the clock can tell which one is due first.
 	loose bool
 	alarm int
-	// at is when it was announced. afterSave says that the ranks are stopped as soon as they have
-	// saved. signal is the Seq of the alarm at which they get a signal to save; 0 for none.
+	// at is when the departure was announced. afterSave says that the ranks are stopped as soon as
+	// they have saved. signal is the Seq of the alarm at which they get a signal to save; 0 for
+	// none.
 	at        time.Time
 	afterSave bool
 	signal    int
@@ -44,7 +45,7 @@ type departure struct {
 // everyNode stands for all nodes of a job.
 const everyNode = ""
 
-// reason is what ranks are told.
+// reason is the reason that ranks are given.
 func (d departure) reason() string {
 	if d.node == everyNode {
 		return d.why
@@ -52,8 +53,8 @@ func (d departure) reason() string {
 	return fmt.Sprintf("%s leaves: %s", d.node, d.why)
 }
 
-// covers reports whether another departure brings nothing new: the same ranks must be ready by then
-// anyway.
+// covers reports whether another departure changes nothing, because the same ranks must be ready by
+// then anyway.
 func (d departure) covers(other departure) bool {
 	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose) && (d.afterSave || !other.afterSave)
 }
@@ -65,7 +66,7 @@ func (ds *departures) forget(node string) {
 	ds.announced = slices.DeleteFunc(ds.announced, func(d departure) bool { return d.node == node })
 }
 
-// take removes the departure whose alarm it is.
+// take removes and returns the departure with that alarm.
 func (ds *departures) take(alarm int) (departure, bool) {
 	i := slices.IndexFunc(ds.announced, func(d departure) bool { return !d.loose && d.alarm == alarm })
 	if i < 0 {
@@ -87,8 +88,8 @@ func (ds *departures) expire(r report.Result, d departure) {
 	ds.end, ds.toSave = &r, ds.toSave || d.afterSave
 }
 
-// draining takes note that a node will be gone. The units that have ranks there stop in time and
-// start again elsewhere, at no cost.
+// draining records that a node will be gone. The units that have ranks there stop in time and start
+// again elsewhere, at no cost.
 func (s *State) draining(ev job.Draining) string {
 	n := s.roster.nodes[ev.Node]
 	d := departure{node: ev.Node, within: ev.Within, why: ev.Why, at: ev.At}
@@ -104,8 +105,8 @@ func (s *State) draining(ev job.Draining) string {
 	return text
 }
 
-// depart begins a departure: the running ranks are told, and stopped when all of them are ready,
-// when they have saved (see saving.go), or when the time is over.
+// depart begins a departure. It tells the running ranks. They are stopped when all of them are
+// ready, when they have saved (see saving.go), or when the time is over.
 func (s *State) depart(d departure) (told, stopped string) {
 	units := s.leavers(d)
 	if s.decided() || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == job.Running }) {
@@ -137,8 +138,8 @@ func (s *State) depart(d departure) (told, stopped string) {
 	return told, stopped
 }
 
-// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so
-// these are the units that were told.
+// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so all
+// these units were told.
 func (s *State) leavers(d departure) []unit {
 	if d.node == everyNode {
 		return s.progress.units
@@ -174,7 +175,7 @@ func (s *State) remind(u *unit, nodeRank int) {
 	}
 }
 
-// readied counts the nodes of a unit whose ranks are ready.
+// readied counts a node whose ranks of a unit are ready.
 func (s *State) readied(ev job.Ready) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.notice.departure == nil || u.phase != job.Running || m.ready {
@@ -184,7 +185,7 @@ func (s *State) readied(ev job.Ready) string {
 	return s.stopWhenReady(u)
 }
 
-// stopWhenReady stops a unit once all of its ranks that live are ready. For the end of the job, all
+// stopWhenReady stops a unit once all of its live ranks are ready. For the end of the job, all
 // units wait for each other.
 func (s *State) stopWhenReady(u *unit) string {
 	if u.notice.departure == nil || u.notice.ready < u.live || s.departures.end != nil {
@@ -229,7 +230,7 @@ func (s *State) vacate(u *unit, d departure) string {
 	return s.settle(u)
 }
 
-// letGo gives up a node that leaves, once nothing runs there. It reports whether it did.
+// letGo gives up a node that leaves, once nothing runs there, and reports whether it did.
 func (s *State) letGo(n *jobNode) (text string, gone bool) {
 	if n == nil || n.leaves == nil || s.decided() {
 		return "", false
@@ -245,7 +246,7 @@ func (s *State) letGo(n *jobNode) (text string, gone bool) {
 	return s.removeNode(n), true
 }
 
-// letGoAll gives up the nodes of a unit that has ended, if they leave.
+// letGoAll gives up those nodes of an ended unit that leave.
 func (s *State) letGoAll(u *unit) (text string) {
 	for i := range u.members {
 		left, _ := s.letGo(s.roster.nodes[s.plan.slots[u.first+i].Node.Name])
@@ -266,7 +267,7 @@ func (s *State) leaves(u *unit) bool {
 	return false
 }
 
-// cancel ends the job at once, or announces its end; a second one kills.
+// cancel ends the job at once, or announces its end. A second cancel kills.
 func (s *State) cancel(ev job.Cancel) string {
 	if end := s.departures.end; end != nil && end.Code == ev.Code { // its end was announced with a reason
 		ev.Ending = cmp.Or(ev.Ending, end.Ending)
@@ -294,7 +295,7 @@ func (s *State) cancel(ev job.Cancel) string {
 	return s.end(r)
 }
 
-// resultOf is how a job ends that is told to.
+// resultOf returns the result of a job that is cancelled.
 func resultOf(ev job.Cancel) report.Result {
 	what := "job cancelled: "
 	switch {
@@ -341,7 +342,7 @@ func (s *State) correctEnding(ev job.Cancel) string {
 	return r.Reason
 }
 
-// endWhenReady ends a job whose end was announced, once all that lives is ready.
+// endWhenReady ends a job whose end was announced, once all live ranks are ready.
 func (s *State) endWhenReady() string {
 	if s.departures.end == nil || s.decided() || s.progress.ready < s.progress.live {
 		return ""

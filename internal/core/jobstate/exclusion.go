@@ -14,9 +14,9 @@ import (
 
 // suspects are the nodes that are to blame for failures.
 type suspects struct {
-	// blamed counts the failures of each node since the budget was last whole.
+	// blamed counts the failures of each node since the budget was last full.
 	blamed map[string]int
-	// excluded are the nodes that the job uses only if others will not do.
+	// excluded are the nodes that the job uses only if it must.
 	excluded map[string]exclusion
 }
 
@@ -28,13 +28,13 @@ type exclusion struct {
 
 type exclusionCode int
 
-// The numbers are a part of the format of snapshots. 1 was for hardware.
+// The numbers are part of the snapshot format. 1 was for hardware.
 const (
 	notExcluded exclusionCode = 0
-	// excludedFailed is for a node whose hardware failed, or with too many failures.
+	// excludedFailed is for a node whose hardware failed, or that had too many failures.
 	excludedFailed exclusionCode = 2
-	// excludedUnreachable is for a node that did not reach the master, or was not reached as
-	// master. If it does so the next time, it is pardoned.
+	// excludedUnreachable is for a node that did not reach the master, or that other nodes did not
+	// reach as master. If the connection works the next time, the node is pardoned.
 	excludedUnreachable exclusionCode = 3
 )
 
@@ -47,14 +47,14 @@ func (q *suspects) pardonAll() {
 	clear(q.blamed)
 }
 
-// pardonUnreachable lifts the exclusion of a node that did not reach a master, or was not reached.
+// pardonUnreachable lifts the exclusion of a node that is excluded as unreachable.
 func (q *suspects) pardonUnreachable(node string) {
 	if q.excluded[node].code == excludedUnreachable {
 		delete(q.excluded, node)
 	}
 }
 
-// fit returns those of the nodes that are not excluded.
+// fit returns the nodes that are not excluded.
 func (q *suspects) fit(nodes []placement.Node) []placement.Node {
 	var fit []placement.Node
 	for _, n := range nodes {
@@ -65,8 +65,8 @@ func (q *suspects) fit(nodes []placement.Node) []placement.Node {
 	return fit
 }
 
-// suspect counts a failure against its nodes, and excludes nodes with too many. An echo is no
-// evidence, nor is a hang in which no rank is behind.
+// suspect counts a failure against its nodes, and excludes nodes with too many failures. Neither an
+// echo nor a hang in which no rank is behind is evidence against a node.
 func (s *State) suspect(f *fault) string {
 	if f.Verdict.Victim || f.wholeHang() {
 		return ""
@@ -87,8 +87,8 @@ func (s *State) suspect(f *fault) string {
 	return fmt.Sprintf("%s excluded for %v if others will do: %s", are(names), s.spec.ExcludeFor, why)
 }
 
-// unfit says why a failure excludes a node that is to blame for it. A node that was lost may have
-// been cut off once, so that alone does not exclude it.
+// unfit says why a failure excludes a node that is to blame for it. The loss of a node alone does
+// not exclude it: the node may have been cut off just once.
 func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
@@ -105,15 +105,15 @@ func (s *State) unfit(f *fault, name string) exclusion {
 	}
 }
 
-// quarantine tells the cluster about a node whose hardware has failed, by what one of its ranks or
-// the kernel said.
+// quarantine tells the cluster about a node whose hardware has failed, according to one of its
+// ranks or the kernel.
 func (s *State) quarantine(f *fault) {
 	if f.Rank >= 0 && f.Verdict.Action == report.ActionReplace && s.spec.ExcludeAfter > 0 {
 		s.step.do(job.Quarantine{Node: f.Node, Why: f.Verdict.Cause})
 	}
 }
 
-// quarantineLast does so for the failures that ended the job before they were decided.
+// quarantineLast calls quarantine for the failures that ended the job before they were decided.
 func (s *State) quarantineLast() {
 	for i := range s.progress.units {
 		if f := s.progress.units[i].cause; f != nil && !f.decided {
@@ -134,7 +134,7 @@ func (s *State) readmit(ev job.TimedOut) string {
 	return text
 }
 
-// reused says which excluded nodes a unit that is to start uses all the same.
+// reused names the excluded nodes that a unit must nevertheless use to start.
 func (s *State) reused(u *unit) string {
 	if len(s.suspects.excluded) == 0 {
 		return ""
@@ -151,10 +151,10 @@ func (s *State) reused(u *unit) string {
 	return "used although excluded: " + some(names)
 }
 
-// Excludes reports whether the job uses a node only if others will not do.
+// Excludes reports whether the job uses a node only if it must.
 func (s *State) Excludes(node string) bool { return s.suspects.excluded[node].code != notExcluded }
 
-// Excluded says why the job uses nodes only if others will not do, by name.
+// Excluded says, by node name, why the job uses a node only if it must.
 func (s *State) Excluded() map[string]string {
 	why := make(map[string]string, len(s.suspects.excluded))
 	for name, e := range s.suspects.excluded {
@@ -163,11 +163,11 @@ func (s *State) Excluded() map[string]string {
 	return why
 }
 
-// ExcludesAny reports whether there are such nodes.
+// ExcludesAny reports whether the job excludes any node.
 func (s *State) ExcludesAny() bool { return len(s.suspects.excluded) > 0 }
 
 // Idle returns the excluded nodes with a node rank whose units all wait for their next attempt or
-// are done: another node can take that node rank at no cost.
+// are done. Another node can take such a node rank at no cost.
 func (s *State) Idle() (nodes []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.suspects.excluded)) {
 		n := s.roster.nodes[name]

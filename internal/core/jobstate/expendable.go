@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enough reports whether the job can go on with so many of its parts: replica groups, or ranks of a
+// enough reports whether the job can go on with that number of parts: replica groups, or ranks of a
 // gang.
 func (s *State) enough(parts int) bool {
 	if s.grouped() {
@@ -32,7 +32,7 @@ func (s *State) expendable(u *unit) bool {
 	return s.enough(others)
 }
 
-// abandon gives a replica group up. The others go on.
+// abandon gives up a replica group. The others go on.
 func (s *State) abandon(u *unit, why string) string {
 	u.abandon()
 	s.masterOf(u).renew()
@@ -46,13 +46,13 @@ func (s *State) abandon(u *unit, why string) string {
 	return words.Also(text, s.settle(u))
 }
 
-// expendableRanks reports whether a running gang has enough ranks without n more of them. A program
-// that could not be started does not go on, nor does one that was told of its end.
+// expendableRanks reports whether a running gang has enough ranks without n more of them. It is
+// false for a program that could not be started or that was told of its end.
 func (s *State) expendableRanks(u *unit, n int) bool {
 	return s.spec.LostRanks > 0 && s.gang() && u.phase == job.Running && u.notice.departure == nil && s.enough(s.size(u)-u.lost-n)
 }
 
-// expendableNode reports whether a gang that runs can go on without a node that was lost. It cannot
+// expendableNode reports whether a running gang can go on without a lost node. It cannot go on
 // without its master, which has the store.
 func (s *State) expendableNode(u *unit, nodeRank int) bool {
 	m := u.member(nodeRank)
@@ -71,7 +71,7 @@ func (s *State) loseRanks(u *unit, m *member, why string, ranks ...placement.Bun
 	return words.Also(text, s.ended(u))
 }
 
-// ended is what follows a rank's end that was not a failure: nothing while others run.
+// ended decides what follows the end of a rank that did not fail: nothing while others run.
 func (s *State) ended(u *unit) string {
 	if u.left > 0 {
 		return ""

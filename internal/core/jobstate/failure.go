@@ -12,18 +12,19 @@ import (
 )
 
 // fault is why an attempt failed, as far as is known. A better explanation may replace it until no
-// process of the attempt lives. Then the job decides what follows, once for all units that failed
-// with it.
+// process of the attempt lives. Then the job decides what follows, once for all units that share
+// the fault.
 type fault struct {
 	report.Failure
 	// others are further nodes that are to blame.
 	others []string
-	// told says that the rank had been told to stop before it ended.
+	// told says that the rank was told to stop before it ended.
 	told    bool
 	decided bool
-	// departs says that it is not a failure: the ranks were stopped for a [departure].
+	// departs says that this is no failure: the ranks were stopped for a [departure].
 	departs bool
-	// weighed are the ranks of the attempt whose failures were weighed, until the fault is decided.
+	// weighed are the ranks whose failures were weighed for the attempt, until the fault is
+	// decided.
 	weighed map[int]bool
 }
 
@@ -36,14 +37,14 @@ func (f *fault) weigh(rank int) {
 
 func (f *fault) addFurther() { f.Further++ }
 
-// clone returns the same fault, of another unit.
+// clone returns the same fault for another unit.
 func (f *fault) clone() *fault {
 	c := *f
 	c.weighed = nil
 	return &c
 }
 
-// replaces makes a fault the explanation in the place of an older one.
+// replaces makes the fault the explanation instead of an older one.
 func (f *fault) replaces(old *fault) {
 	f.Further += old.Further
 	f.weighed = old.weighed
@@ -56,7 +57,7 @@ func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
 // started reports whether the process could be started at all.
 func (f *fault) started() bool { return f.Exit.Started() }
 
-// nodeLost reports whether the fault is the loss of a node, or of the way to it.
+// nodeLost reports whether the fault is the loss of a node, or of the connection to it.
 func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
 
 // wholeHang reports whether all ranks hang and none is behind the others.
@@ -69,9 +70,9 @@ func (f *fault) outside() bool { return f != nil && f.Verdict.Action == report.A
 func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdict.Unreachable.Cause }
 
 // precedes reports whether a failure is a better explanation of an attempt's end than an older
-// report. The echo of another failure explains nothing, but the loss of a node does. What a rank
-// does after it was told to stop counts only if there is nothing else and its last words are known.
-// Otherwise the first failure counts.
+// report. The echo of another failure explains nothing, but the loss of a node does. The failure of
+// a rank that was told to stop counts only if there is no other and the rank's last words are
+// known. Otherwise the first failure counts.
 func (f *fault) precedes(old *fault) bool {
 	written := f.Verdict.From != "" && f.Verdict.From != report.FromExit || !f.started()
 	known := f.Verdict.Cause != verdict.Unknown && written
@@ -90,9 +91,9 @@ func (f *fault) precedes(old *fault) bool {
 
 // verdicts says what failures mean.
 type verdicts struct {
-	// weighed counts the ranks whose failures were weighed and are not decided.
+	// weighed counts the ranks whose failures were weighed but not decided.
 	weighed int
-	// rules are the user's own, once they were needed.
+	// rules are the user's own rules, parsed when first needed.
 	rules []verdict.Rule `snapshot:"-"`
 }
 
@@ -102,10 +103,10 @@ const maxWeighed = 64
 func (v *verdicts) full() bool { return v.weighed >= maxWeighed }
 func (v *verdicts) weigh()     { v.weighed++ }
 
-// decide takes a fault out of those that are weighed.
+// decide subtracts the ranks of a fault from the weighed ones.
 func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
 
-// judge is what a failure means by itself.
+// judge returns the verdict on a failure by itself.
 func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
 	switch {
 	case f.Hung:
@@ -139,10 +140,10 @@ func (u *unit) failure() report.Failure {
 }
 
 // Judged is the verdict on the failure that the newest step reported, as far as was known then. It
-// is zero if the step reported none, or one that cannot be why an attempt failed.
+// is zero if the step reported no failure, or a failure that cannot be why an attempt failed.
 func (s *State) Judged() report.Verdict { return s.step.judged }
 
-// blame weighs a further failure of an attempt that is being stopped, and says so if it is the
+// blame weighs a further failure of an attempt that is being stopped, and reports it if it is the
 // cause.
 func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	if !s.weighs(u, f.Rank) {
@@ -152,7 +153,7 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	if !ev.Told {
 		u.cause.addFurther()
 	}
-	if ev.Alike { // it is later than the one that it is like
+	if ev.Alike { // it came later than the failure that it is like
 		return ""
 	}
 	other := s.fault(f)
@@ -161,8 +162,8 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	return s.explain(u, other)
 }
 
-// weighs reports whether a further failure of a rank may be why the unit's attempt failed. It does
-// not matter if the job ends for another reason.
+// weighs reports whether a further failure of a rank may be why the unit's attempt failed. The
+// failure does not matter if the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
 	if old == nil || old.decided || old.weighed[rank] || s.verdicts.full() {
@@ -177,7 +178,7 @@ func (s *State) weigh(f *fault, rank int) {
 }
 
 // Weighs reports whether the evidence of a rank (Tail, Traceback and Kernel) can change the verdict
-// on a failure. Otherwise that is not looked at and need not be kept.
+// on a failure. Otherwise the evidence is not read and need not be kept.
 func (s *State) Weighs(ev job.Exited) bool {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || ev.Exit.OK() {
@@ -192,7 +193,7 @@ func (s *State) Weighs(ev job.Exited) bool {
 	return s.weighs(u, ev.Rank)
 }
 
-// explain puts a unit's failure down to another fault, if that is a better explanation.
+// explain attributes a unit's failure to another fault, if that explains it better.
 func (s *State) explain(u *unit, other *fault) string {
 	old := u.cause
 	if !other.precedes(old) {
@@ -247,7 +248,8 @@ func (s *State) decide(u *unit) string {
 	return words.Also(early.Quote, words.Also(price, s.suspect(f)))
 }
 
-// free reports whether a failure costs nothing: it is the first that its node is to blame for.
+// free reports whether a failure costs nothing, because it is the first for which its node is to
+// blame.
 func (s *State) free(f *fault) bool {
 	return (f.nodeLost() || f.Verdict.Action == report.ActionReplace) && s.suspects.blamed[f.Node] == 0
 }
@@ -258,7 +260,7 @@ type refusal struct {
 	text  string
 }
 
-// refuse says why no restart follows a failure, if none does.
+// refuse decides whether no restart follows a failure, and says why.
 func (s *State) refuse(t *tally, f *fault, free bool) refusal {
 	switch {
 	case f.Rank >= 0 && t.repeated():
@@ -272,8 +274,8 @@ func (s *State) refuse(t *tally, f *fault, free bool) refusal {
 	return s.refuseAtOnce(f)
 }
 
-// refuseAtOnce is refuse where the first report already decides. What could not be started would
-// fail again.
+// refuseAtOnce is refuse for a failure whose first report already decides. A rank that could not be
+// started would fail again.
 func (s *State) refuseAtOnce(f *fault) refusal {
 	switch {
 	case !f.started():
@@ -305,7 +307,7 @@ func (s *State) failureText(u *unit) string {
 	return "job failed: " + words.Also(u.causeText(), s.ending.why)
 }
 
-// causeText says what the newest attempt of a unit failed of.
+// causeText says why the newest attempt of a unit failed.
 func (u *unit) causeText() string {
 	early, _ := u.deserted()
 	return words.Also(u.cause.Why, early.Quote)
@@ -332,11 +334,10 @@ const (
 	causeTimeLimit = "time-limit"
 )
 
-// deserted is the verdict on an echo if a rank had exited 0 before it, which the other ranks still
-// needed.
+// deserted is the verdict on an echo if a rank that the others still needed had exited 0 before it.
 func (u *unit) deserted() (report.Verdict, bool) { return u.early.Explains(u.cause.Failure) }
 
-// bundle finds a rank in a group, whose ranks are consecutive.
+// bundle finds a rank in a group. The ranks of a group are consecutive.
 func bundle(g placement.Group, rank int) (placement.Bundle, bool) {
 	if i := rank - g.Bundles[0].Rank; i >= 0 && i < len(g.Bundles) {
 		return g.Bundles[i], true

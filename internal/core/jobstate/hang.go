@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// ranks are all ranks of the job and their processes. It costs O(nodes).
+// ranks returns all ranks of the job and their processes. It costs O(nodes).
 func (s *State) ranks() meeting.Ranks {
 	groups := make([]placement.Group, len(s.plan.slots))
 	for i, sl := range s.plan.slots {
@@ -23,7 +23,7 @@ func (s *State) ranks() meeting.Ranks {
 	return meeting.Ranks{Groups: groups, PIDs: s.progress.pids, Done: s.progress.done}
 }
 
-// met takes note of how the start of a gang goes.
+// met records how the start of a gang proceeds.
 func (s *State) met(ev job.Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || s.grouped() || u.phase != job.Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why && ev.Complete == nil {
@@ -40,14 +40,15 @@ func (s *State) Meeting(m job.Meeting) string { return s.ranks().Text(m) }
 // Completed says which rank was the last to connect; nil while some are missing.
 func (s *State) Completed(m job.Meeting) *job.Complete { return s.ranks().Completed(m) }
 
-// stalled takes note of a node whose ranks stand still. Their attempt fails when all nodes of the
-// unit have said so of all their ranks, or when this one says it of a heartbeat for the second
-// time. Ranks that only wait for the hanging one are at most a step late. Their nodes report that
-// between the two reports, which tells them apart from the rank that is behind. When most ranks
-// stand still and others go on, people must judge; they are told after a second report too.
+// stalled records a node whose ranks stand still. Their attempt fails when all nodes of the unit
+// have reported this of all their ranks, or when this node reports a missing heartbeat for the
+// second time. Ranks that only wait for the hanging rank are at most a step late. Their nodes
+// report their steps between the two reports, so the rank that is behind can be told apart. When
+// most ranks stand still and others go on, people must judge. They are told after a second report
+// too.
 func (s *State) stalled(ev job.Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != job.Running || u.notice.departure != nil { // ranks that are ready to be stopped wait for that
+	if !ok || u.phase != job.Running || u.notice.departure != nil { // ready ranks wait to be stopped
 		return s.step.ignore()
 	}
 	before := m.stalled
@@ -138,8 +139,8 @@ func (s *State) hang(u *unit) report.Failure {
 	return f
 }
 
-// laggards returns the ranks that the others wait for, and how that shows: they have made fewer
-// steps; or else NCCL says so; or else they do something else than most.
+// laggards returns the ranks that the others wait for, and the evidence: they have made fewer
+// steps, or else NCCL says so, or else they do something else than most.
 func (s *State) laggards(all []job.Still, behind []job.Client) (late map[int]bool, why string) {
 	if late, why = slowest(all); len(late) > 0 {
 		return late, why
@@ -157,11 +158,11 @@ func (s *State) laggards(all []job.Still, behind []job.Client) (late map[int]boo
 	if late, why = oddest(all, func(does string) string { return does }); len(late) > 0 {
 		return late, why
 	}
-	// Most may wait in different functions of the kernel while one is stopped.
+	// Most ranks may wait in different functions of the kernel while one is stopped.
 	return oddest(all, func(does string) string { word, _, _ := strings.Cut(does, " "); return word })
 }
 
-// apart returns all of the ranks that stand still while others go on.
+// apart returns all the ranks that stand still while others go on.
 func apart(all []job.Still) (late map[int]bool, why string) {
 	late = map[int]bool{}
 	for _, r := range slices.Backward(all) {
@@ -219,8 +220,8 @@ func slowest(all []job.Still) (late map[int]bool, why string) {
 	return late, fmt.Sprintf("%s, and others were at step %d", doingOf(low), high.Step)
 }
 
-// oddest returns the ranks that do something else than the majority. by is the part of what they do
-// that is compared. A single rank is always returned.
+// oddest returns the ranks that do something else than the majority. by returns the part of Does to
+// compare. A single rank is always returned.
 func oddest(all []job.Still, by func(does string) string) (late map[int]bool, why string) {
 	if len(all) == 1 {
 		return map[int]bool{all[0].Rank: true}, doingOf(all[0])
@@ -250,7 +251,7 @@ func doingOf(r job.Still) string {
 	return fmt.Sprintf("it is %s, at step %d", r.Does, r.Step)
 }
 
-// have is the beginning of a sentence about ranks.
+// have begins a sentence about that many ranks.
 func have(ranks int) string {
 	if ranks == 1 {
 		return "1 rank has"

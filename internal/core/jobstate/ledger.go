@@ -5,8 +5,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// Changes are what the ranks of units spend their time on since the newest step, for a ledger that
-// knows its time.
+// Changes says what the ranks of units spend their time on since the newest step. The ledger knows
+// the time of the step.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
 // spending is what the ranks of a unit spend their time on in a phase. They train once all of them
@@ -25,7 +25,7 @@ func spending(p job.Phase) goodput.Use {
 	return goodput.Waiting
 }
 
-// pass has a unit enter a phase.
+// pass moves a unit to a phase.
 func (s *State) pass(u *unit, to job.Phase) {
 	u.enter(to)
 	if to == job.Backoff {
@@ -43,7 +43,7 @@ func (s *State) spend(u *unit, use goodput.Use) {
 	s.step.note(c)
 }
 
-// spendLast is for the end of the job.
+// spendLast records the last change of a unit, at the end of the job.
 func (s *State) spendLast(u *unit) {
 	if u.live > 0 {
 		s.spend(u, goodput.Stopping)

@@ -16,29 +16,29 @@ import (
 // masters are the masters of the units: one for each replica group, or one for all units.
 type masters struct {
 	of []master
-	// questions counts all questions whether nodes reach a port.
+	// questions counts all the times that a node was asked whether it reaches a port.
 	questions int
 }
 
-// master is the port on the node with rank 0, and which nodes reach it.
+// master has the port on the node with rank 0, and says which nodes reach it.
 type master struct {
 	// home is the node rank of rank 0. addr, in text, and port are where it listens.
 	home int
 	addr string
 	port int
-	// question asks the master for a port and is not answered yet; nil for none. ported says that
-	// it was answered, and that no other node has become the master since.
+	// question is the unanswered question to the master for a port, or nil. ported says that it was
+	// answered and that no other node has become the master since.
 	question *job.Prepare
 	ported   bool
 	// launched says that units have started with this port.
 	launched bool
 	// asked are the node ranks that were asked whether they reach the port. pending has the numbers
-	// of unanswered questions, unreached the errors of nodes that do not reach it.
+	// of unanswered questions. unreached has the errors of nodes that do not reach the port.
 	asked     map[int]bool
 	pending   map[int]int
 	unreached map[int]string
-	// missed has the nodes that did not reach a master since all units ran, each with the first
-	// master that it did not reach.
+	// missed has each node that did not reach a master since all units ran, with the first master
+	// that it did not reach.
 	missed map[string]string
 }
 
@@ -50,7 +50,7 @@ func newMasters(n int) masters {
 	return all
 }
 
-// adopt begins a plan: no node was asked.
+// adopt begins a plan: no node has been asked.
 func (ms *masters) adopt(units []unit, grouped bool) {
 	if !grouped {
 		ms.of[0].adopt()
@@ -83,7 +83,7 @@ func (s *State) masterOf(u *unit) *master {
 
 func (m *master) ask(p job.Prepare) { m.question = &p }
 
-// askedFor reports whether the question for a port is to a node.
+// askedFor reports whether a node is the one asked for a port.
 func (m *master) askedFor(node string) bool { return m.question != nil && m.question.Node == node }
 
 // asksFor reports whether a report answers the question.
@@ -94,7 +94,7 @@ func (m *master) asksFor(ev job.Prepared) bool {
 
 func (m *master) dropQuestion() { m.question = nil }
 
-// openPort begins a port. The master itself need not prove that it reaches it.
+// openPort begins with a new port. The master need not prove that it reaches its own port.
 func (m *master) openPort(addr string, port int) {
 	m.ported, m.launched, m.addr, m.port = true, false, addr, port
 	m.adopt()
@@ -103,7 +103,7 @@ func (m *master) openPort(addr string, port int) {
 
 func (m *master) endpoint() string { return words.Endpoint(m.addr, m.port) }
 
-// renew forgets the port, and what was asked.
+// renew forgets the port and all questions about it.
 func (m *master) renew() {
 	m.dropQuestion()
 	m.closePort()
@@ -111,7 +111,7 @@ func (m *master) renew() {
 	m.adopt()
 }
 
-// drop forgets what a node rank was asked, since it gets another node.
+// drop forgets what a node rank was asked, since the node rank gets another node.
 func (m *master) drop(nodeRank int) {
 	m.dropAnswers(nodeRank)
 	m.dropAsked(nodeRank)
@@ -124,7 +124,7 @@ func (m *master) drop(nodeRank int) {
 func (m *master) closePort() { m.ported = false }
 func (m *master) launch()    { m.launched = true }
 
-// adopt begins a plan: none of its nodes was asked.
+// adopt begins a plan: none of its nodes has been asked.
 func (m *master) adopt() { clear(m.asked) }
 
 func (m *master) dropAsked(nodeRank int) { delete(m.asked, nodeRank) }
@@ -135,7 +135,7 @@ func (ms *masters) askReach(m *master, nodeRank int) {
 	m.asked[nodeRank], m.pending[nodeRank] = true, ms.questions
 }
 
-// answer notes what a node rank says.
+// answer records the answer of a node rank.
 func (m *master) answer(nodeRank int, ev job.Reached) {
 	delete(m.pending, nodeRank)
 	if ev.Err != "" && ev.Unable.OK() {
@@ -143,7 +143,7 @@ func (m *master) answer(nodeRank int, ev job.Reached) {
 	}
 }
 
-// dropAnswers forgets the answer of a node rank, or of all of them with the master's.
+// dropAnswers forgets the answer of a node rank. If that is the master's, it forgets all answers.
 func (m *master) dropAnswers(nodeRank int) {
 	delete(m.pending, nodeRank)
 	delete(m.unreached, nodeRank)
@@ -153,7 +153,7 @@ func (m *master) dropAnswers(nodeRank int) {
 	}
 }
 
-// retry asks the node ranks again that do not reach the port.
+// retry has the node ranks that do not reach the port asked again.
 func (m *master) retry() {
 	for rank := range m.unreached {
 		delete(m.asked, rank)
@@ -201,7 +201,7 @@ func (s *State) prepared(ev job.Prepared) string {
 	return s.portWait(&s.progress.units[ev.Unit])
 }
 
-// unable ends the job for a node that cannot start its ranks, so that no other node starts ranks in
+// unable ends the job because a node cannot start its ranks, so that no other node starts ranks in
 // vain. first is how its first rank would end.
 func (s *State) unable(u *unit, nodeRank int, first job.Exited) string {
 	g := s.groupAt(u, nodeRank)
@@ -214,8 +214,8 @@ func (s *State) unable(u *unit, nodeRank int, first job.Exited) string {
 	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: why, Cause: &f})
 }
 
-// reach asks the nodes of a unit whether they reach the master's port, each once for each port. A
-// master may be gone once all its own ranks are done; then nothing is asked.
+// reach asks each node of a unit once whether it reaches the master's port. A master may be gone
+// once all its own ranks are done; then no node is asked.
 func (s *State) reach(u *unit) {
 	m := s.masterOf(u)
 	for i := range u.members {
@@ -260,8 +260,8 @@ func (s *State) reached(ev job.Reached) string {
 	return text
 }
 
-// launch starts the units that wait for nothing but the port, once all nodes that were asked have
-// answered. It reports whether that started or ended anything.
+// launch starts the units that wait only for the port, once all nodes that were asked have
+// answered. It reports whether it started or ended anything.
 func (s *State) launch(m *master) (text string, acted bool) {
 	if s.decided() || s.departures.end != nil || !m.ported || len(m.pending) > 0 {
 		return "", false
@@ -284,11 +284,11 @@ func (s *State) launch(m *master) (text string, acted bool) {
 	return words.Also(text, s.starting(started...)), true
 }
 
-// readyToStart reports whether a unit waits for nothing but the port of the master.
+// readyToStart reports whether a unit waits only for the master's port.
 func (s *State) readyToStart(u *unit) bool { return u.phase == job.Preparing && !s.leaves(u) }
 
 // masterUnreachable decides what follows when nodes do not reach the master. Before anything has
-// run, the network or an address is wrong, and a person must mend that. Later it is the failure of
+// run, the network or an address is wrong, and a person must correct it. Later, it is a failure of
 // a node like any other.
 func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	ranks := slices.Sorted(maps.Keys(m.unreached))
@@ -300,7 +300,7 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	blamed := s.blameFor(m, ranks)
 	m.retry()
 	units := s.stranded(m, blamed)
-	if len(units) == 0 { // their nodes leave
+	if len(units) == 0 { // the nodes of all these units leave
 		return "", false
 	}
 	f := &fault{
@@ -310,9 +310,10 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	return s.fail(f, units...), true
 }
 
-// blameFor returns the nodes that are to blame when some do not reach the master: the master, if
-// more nodes miss it than reach it, otherwise the nodes that miss it. All nodes that missed it
-// since all ranks ran count against it, except those that missed an earlier master too.
+// blameFor returns the nodes that are to blame when some do not reach the master. If more nodes
+// miss the master than reach it, the master is to blame, otherwise the nodes that miss it. All
+// nodes that missed the master since all ranks ran count against it, except nodes that missed an
+// earlier master too.
 func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[m.home].Node.Name, 0, 0
 	for _, rank := range ranks {
@@ -338,8 +339,8 @@ func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	return blamed
 }
 
-// clearBlame lifts the exclusion of nodes that did not reach a node that is now to blame, or were
-// not reached by one.
+// clearBlame lifts the exclusion of nodes that did not reach a master that is now to blame, or that
+// a node now to blame did not reach.
 func (s *State) clearBlame(m *master, blamed []string) {
 	isBlamed := make(map[string]bool, len(blamed))
 	for _, name := range blamed {
@@ -355,8 +356,8 @@ func (s *State) clearBlame(m *master, blamed []string) {
 	}
 }
 
-// masterProven reports whether the master has proven itself: ranks run there, or have run there
-// while none has on the nodes that do not reach it.
+// masterProven reports whether the master has proven itself. Either ranks run there, or ranks have
+// run there and none on the nodes that do not reach it.
 func (s *State) masterProven(m *master, ranks []int) bool {
 	ran := func(rank int) bool {
 		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
@@ -366,8 +367,8 @@ func (s *State) masterProven(m *master, ranks []int) bool {
 }
 
 // stranded returns the units that wait for the master on nodes that are to blame. If the master
-// itself is to blame, these are all waiting units, and the units that run on the master if a spare
-// can take its place.
+// itself is to blame, these are all waiting units, and also the units that run on the master if a
+// spare can take its place.
 func (s *State) stranded(m *master, blamed []string) (units []*unit) {
 	all := s.gang() || s.grouped() || blamed[0] == s.plan.slots[m.home].Node.Name
 	_, err := s.groupFor(m.home, s.suspects.fit(s.roster.list()))
@@ -420,7 +421,7 @@ func (s *State) notReached(m *master, ranks []int) string {
 	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, strings.Join(list, ", "))
 }
 
-// portWait says what this unit waits for, and others that prepare.
+// portWait says what this unit, and any other that prepares, waits for.
 func (s *State) portWait(u *unit) string {
 	m := s.masterOf(u)
 	switch {
@@ -437,7 +438,7 @@ func (s *State) portWait(u *unit) string {
 	return fmt.Sprintf("waiting for a free port on the master, %s", words.Named(s.plan.slots[m.home].Node))
 }
 
-// proving names the nodes that have not answered, or counts them when they are many.
+// proving names the nodes that have not answered, or counts them if there are many.
 func (s *State) proving(m *master) string {
 	if len(m.pending) > shownNodes {
 		return words.Count(len(m.pending), "node")

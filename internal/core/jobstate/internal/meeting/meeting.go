@@ -1,5 +1,5 @@
-// Package meeting says which ranks of a gang have come to its store, and which of them the others wait
-// for.
+// Package meeting says which ranks of a gang have connected to its store, and for which ranks the
+// others wait.
 package meeting
 
 import (
@@ -15,8 +15,8 @@ import (
 type Ranks struct {
 	// Groups are the ranks by node rank.
 	Groups []placement.Group
-	// PIDs are the process ids of the ranks, 0 for unknown ones, and Done says of each whether it has
-	// exited 0.
+	// PIDs are the process ids of the ranks, 0 for unknown ones. Done says for each rank whether it
+	// has exited 0.
 	PIDs []int
 	Done []bool
 }
@@ -37,7 +37,7 @@ func (r Ranks) Text(m job.Meeting) string {
 	}
 	for _, c := range m.Clients {
 		rank, known := rankOf(c)
-		if !known || c.PID == 0 { // torch before 2.5 does not say
+		if !known || c.PID == 0 { // torch before 2.5 does not send the process id
 			others++
 			continue
 		}
@@ -50,7 +50,7 @@ func (r Ranks) Text(m job.Meeting) string {
 	switch {
 	case others > 0 && len(came)+others >= size:
 		return ""
-	case others > 0: // a rank may be a shell whose child is the process that came
+	case others > 0: // a rank may be a shell whose child has connected
 		return connected(len(came)+others, size)
 	case len(came) < size:
 		return connected(len(came), size) + "; missing: " + r.Without(func(rank int) bool { return came[rank] })
@@ -72,7 +72,7 @@ func (r Ranks) Completed(m job.Meeting) *job.Complete {
 	return c
 }
 
-// count is what can be said of so many clients that none is named.
+// count describes clients that are too many to be named.
 func (r Ranks) count(m job.Meeting) string {
 	came, size := m.Came, len(r.PIDs)
 	for _, done := range r.Done {
@@ -110,7 +110,7 @@ type process struct{ nodeRank, pid int }
 const sharedNode = -1
 
 // Find returns a function that finds the rank of a process. Nodes of one machine share its process
-// ids: the first stands for all.
+// ids, so its first node stands for all of them.
 func (r Ranks) Find() func(job.Client) (rank int, known bool) {
 	ranks, homes := make(map[process]int, len(r.PIDs)), make(map[netip.Addr]int, len(r.Groups))
 	for i, g := range r.Groups {
@@ -131,8 +131,8 @@ func (r Ranks) Find() func(job.Client) (rank int, known bool) {
 	}
 }
 
-// home is the node of an address. All loopback addresses are of one machine, whose nodes share its
-// process ids.
+// home returns the node rank of an address. All loopback addresses are one machine's, whose nodes
+// share its process ids.
 func home(homes map[netip.Addr]int, addr netip.Addr) int {
 	if i, ok := homes[addr.Unmap()]; ok && !addr.IsLoopback() {
 		return i
