@@ -13,15 +13,15 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// plan is where the ranks are: the newest placement, by node rank.
+// plan says where the ranks are: the newest placement, by node rank.
 type plan struct {
 	slots []slot
 	// vacant are the node ranks whose node is gone.
 	vacant []int
-	// world is what ranks know of the whole; roles counts the ranks of each role.
+	// world is what ranks know of the whole job. roles counts the ranks of each role.
 	world job.World
 	roles map[string]int
-	// differing is why the nodes have no fabric in common, until the job has said so.
+	// differing is why the nodes have no fabric in common; empty once it was reported.
 	differing string
 	growth    growth
 }
@@ -29,7 +29,7 @@ type plan struct {
 // slot is the placement group of one node rank.
 type slot struct {
 	placement.Group
-	// vacant says that its node is gone.
+	// vacant says that the slot's node is gone.
 	vacant bool
 	// role is the role of the node's ranks, and roleFirst the position of its first rank in the
 	// role.
@@ -61,8 +61,8 @@ func uniform(p placement.Plan) int {
 	return n
 }
 
-// agree notes which fabric the ranks use until the job is placed anew: a node that takes the place
-// of another one must use the same.
+// agree notes which fabric the ranks use until the job is placed anew. A node that takes another
+// node's place must use the same fabric.
 func (p *plan) agree() {
 	nodes := make([]placement.Node, len(p.slots))
 	for i, sl := range p.slots {
@@ -71,7 +71,7 @@ func (p *plan) agree() {
 	p.world.Network, p.differing = nccl.Agree(nodes)
 }
 
-// tellDiffering returns why the nodes have no fabric in common, once.
+// tellDiffering returns, only once, why the nodes have no fabric in common.
 func (p *plan) tellDiffering() string {
 	text := p.differing
 	p.differing = ""
@@ -90,7 +90,7 @@ func (p *plan) fill(nodeRank int, g placement.Group) {
 	p.vacant = slices.DeleteFunc(p.vacant, func(rank int) bool { return rank == nodeRank })
 }
 
-// worldAt is what the ranks of a unit on a node rank know of the whole.
+// worldAt is what the ranks of a unit on a node rank know of the whole job.
 func (s *State) worldAt(u *unit, nodeRank int) job.World {
 	p, m := &s.plan, s.masterOf(u)
 	w, sl := p.world, p.slots[nodeRank]
@@ -112,7 +112,7 @@ func (s *State) worldAt(u *unit, nodeRank int) job.World {
 	return w
 }
 
-// uniform is the number of ranks of a unit on each of its nodes, or 0 if these have different
+// uniform is the number of ranks of a unit on each of its nodes, or 0 if its nodes have different
 // numbers.
 func (s *State) uniform(u *unit) int {
 	n := len(s.groupAt(u, u.first).Bundles)
@@ -159,8 +159,8 @@ func (s *State) place(u *unit) string {
 	return words.Also(text, words.Also(s.reused(u), s.prepare(u)))
 }
 
-// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many
-// nodes as the job can use, it waits for more until the last call, or until none can come.
+// placeAll plans the whole job anew. Surviving nodes keep their ranks. If the job can use more
+// nodes, placeAll waits for more until the last call, or until no more can join.
 func (s *State) placeAll(lastCall bool) string {
 	u := &s.progress.units[0]
 	if u.phase != job.Gathering {
@@ -186,13 +186,13 @@ func (s *State) placeAll(lastCall bool) string {
 	s.adopt(chosen)
 	u = &s.progress.units[0]
 	text := words.Also(s.reused(u), s.prepare(u))
-	for i := 1; i < len(s.masters.of); i++ { // each has a master of its own
+	for i := 1; i < len(s.masters.of); i++ { // each group has its own master
 		s.prepare(&s.progress.units[i])
 	}
 	return text
 }
 
-// infeasible waits for what is missing, or ends the job when that can never come.
+// infeasible waits for the missing nodes, or ends the job when they can never join.
 func (s *State) infeasible(u *unit, err error) string {
 	e, ok := errors.AsType[*placement.InfeasibleError](err)
 	if !ok || s.spec.FixedPool && !e.Ever {
@@ -211,8 +211,8 @@ func (s *State) infeasible(u *unit, err error) string {
 	return s.gather(u, s.shortfall())
 }
 
-// gather waits for nodes, for as long as the placement limit allows. The limit begins anew with
-// each unit that begins to wait.
+// gather waits for nodes, for as long as the placement limit allows. The limit starts anew when
+// another unit begins to wait.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
 		if s.expendable(u) {
@@ -237,14 +237,14 @@ func (s *State) unplaceable(why string) string {
 			why = s.roster.loss + "; no other can come; " + why
 		}
 	} else {
-		r.Ending = report.EndProgram // it asks for what is not there
+		r.Ending = report.EndProgram // it asks for GPUs or nodes that do not exist
 	}
 	r.Reason = "job failed: " + why
 	return s.end(r)
 }
 
-// worthAsking reports whether a plan may have become possible. Each try costs O(nodes): one for
-// every node that joins would be quadratic.
+// worthAsking reports whether a plan may have become possible. Each try costs O(nodes), so a try
+// for every node that joins would be quadratic.
 func (s *State) worthAsking() bool {
 	r, nodes := s.spec.Request, len(s.roster.nodes)
 	if nodes < s.shortage.enough {
@@ -294,7 +294,7 @@ func (s *State) request() placement.Request {
 	return r
 }
 
-// solve plans without the excluded nodes, and with them only if there is no other way.
+// solve plans without the excluded nodes, or with them if there is no other plan.
 func (s *State) solve(r placement.Request) (placement.Plan, error) {
 	all := s.roster.list()
 	fit := s.suspects.fit(all)
@@ -311,8 +311,8 @@ func (s *State) solve(r placement.Request) (placement.Plan, error) {
 	return placement.Solve(r, all)
 }
 
-// release takes all nodes out of their slots, between attempts of the whole, and drops what they
-// were asked.
+// release takes all nodes out of their slots and drops the questions to them, between attempts of
+// the whole job.
 func (s *State) release() {
 	for i := range s.masters.of {
 		s.masters.of[i].renew()
@@ -343,15 +343,14 @@ func (s *State) adopt(chosen placement.Plan) {
 	}
 }
 
-// shortage is what a job that waits for nodes lacks.
+// shortage is what a waiting job lacks.
 type shortage struct {
-	// homeless are the units whose node is gone and that wait for another one while other units
-	// run.
+	// homeless are the units that lost their node and wait for another one while other units run.
 	homeless []int
-	// enough is the number of nodes from which on a new plan may be possible.
+	// enough is the least number of nodes with which a new plan may be possible.
 	enough int
-	// text is what the whole job waits for. queued is why the cluster has no nodes for it, empty
-	// when the cluster has given one since.
+	// text is what the whole job waits for. queued is why the cluster has no nodes for the job;
+	// empty once the cluster has given it one.
 	text, queued string
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// roster has the nodes that the job has.
+// roster has the nodes of the job.
 type roster struct {
 	nodes map[string]*jobNode
-	// addrs has the node at each address.
+	// addrs has the name of the node at each address.
 	addrs map[netip.Addr]string
 	gpus  int
-	// spares are the nodes without a node rank. Each report asks for them while a node is missing,
-	// and must not cost O(nodes).
+	// spares are the nodes without a node rank. They are kept apart because each report looks for a
+	// spare while a node is missing, and must not cost O(nodes).
 	spares map[string]bool
 	// joined counts the nodes that ever joined.
 	joined int
@@ -29,7 +29,7 @@ type roster struct {
 	loss string
 }
 
-// jobNode is a machine that is there.
+// jobNode is a present node.
 type jobNode struct {
 	placement.Node
 	// nodeRank is its place in the plan, or spare.
@@ -51,7 +51,7 @@ func (r *roster) clash(n placement.Node) (string, bool) {
 	return other, true
 }
 
-// add takes a node in as a spare.
+// add adds a node as a spare.
 func (r *roster) add(n placement.Node) {
 	if old := r.nodes[n.Name]; old != nil {
 		r.remove(old)
@@ -116,10 +116,10 @@ func (r *roster) list() []placement.Node {
 
 func byName(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) }
 
-// Has reports whether the job counts on a node.
+// Has reports whether a node is one of the job's nodes.
 func (s *State) Has(node string) bool { return s.roster.nodes[node] != nil }
 
-// joined uses a node where one is wanted, and keeps it as a spare otherwise.
+// joined gives a new node a node rank if a node is wanted, and otherwise keeps it as a spare.
 func (s *State) joined(n placement.Node) string {
 	if other, clashes := s.roster.clash(n); clashes && !s.spec.Request.SharedAddr {
 		return fmt.Sprintf("%s is not used: its address %v is %s's; give each node its own", n.Name, n.Addr, other)
@@ -135,8 +135,8 @@ func (s *State) joined(n placement.Node) string {
 	return s.use(n, words.Named(n)+" is here as a spare")
 }
 
-// freed notes that a node has more GPUs to offer. A spare may now have room for ranks; a node with
-// ranks keeps those that it has until the job is placed anew.
+// freed notes that a node has more free GPUs. A spare may now have room for ranks. A node with
+// ranks keeps its ranks until the job is placed anew.
 func (s *State) freed(ev job.Freed) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil {
@@ -153,7 +153,7 @@ func (s *State) freed(ev job.Freed) string {
 	return words.Also(ev.String(), s.use(n.Node, ""))
 }
 
-// use gives a spare a node rank if a node is wanted, otherwise it returns the news about the spare.
+// use gives a spare a node rank if a node is wanted. Otherwise it returns the news about the spare.
 func (s *State) use(n placement.Node, news string) string {
 	if s.placesAll() {
 		if s.gathering() {
@@ -165,7 +165,7 @@ func (s *State) use(n placement.Node, news string) string {
 	return words.Also(news, s.grow())
 }
 
-// fill gives a node to the units that wait for one. All of them that then start have the node rank
+// fill gives a node to the units that wait for one. All units that start then are on the node rank
 // that the node takes.
 func (s *State) fill(n placement.Node) (reason string, used bool) {
 	var waiting []int
@@ -183,13 +183,13 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 		reason = s.prepare(u)
 	}
 	s.shortage.setHomeless(waiting)
-	if used && !prepared { // its unit lacks another one too
+	if used && !prepared { // its unit lacks another node too
 		reason = s.wanting()
 	}
 	return reason, used
 }
 
-// forget drops what is known of a node beside the roster.
+// forget drops what other parts than the roster know of a node.
 func (s *State) forget(n *jobNode) {
 	if n.leaves != nil {
 		s.departures.forget(n.Name)
@@ -239,7 +239,7 @@ func (s *State) removeNode(n *jobNode) string {
 	return text
 }
 
-// gatherLess goes on gathering after the loss of a spare.
+// gatherLess continues to gather after the loss of a spare.
 func (s *State) gatherLess() string {
 	s.shortage.need(s.shortage.enough - 1)
 	if least := s.spec.Request.MinNodes; s.strict() && len(s.roster.nodes) < least {
@@ -293,8 +293,8 @@ func (s *State) nodeGone(n *jobNode) string {
 	return words.Also(reason, s.rehouse(displaced))
 }
 
-// settleAll notes that no process of some units lives on a node rank. It reports for each unit
-// whether one might have.
+// settleAll notes that no process of these units lives on a node rank. It reports for each unit
+// whether a process might have lived until now.
 func (s *State) settleAll(units []unit, nodeRank int) (lived []bool) {
 	lived = make([]bool, len(units))
 	for i := range units {
@@ -321,8 +321,8 @@ func (s *State) rehouse(displaced []*unit) (reason string) {
 	return reason
 }
 
-// rejoined repeats the orders that a node has not answered: its broken connection may have
-// swallowed them.
+// rejoined repeats the orders that a node has not answered, since its broken connection may have
+// lost them.
 func (s *State) rejoined(ev job.Rejoined) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil || n.nodeRank == spare {
@@ -353,7 +353,7 @@ func (s *State) rejoined(ev job.Rejoined) string {
 	return fmt.Sprintf("%s is back; repeating %s", n.Name, words.Count(len(s.step.actions), "order"))
 }
 
-// repeatQuestions asks a node again what it has not answered about the master.
+// repeatQuestions repeats the questions about the master that a node has not answered.
 func (s *State) repeatQuestions(n *jobNode) {
 	for i := range s.masters.of {
 		if m := &s.masters.of[i]; m.askedFor(n.Name) {

@@ -16,15 +16,15 @@ const maxInFlight = 16
 
 // saves are the checkpoints of a job.
 type saves struct {
-	// last is the newest one that is complete; every is the time between the last two.
+	// last is the newest complete checkpoint. every is the time between the last two.
 	last  *report.Save
 	every time.Duration
-	// inFlight are those that ranks write, the newest last.
+	// inFlight are the checkpoints that ranks write, the newest last.
 	inFlight []inFlight
 }
 
-// inFlight is a checkpoint that is being written. writers have not proved it yet, and failed says
-// that one of them has given up.
+// inFlight is a checkpoint that is being written. writers have not proved it complete yet. failed
+// says that one of them has given up.
 type inFlight struct {
 	report.Save
 	writers []writer
@@ -37,7 +37,7 @@ type writer struct {
 	unit int
 }
 
-// find returns the place of a checkpoint among those in flight.
+// find returns the index of a checkpoint among those in flight.
 func (s *saves) find(path string) int {
 	return slices.IndexFunc(s.inFlight, func(f inFlight) bool { return f.Path == path })
 }
@@ -58,8 +58,9 @@ func (s *saves) begin(save report.Save, w writer) {
 	}
 }
 
-// prove takes a node's proof, and returns the checkpoint if that completes it. In a directory that
-// all nodes share, one proof is enough. Elsewhere each node that wrote a part must prove its own.
+// prove takes a node's proof, and returns the checkpoint if the proof completes it. In a directory
+// that all nodes share, one proof is enough. Elsewhere each node that wrote a part must prove its
+// own.
 func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Save, complete bool) {
 	if i := s.find(save.Path); i >= 0 {
 		f := &s.inFlight[i]
@@ -82,16 +83,16 @@ func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Sa
 	return save, s.last == nil || s.last.Began.Before(save.Began) && !s.repeats(save)
 }
 
-// sameFor is how far apart the clocks of two nodes may be that prove one save.
+// sameFor is how much the clocks of two nodes that prove one save may differ.
 const sameFor = time.Second
 
-// repeats reports whether a save is the newest one, as another node has seen it. The next save to
-// the same path begins after this one has ended.
+// repeats reports whether a save is the newest one, reported by another node. The next save to the
+// same path begins after this one has ended.
 func (s *saves) repeats(save report.Save) bool {
 	return save.Path == s.last.Path && save.Began.Before(s.last.Ended.Add(sameFor))
 }
 
-// keep takes note of the newest complete checkpoint.
+// keep records the newest complete checkpoint.
 func (s *saves) keep(save report.Save) {
 	if s.last != nil {
 		s.every = save.Began.Sub(s.last.Began)
@@ -131,7 +132,7 @@ func (s *saves) writes(unit int) bool {
 	return false
 }
 
-// saved takes note of a checkpoint.
+// saved records the progress of a checkpoint.
 func (s *State) saved(ev job.Saved) string {
 	if ev.State == job.SaveLeft || ev.State == job.SaveSetAside {
 		return s.found(ev)
@@ -167,7 +168,7 @@ func (s *State) saved(ev job.Saved) string {
 	return words.Also(text, s.stopWhenSaved(u))
 }
 
-// found tells people of a partial checkpoint that a start finds, before or while its ranks run.
+// found reports a partial checkpoint that a start finds, before or while its ranks run.
 func (s *State) found(ev job.Saved) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil || n.nodeRank == spare || ev.Unit < 0 || ev.Unit >= len(s.progress.units) || s.progress.units[ev.Unit].attempt != ev.Attempt {
@@ -179,7 +180,7 @@ func (s *State) found(ev job.Saved) string {
 	return fmt.Sprintf("the newest checkpoint %s is not complete: %s; a program that takes the newest one loads it", ev.Path, ev.Why)
 }
 
-// saveOf is what an event says of a checkpoint.
+// saveOf returns the checkpoint that an event describes.
 func saveOf(e job.Saved) report.Save {
 	save := report.Save{Path: e.Path, Format: e.Format, Step: e.Step, Bytes: e.Bytes}
 	if e.State == job.SaveBegan {
@@ -191,8 +192,8 @@ func saveOf(e job.Saved) report.Save {
 	return save
 }
 
-// Saves returns what is known of the job's checkpoints; nil if nothing is, unless a user has asked
-// for one.
+// Saves returns what is known of the job's checkpoints. It is nil if nothing is known and no user
+// has asked for a checkpoint.
 func (s *State) Saves() *report.Saves {
 	if s.saves.last == nil && len(s.saves.inFlight) == 0 && !s.departures.toSave {
 		return nil

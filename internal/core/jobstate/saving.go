@@ -8,25 +8,25 @@ import (
 	"github.com/golaunch/golaunch/internal/core/words"
 )
 
-// A departure gives ranks time to get ready, and the job uses it to lose little work, although the
-// program may know nothing of golaunch. Before its deadline a unit is stopped
+// A departure gives ranks time to get ready. The job uses this time to lose little work, although
+// the program may know nothing of golaunch. Before the deadline a unit is stopped
 //
 //   - when all of its ranks have said that they are ready;
 //   - else, never while it writes a checkpoint;
 //   - when it has completed a checkpoint since the announcement;
 //   - when each of its ranks catches the signal that stops it, so that it can save for the signal: as
 //     late as the newest checkpoint took, or at once if the user waits for the stop
-//     ([Cancel].AfterSave). It then has the rest of the time, and the grace period, to end.
+//     ([Cancel].AfterSave). The unit then has the rest of the time, and the grace period, to end.
 //
-// Otherwise it goes on until the deadline: its next checkpoint may come in time, and a program that
-// reads the notice may get ready. The deadline always wins.
+// Otherwise the unit runs until the deadline: its next checkpoint may be complete in time, and a
+// program that reads the notice may get ready. At the deadline the unit is always stopped.
 
-// signalMargin is added to the time of a save for a signal, which is twice that of the newest save:
-// ranks check for the signal only between steps.
+// signalMargin is added to the time allowed for a save after a signal, which is twice the time of
+// the newest save. Ranks check for the signal only between steps.
 const signalMargin = 5 * time.Second
 
-// signalTime sets the alarm with which ranks that catch the signal get it. It reports whether they
-// get it at once.
+// signalTime sets the alarm at which ranks that catch the signal get it. It reports whether they
+// get the signal at once.
 func (s *State) signalTime(d *departure) (due bool) {
 	left := d.within
 	switch last := s.saves.last; {
@@ -44,7 +44,7 @@ func (s *State) signalTime(d *departure) (due bool) {
 	return false
 }
 
-// signalDue has the ranks that catch the signal get it, since they need the rest of their time to
+// signalDue sends the signal to the ranks that catch it, since they need the rest of their time to
 // save.
 func (s *State) signalDue(ev job.TimedOut) (text string) {
 	d, ok := s.departures.find(ev.Seq)
@@ -86,15 +86,15 @@ func (s *State) caught(ev job.Catching) string {
 	return s.stopWhenSaved(u)
 }
 
-// landed takes note that a unit has completed a checkpoint. One from before the announcement does
-// not count.
+// landed records that a unit has completed a checkpoint. A checkpoint from before the announcement
+// does not count.
 func (s *State) landed(u *unit, ended time.Time) {
 	if d := u.notice.departure; d != nil && u.phase == job.Running && !ended.Before(d.at) {
 		u.setSaved()
 	}
 }
 
-// stopWhenSaved stops a unit that was told of its end, once it loses no work by the stop, or can
+// stopWhenSaved stops a unit that was told of its end, once the stop loses no work or the unit can
 // save for the signal.
 func (s *State) stopWhenSaved(u *unit) string {
 	n := u.notice
@@ -114,8 +114,8 @@ func (s *State) stopWhenSaved(u *unit) string {
 	return words.Also(why, s.vacate(u, *n.departure))
 }
 
-// reprieve is how much more time ranks have that are stopped early to save: until the alarm of
-// their departure, or, if a scheduler ends them, the whole time of the notice.
+// reprieve is how much more time ranks have that are stopped early to save. They have until the
+// alarm of their departure or, if a scheduler ends them, the whole time of the notice.
 func (s *State) reprieve(u *unit) (alarm int, more time.Duration) {
 	d := u.notice.departure
 	switch {

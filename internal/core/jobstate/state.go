@@ -4,7 +4,7 @@
 // [State.Step] takes what happened and returns what must now be done, with the reason in words. It
 // reads no clock, environment, network or randomness and starts no goroutine, so the same events
 // always give the same state and the same actions. Time enters as events: [job.Wait] and
-// [job.Alarm] ask for a timer, [job.Elapsed] and [job.TimedOut] are its answer.
+// [job.Alarm] ask for a timer, and [job.Elapsed] and [job.TimedOut] answer them.
 //
 // The ranks that restart together form a unit. With the default policy the whole gang is one unit.
 // A unit counts its attempts from 0. It gathers its nodes, prepares (the master chooses a port, and
@@ -32,21 +32,21 @@
 //   - hang.go: which rank the others wait for;
 //   - wants.go: which nodes the job asks a cluster for, and when it grows.
 //
-// Random worlds check these invariants, whichever messages are late, lost, doubled or reordered and
-// whichever nodes die:
+// Tests in random worlds check these invariants, whichever messages are late, lost, doubled or
+// reordered, and whichever nodes die:
 //
-//   - No node starts an attempt while an earlier one of its ranks may live anywhere: every node has
+//   - No node starts an attempt while an earlier one of its ranks may live anywhere: each node has
 //     said stopped or is lost.
 //   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
-//   - The job finishes once, when nothing of it can live, and only that is final.
-//   - The announced end of a node costs nothing, however often it comes.
+//   - The job finishes once, when none of its processes can live. Only this is final.
+//   - The announced end of a node costs no budget, however often it is announced.
 //   - The job succeeds only if every rank's newest attempt exited 0 and each of its nodes said
 //     stopped. A lost node is a failure. Neither is required of up to [job.Spec].LostRanks ranks.
 //   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
 //     is to blame. Each attempt but the first follows a [job.Wait] that has elapsed.
 //   - What cannot be started is not started again. Nothing starts once the end is decided or
 //     announced.
-//   - Ranks hear of each end that comes sooner than those they know of, and are stopped when the
+//   - Ranks are told of each end that is sooner than those they know of, and are stopped when the
 //     first is due. Nothing starts on a node that leaves.
 //   - A first start goes to nodes that have said that they reach the master's port, if the master
 //     lives.
@@ -64,10 +64,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// State is one job as it stands. Only one goroutine uses it.
+// State is the state of one job. Only one goroutine uses it.
 //
-// It consists of parts. Only the methods of a part change its fields; methods of State read all of
-// them and decide.
+// State consists of parts. Only the methods of a part change its fields. Methods of State read all
+// parts and decide.
 type State struct {
 	spec       job.Spec
 	roster     roster
@@ -107,8 +107,8 @@ func (s *State) gang() bool { return s.spec.Gang() }
 // grouped reports whether the units are replica groups.
 func (s *State) grouped() bool { return s.spec.Restart == job.RestartGroup }
 
-// placesAll reports whether the next placement is of all nodes at once: always for a gang, and
-// before the first start for other units.
+// placesAll reports whether the next placement is of all nodes at once. It always is for a gang;
+// for other units it is so before the first start.
 func (s *State) placesAll() bool { return s.gang() || s.budget.attempts == 0 }
 
 // closed reports whether no further node can join.
@@ -133,8 +133,8 @@ func (s *State) unitsAt(nodeRank int) []unit {
 	return units[b[0].Rank/per : b[len(b)-1].Rank/per+1]
 }
 
-// find returns the unit and the slot that a report is about. It is false for stale reports: of a
-// lost node, of another attempt, or of a node that has said stopped.
+// find returns the unit and the slot that a report is about. It returns false for a stale report:
+// of a lost node, of another attempt, or of a node that has said stopped.
 func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool) {
 	n := s.roster.nodes[name]
 	if n == nil || n.nodeRank == spare || id < 0 || id >= len(s.progress.units) {
@@ -171,7 +171,8 @@ func (s *State) size(u *unit) int {
 	return s.perUnit()
 }
 
-// perUnit is how many ranks each unit has if that is the same for all: one, or those of a group.
+// perUnit is how many ranks each unit has if all units have the same number: one, or the size of a
+// group.
 func (s *State) perUnit() int {
 	if s.grouped() {
 		return s.plan.world.WorldSize / s.spec.Groups
@@ -181,7 +182,8 @@ func (s *State) perUnit() int {
 
 // timers are the alarms that are set.
 type timers struct {
-	// newest is the sequence number of the newest alarm of each kind, 0 when it no longer matters.
+	// newest is the sequence number of the newest alarm of each kind, 0 when the alarm no longer
+	// matters.
 	newest map[job.AlarmKind]int
 	seq    int
 }
@@ -201,7 +203,7 @@ func (t *timers) answers(ev job.TimedOut) bool { return ev.Seq != 0 && ev.Seq ==
 // arm sets an alarm that makes older ones of its kind stale.
 func (s *State) arm(kind job.AlarmKind) { s.timers.set(kind, s.alarm(kind, 0)) }
 
-// alarm asks for a timer, and returns its sequence number.
+// alarm asks for a timer, and returns the timer's sequence number.
 func (s *State) alarm(kind job.AlarmKind, after time.Duration) int {
 	seq := s.timers.next()
 	s.step.do(job.Alarm{Kind: kind, Seq: seq, For: after})
@@ -211,14 +213,13 @@ func (s *State) alarm(kind job.AlarmKind, after time.Duration) int {
 // ending is how the job ends.
 type ending struct {
 	cancels int
-	// signal is what the job was told to stop with, see [Stop].
+	// signal is the signal with which the job was told to stop, see [Stop].
 	signal int
-	// fatal is the unit whose failure ends the job, or noUnit; why says in words why no restart
-	// follows.
+	// fatal is the unit whose failure ends the job, or noUnit. why says why no restart follows.
 	fatal int
 	why   string
-	// result is set when the end is decided. What still lives is then stopped, and the job is
-	// finished when nothing lives.
+	// result is set when the end is decided. Live processes are then stopped, and the job is
+	// finished when no process lives.
 	result   *report.Result
 	finished bool
 }
@@ -233,7 +234,7 @@ func (e *ending) cancel(signal int) {
 func (e *ending) putDownTo(unit int, why string) { e.fatal, e.why = unit, why }
 func (e *ending) decide(r report.Result)         { e.result = &r }
 
-// reword corrects what the end was put down to.
+// reword corrects the reason of the end.
 func (e *ending) reword(end report.Ending, code int, reason string) {
 	e.result.Ending, e.result.Code, e.result.Reason = end, code, reason
 }
@@ -245,7 +246,7 @@ type step struct {
 	actions []job.Action
 	changes []goodput.Change
 	judged  report.Verdict
-	// loss is the loss of a node, in case it keeps the next attempt from starting; nil if none was
+	// loss is the loss of a node, kept because it may prevent the next attempt; nil if no node was
 	// lost.
 	loss  *report.Failure
 	stale bool

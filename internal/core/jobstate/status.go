@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Phase is where the job stands: with several units, the phase of the furthest unit that is not
-// finished.
+// Phase is the phase of the job. With several units, it is the phase of the furthest unit that is
+// not finished.
 func (s *State) Phase() job.Phase {
 	switch {
 	case s.ending.finished:
@@ -56,8 +56,8 @@ func (s *State) first(p job.Phase) *unit {
 	return nil
 }
 
-// Live reports whether processes of an attempt may be on a node. Whatever else of the job a
-// returning node runs must end.
+// Live reports whether processes of an attempt may be on a node. Any other process of the job on a
+// returning node must end.
 func (s *State) Live(node string, unit, attempt int) bool {
 	_, _, _, ok := s.find(node, unit, attempt)
 	return ok
@@ -72,7 +72,7 @@ func (s *State) Result() (report.Result, bool) {
 	return s.outcome(), true
 }
 
-// outcome is the result with its cause as it is known by now.
+// outcome is the result, with its cause as far as it is known now.
 func (s *State) outcome() report.Result {
 	r := *s.ending.result
 	if s.ending.fatal != noUnit {
@@ -84,7 +84,7 @@ func (s *State) outcome() report.Result {
 	return r
 }
 
-// waits has one part for each thing that units wait for.
+// waits joins one text for each thing that units wait for.
 func (s *State) waits() string {
 	if s.decided() {
 		return words.Also(s.ending.result.Reason, s.stopWait(s.progress.live))

@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Step takes what happened and returns what must now be done, in that order, and why. The reason is
-// empty when the event decided nothing: an expected report or a stale one. After [Finish] every
-// event is stale.
+// Step takes an event and returns what must now be done, in order, and the reason. The reason is
+// empty when the event decided nothing: it was an expected report or a stale one. After [Finish]
+// every event is stale.
 func (s *State) Step(ev job.Event) (actions []job.Action, reason string) {
 	s.step = step{stale: s.ending.finished}
 	if s.ending.finished {
@@ -33,14 +33,15 @@ func (s *State) Step(ev job.Event) (actions []job.Action, reason string) {
 
 // Stale reports whether the event of the newest step changed nothing: a report of an earlier
 // attempt or of a lost node, a repetition, or the answer of a timer that no longer matters. A
-// record of the job can do without it.
+// record of the job can omit it.
 func (s *State) Stale() bool { return s.step.stale }
 
 // Replaced reports whether a spare took the place of a node in the newest step. The spare may have
-// been meant for another place, which lacks a node again.
+// been meant for another place, and that place then lacks a node again.
 func (s *State) Replaced() bool { return s.step.replaced }
 
-// take handles one event. Once the end is decided, only what bears on stopping the ranks matters.
+// take handles one event. Once the end is decided, only events that affect the stop of the ranks
+// matter.
 func (s *State) take(ev job.Event) string {
 	switch ev := ev.(type) {
 	case job.Lost:
@@ -123,8 +124,8 @@ func (s *State) started(ev job.Started) string {
 	return words.Also(words.Also(s.label(u)+" runs", s.plan.tellDiffering()), u.imports.Text(s.size(u)))
 }
 
-// exited counts a rank out, or takes its failure for the root cause. What follows the first failure
-// is its echo. A node whose ranks have all ended says stopped without being asked.
+// exited records that a rank is done, or takes its failure for the root cause. Later failures are
+// echoes of the first. A node whose ranks have all ended says stopped without being asked.
 func (s *State) exited(ev job.Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {
@@ -157,7 +158,7 @@ func (s *State) exited(ev job.Exited) string {
 	return s.ended(u)
 }
 
-// exitedLate takes note of a rank that ends while its attempt is being stopped.
+// exitedLate records a rank that ends while its attempt is being stopped.
 func (s *State) exitedLate(u *unit, b placement.Bundle, ev job.Exited) string {
 	if !ev.Exit.OK() {
 		return s.blame(u, ev.Failure(b.GPU), ev)
@@ -202,8 +203,8 @@ func (s *State) elapsed(ev job.Elapsed) string {
 	return s.place(u)
 }
 
-// timedOut makes do with the nodes that are there, and ends the job when that is not possible and
-// the placement limit is over.
+// timedOut starts the job with the present nodes. If that is not possible and the placement limit
+// is over, it ends the job.
 func (s *State) timedOut(ev job.TimedOut) string {
 	switch ev.Kind {
 	case job.AlarmRefill:

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange has a spare take the place of an excluded node on which nothing lives.
+// exchange replaces an excluded node on which nothing lives by a spare.
 func (s *State) exchange(nodeRank int) string {
 	old := s.plan.slots[nodeRank]
 	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) ||
@@ -46,8 +46,8 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	return nil
 }
 
-// askAgain asks a node that has taken a node rank the questions of the replica groups there that
-// prepare.
+// askAgain asks a node that has taken a node rank the questions of the preparing replica groups
+// there.
 func (s *State) askAgain(nodeRank int) {
 	if !s.grouped() {
 		return
@@ -62,7 +62,7 @@ func (s *State) askAgain(nodeRank int) {
 	}
 }
 
-// groupFor is the group of a node rank on one of the candidates.
+// groupFor places the group of a node rank on one of the candidates.
 func (s *State) groupFor(nodeRank int, candidates []placement.Node) (placement.Group, error) {
 	old := s.plan.slots[nodeRank].Group
 	r := s.spec.Request
@@ -91,8 +91,8 @@ func (s *State) smallest(nodeRank int, spares []placement.Node) []placement.Node
 	return slices.DeleteFunc(slices.Clone(spares), func(n placement.Node) bool { return s.room(n) != least })
 }
 
-// room is for how many ranks a node has GPUs, CPUs and memory. Unknown CPUs and memory suffice for
-// any number. It is math.MaxInt if the ranks need none of these.
+// room is the number of ranks for which a node has GPUs, CPUs and memory. Unknown CPUs and memory
+// suffice for any number. It is math.MaxInt if the ranks need none of the three.
 func (s *State) room(n placement.Node) int {
 	r, room := s.spec.Request, math.MaxInt
 	if r.GPU {

@@ -6,20 +6,19 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// progress is how far the units and their ranks have come.
+// progress is the progress of the units and their ranks.
 type progress struct {
 	// units are the sets of ranks that restart on their own. Before the first plan, unit 0 stands
 	// for the whole job.
 	units []unit
-	// done says of each rank whether it exited 0 in the newest attempt of its unit, or the others go
-	// on without it. pids are the
-	// process ids of the ranks, 0 for unknown ones.
+	// done says for each rank whether it exited 0 in the newest attempt of its unit, or whether the
+	// others go on without it. pids are the process ids of the ranks, 0 for unknown ones.
 	done []bool
 	pids []int
 	// meeting is the text of the newest [Met].
 	meeting string
 	// open counts the units that have not succeeded. live counts the pairs of unit and node that
-	// may have processes, ready those of them that are ready for the end of the job.
+	// may have processes. ready counts the live pairs that are ready for the end of the job.
 	open, live, ready int
 }
 
@@ -31,10 +30,10 @@ type unit struct {
 	first   int
 	members []member
 	counts
-	// imports is what fork servers did for the newest attempt.
+	// imports says what fork servers did for the newest attempt.
 	imports job.Imports
 	stall   stall
-	// tally is that of a replica group. abandoned says that the group does not start again.
+	// tally is the tally of a replica group. abandoned says that the group does not start again.
 	tally     tally
 	abandoned bool
 	// told says that all live members were ordered to stop.
@@ -50,17 +49,17 @@ type unit struct {
 
 const noUnit = -1
 
-// counts are the ranks and members of a unit's newest attempt. starting <= live: a member that has
-// no processes left need not start any.
+// counts counts the ranks and members of a unit's newest attempt. starting <= live, because a
+// member that has no processes left need not start any.
 type counts struct {
-	// left counts the ranks that are not done, live the members that may have processes, starting
-	// the members that have not started theirs.
+	// left counts the ranks that are not done, live the members that may have processes, and
+	// starting the members that have not started their ranks.
 	left, live, starting int
 	// lost counts the ranks that the others go on without.
 	lost int
 }
 
-// begin is for an attempt whose members are all ordered to start.
+// begin resets the counts for an attempt whose members are all ordered to start.
 func (c *counts) begin(members int) { *c = counts{live: members, starting: members} }
 func (c *counts) launch(ranks int)  { c.left += ranks }
 func (c *counts) memberStarted()    { c.starting-- }
@@ -68,21 +67,22 @@ func (c *counts) rankDone()         { c.left-- }
 func (c *counts) lose()             { c.lost++ }
 func (c *counts) memberGone()       { c.live-- }
 
-// notice is what a unit's ranks were told of their end: the departure with the least time, nil for
-// none, and how many live members are ready for it. See saving.go for the rest.
+// notice is what a unit's ranks were told of their end. It has the departure with the least time,
+// nil for none, and how many live members are ready for it. See saving.go for the rest.
 type notice struct {
 	departure *departure
 	ready     int
-	// saved says that the unit has completed a checkpoint since. catching counts the live members
-	// whose ranks catch the signal that stops them, and due says that they need the rest of the time
-	// to save for it. reprieved says that the unit was stopped early, and may use all of its time.
+	// saved says that the unit has completed a checkpoint since the notice. catching counts the
+	// live members whose ranks catch the signal that stops them. due says that these ranks need the
+	// rest of the time to save. reprieved says that the unit was stopped early, and may use all of
+	// its time.
 	saved, due, reprieved bool
 	catching              int
 }
 
 // stall counts the live members that stand still by their newest report, and the ranks of members
-// that said so twice in a row. told says that the job has reported that these are most of its
-// ranks.
+// that reported it twice in a row. told says that the job has reported that most of its ranks stand
+// still.
 type stall struct {
 	members, ranks int
 	told           bool
@@ -93,8 +93,8 @@ type stall struct {
 type member struct {
 	live, started, ready, catches bool
 	left                          int
-	// stalled is the newest report that its ranks stand still, nil while they move. idle is how
-	// many ranks stand still.
+	// stalled is the newest report that the member's ranks stand still, nil while they move. idle
+	// is how many ranks stand still.
 	stalled *job.Stalled
 	idle    int
 }
@@ -142,7 +142,7 @@ func groups(chosen placement.Plan, number int) []unit {
 	return units
 }
 
-// shrink leaves unit 0 alone, which stands for the whole job until the next plan.
+// shrink drops all units but unit 0, which stands for the whole job until the next plan.
 func (p *progress) shrink() { p.units = p.units[:1] }
 
 // begin starts an attempt of a unit.
@@ -243,8 +243,8 @@ func (u *unit) catches(m *member) {
 	u.notice.catching++
 }
 
-// exitEarly notes that a rank exited 0 while others run. Another node may have reported a later
-// failure before.
+// exitEarly notes that a rank exited 0 while others run. Another node may already have reported a
+// later failure.
 func (u *unit) exitEarly(ev job.Exited) { u.early = u.early.And(ev.Rank, ev.Node, ev.At) }
 
 // stalls notes that a member's ranks stand still.
@@ -282,9 +282,9 @@ func (u *unit) succeeded() bool {
 	return u.phase == job.Finished && !u.abandoned || u.phase == job.Stopping && u.cause == nil
 }
 
-// owes reports whether a unit that lost a node needs another one.
+// owes reports whether a unit that lost a node needs another node.
 func (u *unit) owes() bool { return !u.succeeded() && !u.abandoned }
 
-// excuses reports whether the end of a rank is no failure: the rank was told that it will be
-// stopped, and had started.
+// excuses reports whether the end of a rank is no failure, because the rank had started and was
+// told that it would be stopped.
 func (u *unit) excuses(ev job.Exited) bool { return u.notice.departure != nil && ev.Exit.Started() }

@@ -10,10 +10,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole,
-// the request is for the whole job, including the nodes that it has: they keep their node ranks,
-// and spares come next. Otherwise it is for further nodes, one for each node rank that lacks one;
-// any of them helps.
+// Wants is the request that a cluster should place; false when the job has all it needs. With
+// whole, the request is for the whole job, including the nodes that the job has: these keep their
+// node ranks, and spares come next. Otherwise the request is for further nodes, one for each node
+// rank without a node. Each of them helps.
 func (s *State) Wants() (r placement.Request, whole, ok bool) {
 	if s.placesAll() {
 		if !s.lacksNodes() {
@@ -39,7 +39,7 @@ func (s *State) Wanting() bool {
 }
 
 // LastCall is the sequence number of the [AlarmLastCall] after which the job starts with fewer
-// nodes than it could use; 0 if it waits for none.
+// nodes than it could use; 0 if there is no such alarm.
 func (s *State) LastCall() int {
 	if !s.gathering() {
 		return 0
@@ -47,7 +47,7 @@ func (s *State) LastCall() int {
 	return s.timers.newest[job.AlarmLastCall]
 }
 
-// lacksNodes reports whether the whole job waits for nodes, or will once it has stopped.
+// lacksNodes reports whether the whole job waits for nodes, or will wait once it has stopped.
 func (s *State) lacksNodes() bool {
 	if s.decided() {
 		return false
@@ -57,7 +57,8 @@ func (s *State) lacksNodes() bool {
 }
 
 // regroup is the next request for the whole job. Present nodes keep their node ranks, and spares
-// take those of lost nodes. A lost node that returns gets its own back if it is still vacant.
+// take those of lost nodes. A lost node that returns gets its own node rank back if that is still
+// vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
 	r.Keep = make(map[string]int, len(s.roster.nodes))
@@ -85,7 +86,7 @@ func (s *State) regroup() placement.Request {
 	return r
 }
 
-// uncovered returns the sizes of the vacant groups for which there is no spare, smallest first.
+// uncovered returns the sizes of the vacant groups for which there is no spare, the smallest first.
 func (s *State) uncovered() []int {
 	if s.decided() || len(s.plan.vacant) == 0 {
 		return nil
@@ -106,7 +107,7 @@ func (s *State) uncovered() []int {
 	return sizes
 }
 
-// Instead is a request for one node in the place of one that has a node rank.
+// Instead is a request for one node to replace a node that has a node rank.
 func (s *State) Instead(node string) placement.Request {
 	r := s.spec.Request
 	r.MinNodes, r.MaxNodes, r.Strategy, r.Keep = 1, 1, placement.StrictPack, nil
@@ -116,23 +117,23 @@ func (s *State) Instead(node string) placement.Request {
 	return r
 }
 
-// growth is the time after which a job on fewer nodes than its most asks for more.
+// growth says when a job on fewer nodes than its most may ask for more.
 type growth struct {
-	// partial says that it was placed on fewer, due that it has run for long enough.
+	// partial says that the job was placed on fewer nodes, due that it has run for long enough.
 	partial, due bool
 }
 
 func (g *growth) adopt(partial bool) { g.partial = partial }
 func (g *growth) setDue(due bool)    { g.due = due }
 
-// armGrow begins the time for which the number of nodes stays as it is.
+// armGrow begins the time for which the number of nodes stays the same.
 func (s *State) armGrow() {
 	if s.plan.growth.partial && s.spec.GrowAfter > 0 && s.placesAll() {
 		s.arm(job.AlarmGrow)
 	}
 }
 
-// growTimerFired ends that time.
+// growTimerFired ends the time for which the number of nodes stays the same.
 func (s *State) growTimerFired(ev job.TimedOut) string {
 	if !s.timers.answers(ev) {
 		return s.step.ignore()
@@ -142,8 +143,8 @@ func (s *State) growTimerFired(ev job.TimedOut) string {
 	return s.grow()
 }
 
-// grow stops the ranks, once they are ready, to start again on more nodes, if there are such. It
-// costs O(n log n) for n nodes.
+// grow stops the ranks once they are ready, to start them again on more nodes, if there are more.
+// It costs O(n log n) for n nodes.
 func (s *State) grow() string {
 	if !s.Grows() {
 		return ""
@@ -167,7 +168,7 @@ func (s *State) Grows() bool {
 // grows reports whether a unit was stopped to start again on more nodes.
 func (u *unit) grows() bool { return u.cause != nil && u.cause.departs && u.cause.Node == everyNode }
 
-// Growth is a request for the nodes of a job that [State.Grows] and for at least one more.
+// Growth is a request for the nodes of a job that [State.Grows] and for at least one more node.
 func (s *State) Growth() placement.Request {
 	r := s.regroup()
 	r.MinNodes = len(s.plan.slots) + 1

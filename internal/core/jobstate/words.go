@@ -14,8 +14,8 @@ import (
 // shownNodes bounds how many nodes a reason names.
 const shownNodes = 4
 
-// shortfall says which nodes are here and how many of the wanted ones are not. It takes the same
-// time however many nodes there are.
+// shortfall says which nodes are here and how many wanted nodes are missing. Its cost does not
+// depend on the number of nodes.
 func (s *State) shortfall() string {
 	if s.timers.runs(job.AlarmLastCall) {
 		return s.missing(s.spec.Request.MaxNodes) + "; starting with these at the last call"
@@ -39,8 +39,7 @@ func (s *State) missing(want int) string {
 	return text + "; here: " + strings.Join(here, ", ")
 }
 
-// wanting says what the job waits for while it gathers, and why the nodes that are there will not
-// do.
+// wanting says what the job waits for while it gathers, and why the present nodes do not suffice.
 func (s *State) wanting() string {
 	switch {
 	case s.shortage.queued != "":
@@ -77,7 +76,8 @@ func are(names []string) string {
 	return some(names) + " are"
 }
 
-// label names a unit's attempt: of the job if it is one unit, else of a part of it.
+// label names a unit's attempt: as the job's if the job is one unit, else as that of a part of the
+// job.
 func (s *State) label(u *unit) string {
 	switch s.spec.Restart {
 	case job.RestartNode:
@@ -115,7 +115,7 @@ func (s *State) starting(units ...*unit) string {
 	return text
 }
 
-// stopWait says how many places still have to stop; it is empty when none has.
+// stopWait says how many places still have to stop; empty when none has to.
 func (s *State) stopWait(n int) string {
 	if n == 0 {
 		return ""
@@ -123,7 +123,7 @@ func (s *State) stopWait(n int) string {
 	return fmt.Sprintf("waiting for %s to stop", s.places(n))
 }
 
-// places counts pairs of unit and node, which are the nodes of a gang.
+// places formats a number of pairs of unit and node; for a gang, these are its nodes.
 func (s *State) places(n int) string {
 	if s.gang() {
 		return words.Count(n, "node")

@@ -11,14 +11,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Step is a step of a job.
+// Step is a step of a job, with what a coordinator reports of it.
 type Step struct {
 	cluster.Step
-	// Told says that its reason differs from that of the step before.
+	// Told says that the reason differs from that of the step before.
 	Told bool
-	// Ends says that the job ends with it.
+	// Ends says that the job ends with this step.
 	Ends bool
-	// Start is what is known of the newest start, if that is more than before and its ranks run.
+	// Start is what is known of the newest start, if more is known than before and the ranks run.
 	Start *report.Start
 }
 
@@ -27,17 +27,17 @@ type Outcome struct {
 	Steps []Step
 	// Leave are drained nodes that no job holds any more.
 	Leave []string
-	// Armed are deadlines that are new.
+	// Armed are the new deadlines.
 	Armed []TimerID
-	// Forgotten are jobs that were over and are no longer known.
+	// Forgotten are finished jobs that are no longer known.
 	Forgotten []string
-	// Stale says that the entry changed nothing, such as a report that an agent repeats. It does
-	// not count and need not be kept.
+	// Stale says that the entry changed nothing, such as a report that an agent repeats. The entry
+	// does not count and need not be kept.
 	Stale bool
 }
 
-// Bounds on the jobs that are over: how many are known, and of how many the evidence of their
-// failure.
+// Bounds on finished jobs: how many are known, and for how many the evidence of their failure is
+// kept.
 const (
 	maxEnded    = 1000
 	maxEvidence = 100
@@ -47,8 +47,8 @@ const (
 // evidence that cannot.
 func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
 
-// Apply applies the next entry. An entry that makes no sense changes nothing: its writer has
-// checked it.
+// Apply applies the next entry. An entry that makes no sense changes nothing; its writer checks it
+// before.
 func (s *State) Apply(e Entry) Outcome {
 	var o Outcome
 	s.Index++
@@ -81,7 +81,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 		m := s.Members[ev.Node]
 		s.Capacity.Lost(e.At, ev.Node, m.Node.Labels[capacity.TagLabel], m.Drained)
 		delete(s.Members, ev.Node)
-		if s.Cluster.Drained(ev.Node) { // a person has seen to it
+		if s.Cluster.Drained(ev.Node) { // a person has dealt with it
 			s.readmit(e.At, ev.Node, o)
 		}
 	case cluster.Freed:
@@ -141,7 +141,7 @@ func dated(at time.Time, ev job.Event) job.Event {
 	}
 }
 
-// readmit lets jobs have a node like any other.
+// readmit lets jobs use a node again like any other.
 func (s *State) readmit(at time.Time, node string, o *Outcome) {
 	if _, avoided := s.Avoided[node]; avoided {
 		s.happened(Entry{At: at, Event: cluster.Readmit{Node: node}}, o)
@@ -156,7 +156,7 @@ func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
 	}
 }
 
-// stepped keeps the outcome of a step of a job.
+// stepped records a step of a job, and returns what is known of it.
 func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	j := s.Jobs[st.Job]
 	if len(st.Changes) > 0 {
@@ -181,7 +181,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 			a.Result.Goodput, a.Result.Saves = j.Goodput(at), s.Saves(j, at)
 			a.Result.Start = j.Start()
 			j.Result, st.Actions[i] = &a.Result, a
-		default: // it is an order to a node
+		default: // orders to nodes change nothing here
 		}
 	}
 	if st.Granted != nil {
@@ -199,8 +199,8 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	return Step{st, told, ends, start}
 }
 
-// avoid makes jobs avoid a node whose hardware failed in one of them, for as long as that job
-// excludes it.
+// avoid makes all jobs avoid a node whose hardware failed in one of them, for as long as that job
+// excludes the node.
 func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	if !j.OnlyJob {
 		s.Avoided[a.Node] = at.Add(j.Job.ExcludeFor)
@@ -208,7 +208,7 @@ func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	}
 }
 
-// conclude keeps a job that is over, and forgets the oldest such job if there are too many.
+// conclude keeps a finished job, and forgets the oldest finished job if there are too many.
 func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 	j.Over = at
 	for id := range s.Timers {
@@ -229,7 +229,7 @@ func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 	}
 }
 
-// summarize drops the evidence of a failure.
+// summarize drops the evidence of a job's failure.
 func (j *Record) summarize() {
 	j.History = slices.Clone(j.History[max(0, len(j.History)-maxSummary):])
 	if j.Result.Cause == nil {
@@ -248,7 +248,7 @@ func Began(at time.Time, epoch string) Entry {
 }
 
 // Replay returns the state after a snapshot, which may be nil, and the entries that follow it.
-// Heard, if not nil, gets what each entry caused.
+// Heard, if not nil, is called with what each entry caused.
 func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
 	s := New()
 	if snapshot != nil {

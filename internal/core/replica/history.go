@@ -9,14 +9,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// maxHistory bounds the moments that are known of a job, the newest ones. maxSummary is the bound
-// for a job that has been over for long.
+// maxHistory bounds the moments that are kept of a job: the newest ones. maxSummary is the bound
+// for a job that ended long ago.
 const (
 	maxHistory = 64
 	maxSummary = 8
 )
 
-// remember keeps the outcome of a step of a job, if people were told of it.
+// remember keeps the outcome of a step of a job, if the outcome was reported to people.
 func (j *Record) remember(at time.Time, actions []job.Action, changes []goodput.Change) {
 	m, to := report.Moment{At: at, Attempt: j.newest(), Reason: j.Reason}, goodput.Over
 	for _, a := range actions {

@@ -5,8 +5,8 @@ import "github.com/golaunch/golaunch/internal/core/snapshot"
 // snapshotFormat begins a snapshot. It changes when the schema does.
 const snapshotFormat = "golaunch-snapshot-7\n"
 
-// schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are a
-// part of the format, and stay when a Go identifier is renamed.
+// schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are part
+// of the format, and stay when a Go identifier is renamed.
 var schema = snapshot.NewSchema(`
 replica.State = replica: index epoch cluster members capacity jobs ended avoided timers
 cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty started

@@ -10,23 +10,23 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// startClock measures the newest start of a gang. Phase is what began at Since; empty once the
-// start is over.
+// startClock measures the newest start of a gang. Phase is the phase that began at Since; empty
+// once the start is over.
 type startClock struct {
 	Start report.Start
 	Phase report.Phase
 	Since time.Time
-	// Took is how long the imports took whose modules the start has.
+	// Took is how long the imports of the start's modules took.
 	Took time.Duration
 }
 
-// begin begins the clock of another start.
+// begin starts the clock for another start.
 func (c *startClock) begin(at time.Time, with report.Phase) {
 	*c = startClock{Phase: with, Since: at, Start: report.Start{Attempt: c.Start.Attempt}}
 }
 
-// take notes what a step of a job says of its start. It reports whether more is known of the start
-// once its ranks run.
+// take notes what a step of a job says about its start. It reports whether more is known of the
+// start once its ranks run.
 func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	node, rank := slowest(st.Event)
 	if ev, is := st.Event.(job.Started); is && ev.Imports.Took > c.Took {
@@ -51,7 +51,7 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 				c.begin(at, report.PhaseNodes)
 			}
 		case goodput.Starting:
-			if c.Phase == "" { // a growth begins with the end of its ranks
+			if c.Phase == "" { // a growth begins when the ranks are stopped
 				c.begin(at, report.PhaseChecks)
 			}
 			if c.Phase != report.PhaseProcesses {
@@ -76,13 +76,13 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 			c.enter(at.Add(-ev.Ago), "", ev.Node, new(0))
 			return true
 		}
-	default: // it says nothing of a start
+	default: // it says nothing about a start
 	}
 	return false
 }
 
-// enter ends a phase, unless the next is the same, and begins the next. Nothing ends before it
-// began: agents tell of moments in any order.
+// enter ends a phase and begins the next, unless they are the same. No phase ends before it began,
+// although agents report moments in any order.
 func (c *startClock) enter(at time.Time, next report.Phase, node string, rank *int) {
 	if c.Phase == next {
 		return
@@ -96,11 +96,11 @@ func (c *startClock) enter(at time.Time, next report.Phase, node string, rank *i
 	c.Phase, c.Since = next, at
 }
 
-// leastImport is the shortest wait for imports that is a phase: a fork server that has imported
-// its modules before answers sooner.
+// leastImport is the shortest wait for imports that counts as a phase. A fork server that has
+// already imported its modules answers sooner.
 const leastImport = time.Millisecond
 
-// split ends the phase in which ranks waited for imports. The rest of the start is for processes.
+// split ends the phase in which ranks waited for imports. The rest of the start creates processes.
 func (c *startClock) split(at time.Time, imported time.Duration) {
 	imported = min(imported, at.Sub(c.Since))
 	if imported < leastImport || c.Phase != report.PhaseProcesses {
@@ -122,7 +122,7 @@ func (c *startClock) add(p report.StartPhase) {
 	c.Start.Phases = append(phases, p)
 }
 
-// report returns what is known; nil if nothing is.
+// report returns what is known of the start; nil if nothing is known.
 func (c *startClock) report() *report.Start {
 	if len(c.Start.Phases) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (c *startClock) report() *report.Start {
 	return &s
 }
 
-// slowest is whose event ended a phase.
+// slowest returns the node and the rank whose event ended a phase.
 func slowest(ev job.Event) (node string, rank *int) {
 	switch ev := ev.(type) {
 	case job.Joined:

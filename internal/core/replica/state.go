@@ -1,14 +1,14 @@
-// Package replica is what a coordinator knows, as a function of its log.
+// Package replica holds what a coordinator knows, as a function of its log.
 //
 // A [State] takes the log's entries in order. It reads no clock, environment, network or
-// randomness: each entry has its time, and a limit on waiting is a deadline in the state. So the
-// coordinator that writes an entry, one that is started again and one that takes over reach the
-// same state by the same entries (state machine replication: Schneider, ACM Computing Surveys
-// 22(4), 1990). A snapshot of the state replaces all earlier entries.
+// randomness: each entry has its time, and a limit on waiting is a deadline in the state. So every
+// coordinator reaches the same state by the same entries, whether it wrote them, was started again
+// or took over (state machine replication: Schneider, ACM Computing Surveys 22(4), 1990). A
+// snapshot of the state replaces all earlier entries.
 //
-// What connects a coordinator with the world is not here: connections, the timers that wake it up,
-// and who watches a job. A new coordinator has none of these yet, as if all its connections had
-// broken at that moment.
+// The package does not have a coordinator's links to the world: its connections, the timers that
+// wake it up, and the watchers of a job. A new coordinator has none of these yet, as if all its
+// connections had just broken.
 package replica
 
 import (
@@ -34,7 +34,8 @@ type Submission struct {
 	cluster.Spec
 	// Task is what the agents need to run a rank of the job. Only they read it.
 	Task []byte
-	// Workspace is what the ranks run in, if it travels; its ID is empty otherwise.
+	// Workspace is the directory in which the ranks run, if it is copied to the nodes; otherwise
+	// its ID is empty.
 	Workspace report.Workspace
 	// Title is the command in one line, for people.
 	Title string
@@ -48,7 +49,7 @@ type Submission struct {
 	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for
 	// more nodes than the job needs.
 	PlacementTimeout, LastCall time.Duration
-	// BackoffMin is the wait before the first restart. Each further restart doubles it, up to
+	// BackoffMin is the wait before the first restart. Each further restart doubles the wait, up to
 	// BackoffMax, give or take 10 %.
 	BackoffMin, BackoffMax time.Duration
 }
@@ -72,13 +73,13 @@ type Founded struct {
 	Epoch string
 }
 
-// Member is an agent that was taken in.
+// Member is an agent that has joined.
 type Member struct {
 	Node placement.Node
 	// Instance changes each time an agent starts over.
 	Instance string
-	// Patience is the silence after which the node's ranks are dead, by the lease that the agent
-	// was given. A later coordinator may give another lease.
+	// Patience is how long the agent must be silent until its ranks are known to be dead, by the
+	// lease that the agent was given. A later coordinator may give another lease.
 	Patience time.Duration
 	// Drained says that the node must be drained as soon as jobs may have it.
 	Drained bool
@@ -91,18 +92,18 @@ type State struct {
 	Index   uint64
 	Epoch   string
 	Cluster *cluster.State
-	// Members are the agents that were taken in and not lost since, by node.
+	// Members are the agents that have joined and were not lost since, by node.
 	Members map[string]Member
-	// Capacity are the nodes that were asked of providers.
+	// Capacity has the nodes that were requested from providers.
 	Capacity *capacity.Pool
-	// Jobs are the jobs that are not over, and the last ones that are. Ended has the IDs of the
-	// latter, oldest first.
+	// Jobs are all unfinished jobs and the last finished ones. Ended has the IDs of the finished
+	// jobs, oldest first.
 	Jobs  map[string]*Record
 	Ended []string
-	// Avoided are nodes whose hardware failed, with the time until which jobs get them only if no
-	// others will do.
+	// Avoided are nodes whose hardware failed. Until the time given here, jobs get them only if no
+	// other nodes suffice.
 	Avoided map[string]time.Time
-	// Timers are the deadlines that are out.
+	// Timers are the pending deadlines.
 	Timers map[TimerID]Timer
 }
 
@@ -121,7 +122,7 @@ type Record struct {
 	Nodes  map[string]bool
 	Ledger goodput.Ledger
 	Clock  startClock
-	// History has the decisions in the order of time.
+	// History has the decisions, oldest first.
 	History []report.Moment
 }
 
@@ -133,7 +134,7 @@ func New() *State {
 	}
 }
 
-// OnlyJob returns the one job that the coordinator is for. It is nil in a cluster, and before the
+// OnlyJob returns the only job that the coordinator serves. It is nil in a cluster, and before the
 // job was submitted.
 func (s *State) OnlyJob() *Record {
 	for _, j := range s.Jobs {
@@ -147,7 +148,7 @@ func (s *State) OnlyJob() *Record {
 // Snapshot returns the whole state, for [Restore].
 func (s *State) Snapshot() []byte { return append([]byte(snapshotFormat), schema.Encode(s)...) }
 
-// Restore reads a Snapshot. The error says so if another version of golaunch wrote it.
+// Restore reads a Snapshot. The error says so if another version of golaunch wrote the snapshot.
 func Restore(b []byte) (*State, error) {
 	s := &State{}
 	b, known := bytes.CutPrefix(b, []byte(snapshotFormat))
@@ -166,7 +167,8 @@ func Restore(b []byte) (*State, error) {
 // ErrVersion says that another version of golaunch wrote a log.
 var ErrVersion = errors.New("another version of golaunch wrote it")
 
-// Saves returns what is known of a job's checkpoints at a time, or at its end; nil if nothing is.
+// Saves returns what is known of a job's checkpoints at a time, or at its end; nil if nothing is
+// known.
 func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 	if j.Result != nil {
 		return j.Result.Saves
@@ -176,14 +178,14 @@ func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 	case all == nil:
 	case j.Job.Gang():
 		all.AtRisk = j.Ledger.AtRisk(now).Seconds()
-	case all.Last != nil: // the ledger has no common time of ranks that restart on their own
+	case all.Last != nil: // the ledger has no common time for ranks that restart on their own
 		all.AtRisk = max(0, now.Sub(all.Last.Began)).Seconds()
 	}
 	return all
 }
 
-// Start returns where the time of the newest start went; nil if nothing is known of it, where ranks
-// restart on their own, and for a reservation.
+// Start returns where the time of the newest start went. It is nil if nothing is known of the
+// start, if ranks restart on their own, and for a reservation.
 func (j *Record) Start() *report.Start {
 	if !j.Job.Gang() || j.Reserve {
 		return nil
@@ -191,8 +193,8 @@ func (j *Record) Start() *report.Start {
 	return j.Clock.report()
 }
 
-// Goodput returns what the time of a job's ranks went into until a time, or until its end. It is
-// nil while there were no ranks, and for a reservation, whose ranks are those of other jobs.
+// Goodput returns how a job's ranks spent their time until now, or until the job's end. It is nil
+// while there were no ranks, and for a reservation, whose ranks belong to other jobs.
 func (j *Record) Goodput(now time.Time) *report.Goodput {
 	unit := "rank"
 	if j.Job.Request.GPU {

@@ -13,15 +13,16 @@ import (
 
 // TimerID identifies a deadline. A newer deadline replaces an older one with the same TimerID.
 type TimerID struct {
-	// Of is the job or, for the readmission of a node, the node.
+	// Of names the job or, for the readmission of a node, the node.
 	Of   string
 	Kind job.AlarmKind
-	// Number is the unit that backs off, or the number of an alarm of a departure; 0 for others.
+	// Number is the unit that backs off, or the Seq of an alarm of a departure; 0 for other
+	// deadlines.
 	Number int
 }
 
-// Deadlines beside the alarms of jobs: a unit's next attempt, and the end of the time for which a
-// node is avoided.
+// These deadlines are not alarms of jobs: a unit's next attempt, and the end of the time for which
+// a node is avoided.
 const (
 	attempt     job.AlarmKind = "attempt"
 	readmission job.AlarmKind = "readmission"
@@ -55,7 +56,7 @@ func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	id, limit := TimerID{Of: j.Job.ID, Kind: a.Kind}, j.LastCall
 	switch a.Kind {
 	case job.AlarmDeparture, job.AlarmSave:
-		id.Number, limit = a.Seq, a.For // of several, each has its time
+		id.Number, limit = a.Seq, a.For // there may be several, each with its own time
 	case job.AlarmPlacement:
 		limit = j.PlacementTimeout
 	case job.AlarmRefill:
@@ -72,7 +73,7 @@ func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	}
 }
 
-// expired forgets the timer that made an event due, and says whether there was one.
+// expired forgets the timer that made an event due, and reports whether there was one.
 func (s *State) expired(ev cluster.Happened) bool {
 	switch due := ev.Event.(type) {
 	case job.Elapsed:
@@ -80,7 +81,7 @@ func (s *State) expired(ev cluster.Happened) bool {
 	case job.TimedOut:
 		one := s.disarm(TimerID{Of: ev.Job, Kind: due.Kind}, due.Seq)
 		return s.disarm(TimerID{Of: ev.Job, Kind: due.Kind, Number: due.Seq}, due.Seq) || one
-	default: // it came by itself
+	default: // no timer made it due
 		return false
 	}
 }
@@ -110,8 +111,8 @@ func (j *Record) wait(a job.Wait) time.Duration {
 	return time.Duration(float64(wait) * (1 + j.jitter(a)))
 }
 
-// jitter is a tenth, more or less, so that jobs that failed together do not come back together. It
-// is the same each time the log is read.
+// jitter varies the wait by up to a tenth, so that jobs that failed together do not restart
+// together. The jitter is the same each time the log is read.
 func (j *Record) jitter(a job.Wait) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(j.Job.ID + "/" + strconv.Itoa(a.Unit) + "/" + strconv.Itoa(a.Attempt))) // never fails
