@@ -1,26 +1,25 @@
-// Package capacity decides which nodes a cluster asks of providers, and which it gives back.
+// Package capacity decides which nodes a cluster requests from providers, and which it gives back.
 //
-// [Decide] takes the queue, the nodes that are there, the nodes that were asked for and the time,
-// and returns what must now be done. A [Pool] is what was asked for, as a function of the log: so
-// each coordinator of a log knows every node that the log's coordinators have asked for. Like
-// internal/core/cluster the package reads no clock, network or randomness; [placement.Solve] is its
-// arithmetic.
+// [Decide] takes the queue, the present nodes, the requested nodes and the time, and returns what
+// must now be done. A [Pool] has the requested nodes, as a function of the log. So each coordinator
+// of a log knows every node that the log's coordinators have requested. Like internal/core/cluster
+// the package reads no clock, network or randomness; [placement.Solve] is its arithmetic.
 //
 // These rules hold:
 //
-//   - Jobs are served in the order of the queue, with what is free now and what is on its way. For
-//     the first that these do not suffice for, nodes are asked for, and so on.
-//   - Nodes are asked for only if they complete a job. Behind a job that cannot be completed, only
+//   - Jobs are served in the order of the queue, with the nodes that are free now or on their way.
+//     Nodes are requested for the first job that lacks any, then for the next such job, and so on.
+//   - Nodes are requested only if they complete a job. Behind a job that cannot be completed, only
 //     jobs with Backfill get nodes, as in the queue.
-//   - Of the kinds that complete a job, that with the highest Priority is taken, then the cheapest,
+//   - Of the kinds that complete a job, the highest Priority is taken, then the cheapest,
 //     then the first. If no kind alone completes it, several do together.
-//   - A node that does not come within its kind's StartTimeout is given up, and so is one that the
-//     provider refuses or no longer has. Its kind is then left alone, for longer each time. So is
-//     the kind of a node that comes with less than its kind promises.
+//   - A node that does not join within its kind's StartTimeout is given up, and so is one that the
+//     provider refuses or no longer has. No node of its kind is then requested for a while, longer
+//     each time. The same holds for a node that joins with less than its kind promises.
 //   - A node that no job holds and no waiting job will get is idle. It is drained once it has been
 //     idle for its kind's Idle, and deleted once its agent has left. A node on its way that no job
 //     needs any more is given up after the same time. The kind keeps Min nodes.
-//   - If a kind is left alone for holdTime at most, the nodes that the first job is to get with it are
+//   - If a kind is left alone for at most holdTime, the other nodes of the first job are
 //     kept meanwhile.
 //   - A lost node that does not return within rejoinTime is deleted. Meanwhile it counts as gone
 //     for the queue, and as there for Max.
@@ -36,22 +35,21 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TagLabel is the label by which a node says for which [Claim] it was made.
+// TagLabel is the label with which a node names the [Claim] for which it was made.
 const TagLabel = "capacity.tag"
 
 // Kind is a kind of node that a provider can make: a node group of Kubernetes' Cluster Autoscaler,
 // or a partition of Slurm.
 type Kind struct {
-	// Name has letters, digits and hyphens: it begins the tags of its nodes.
+	// Name has letters, digits and hyphens, because the tags of its nodes begin with it.
 	Name string
-	// Node has the GPUs, CPUs, memory and labels that each node brings. It has no name and no
-	// address.
+	// Node has the GPUs, CPUs, memory and labels of each node. It has no name and no address.
 	Node placement.Node
 	// Min and Max bound the number of nodes.
 	Min, Max int
-	// Idle is how long a node is kept that no job needs.
+	// Idle is how long a node that no job needs is kept.
 	Idle time.Duration
-	// Priority comes before Cost, which is the price of a node per hour in any unit.
+	// Priority takes precedence over Cost, which is the price of a node per hour in any unit.
 	Priority int
 	Cost     float64
 	// StartTimeout is how long a node may take from the request until its agent joins.
@@ -66,10 +64,10 @@ const (
 	CodeQueue Code = "queue"
 	CodeMin   Code = "min"
 	// CodeIdle: no job has needed the node for its kind's Idle time. CodeUnneeded: the same for a
-	// node that has not come yet.
+	// node that has not joined yet.
 	CodeIdle     Code = "idle"
 	CodeUnneeded Code = "unneeded"
-	// CodeLate: it did not come within StartTimeout.
+	// CodeLate: the node did not join within StartTimeout.
 	CodeLate Code = "late"
 	// CodeLost: its agent was lost. CodeLeft: its agent has left after a drain.
 	CodeLost Code = "lost"
@@ -89,7 +87,7 @@ type (
 		Code  Code
 		Why   string
 	}
-	// Drain keeps a node from being given to jobs. Its agent then leaves.
+	// Drain stops a node from being given to jobs. Its agent then leaves.
 	Drain struct {
 		Node, Tag string
 		Code      Code
@@ -97,7 +95,7 @@ type (
 	}
 	// Fail notes that a node is not what its kind promises.
 	Fail struct{ Tag, Why string }
-	// Delete gives a node back, or gives up one that has not come.
+	// Delete gives back a node, or gives up one that has not joined.
 	Delete struct {
 		Tag  string
 		Code Code
@@ -110,19 +108,19 @@ func (Drain) action()   {}
 func (Fail) action()    {}
 func (Delete) action()  {}
 
-// Situation is what a decision is made on.
+// Situation is the input of a decision.
 type Situation struct {
 	Now   time.Time
 	Kinds []Kind
-	// Max bounds the nodes of all kinds together, beside the Max of each; 0 does not. Each kind keeps
-	// room for its Min.
+	// Max bounds the nodes of all kinds together, in addition to the Max of each kind; 0 is no
+	// bound. Each kind keeps room for its Min.
 	Max  int
 	Pool *Pool
-	// Demands are what waits for nodes, in the order of the queue, and Offers all nodes.
+	// Demands are the jobs that wait for nodes, in the order of the queue. Offers are all nodes.
 	Demands []cluster.Demand
 	Offers  []cluster.Offer
-	// Idle is since when no job has needed each node, by tag, as the last decision returned it; nil
-	// at first.
+	// Idle says for each node, by tag, since when no job has needed it. The last decision returned
+	// it; nil at first.
 	Idle map[string]time.Time
 }
 
@@ -131,9 +129,9 @@ type Decision struct {
 	Actions []Action
 	// Idle is for the next [Situation].
 	Idle map[string]time.Time
-	// Next is when to decide again if nothing happens before; zero if there is no such time.
+	// Next is when to decide again if nothing happens before; zero for never.
 	Next time.Time
-	// Blocked is the first job for which no nodes can be asked, and Why the reason; empty if there
-	// is none.
+	// Blocked is the first job for which no nodes can be requested, and Why is the reason; both are
+	// empty if there is no such job.
 	Blocked, Why string
 }

@@ -18,7 +18,8 @@ const rejoinTime = time.Minute
 // leaveLimit is how long an idle drained node may stay before it is deleted nevertheless.
 const leaveLimit = 5 * time.Minute
 
-// holdTime is how long nodes are kept at most for a job whose other nodes cannot be asked for yet.
+// holdTime is how long nodes are kept, at most, for a job whose other nodes cannot be requested
+// yet.
 const holdTime = 5 * time.Minute
 
 // decision is a decision in the making.
@@ -28,16 +29,16 @@ type decision struct {
 	claims []Claim
 	offers map[string]cluster.Offer
 	supply *supply
-	// counts are the claims of each kind until they are gone, and active those that jobs can have
-	// or will.
+	// counts counts the claims of each kind until they are gone. active counts those whose nodes
+	// jobs can have, now or later.
 	counts, active map[string]int
-	// needed are the tags of nodes that a waiting job gets.
+	// needed are the tags of the nodes that waiting jobs get.
 	needed map[string]bool
-	// unusable says why no node of a kind is asked for now.
+	// unusable says why no node of a kind is requested now.
 	unusable map[string]string
 	// soon are kinds that are left alone for a short while only.
 	soon map[string]bool
-	// asked are the requests by kind, with the jobs that they are for.
+	// asked has the jobs for which nodes are requested, by kind.
 	asked map[string][]string
 	want  map[string]int
 }
@@ -70,7 +71,7 @@ func (d *decision) kind(name string) (Kind, bool) {
 	return d.Kinds[i], true
 }
 
-// count notes what is there and what is on its way. Nodes that are there come first.
+// count records the nodes that are present or on their way. Present nodes come first.
 func (d *decision) count() {
 	tags := map[string]string{}
 	for _, c := range d.claims {
@@ -94,14 +95,14 @@ func (d *decision) count() {
 			if !d.offers[c.Node].Drained {
 				d.active[c.Kind]++
 			}
-		case c.Joined.IsZero() || c.Present(): // it has yet to come, or to say what it runs
+		case c.Joined.IsZero() || c.Present(): // the node has yet to join, or to say what it runs
 			d.active[c.Kind]++
 			d.supply.add(k.Node, coming(c.Tag), c.Tag)
 		}
 	}
 }
 
-// coming is a name for a node on its way that no node has.
+// coming is a name for a node on its way. No real node has such a name.
 func coming(tag string) string { return "\x00" + tag }
 
 // judgeKinds finds the kinds that are left alone for a while.
@@ -133,8 +134,8 @@ func (d *decision) usable(k Kind) bool {
 	return !not
 }
 
-// lacks reports whether a node has less than its kind promises, and of what. More nodes like it
-// would not help.
+// lacks reports whether a node has less than its kind promises, and of what it has less. More nodes
+// like it would not help.
 func lacks(n, promised placement.Node) (what string, less bool) {
 	switch {
 	case len(n.GPUs) < len(promised.GPUs):
@@ -147,7 +148,7 @@ func lacks(n, promised placement.Node) (what string, less bool) {
 	return "", false
 }
 
-// due has the next decision made at a time, if none is made before.
+// due schedules the next decision for a time, if none is made before.
 func (d *decision) due(at time.Time) {
 	if d.out.Next.IsZero() || at.Before(d.out.Next) {
 		d.out.Next = at
@@ -188,8 +189,8 @@ func (d *decision) provide(demand cluster.Demand) bool {
 	return true
 }
 
-// hold keeps the nodes that the first blocked job gets once kinds that are left alone for a short
-// while are asked for the others. So one refusal does not cost the rest of a gang.
+// hold keeps the nodes of the first blocked job while the kinds of its other nodes are left alone
+// for a short time. So one refusal does not cost the rest of a gang.
 func (d *decision) hold(demand cluster.Demand) {
 	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool {
 		return !d.usable(k) && !d.soon[k.Name] || d.room(k) == 0
@@ -209,7 +210,7 @@ func (d *decision) hold(demand cluster.Demand) {
 	}
 }
 
-// blocked says for each kind why no nodes of it are asked for.
+// blocked says for each kind why no nodes of it are requested.
 func (d *decision) blocked() string {
 	why := ""
 	for _, k := range d.Kinds {
@@ -240,10 +241,11 @@ func (d *decision) room(k Kind) int {
 	return max(0, room)
 }
 
-// left is how many more nodes the cluster may have of a kind, whatever that kind's Max is.
+// left is how many more nodes of a kind the cluster may have by its own Max, whatever the kind's
+// Max is.
 func (d *decision) left(k Kind) int {
 	left := d.Max
-	for _, n := range d.counts { // also of kinds that there are no more
+	for _, n := range d.counts { // also of kinds that were removed
 		left -= n
 	}
 	for _, other := range d.Kinds {
@@ -255,15 +257,15 @@ func (d *decision) left(k Kind) int {
 	return left
 }
 
-// offer is some nodes of kinds that complete a job.
+// offer is a number of nodes of some kinds that complete a job.
 type offer struct {
 	nodes map[string]int
 	cost  float64
 }
 
-// ask asks for the nodes that complete a job, and reports whether there are any.
+// ask requests the nodes that complete a job, and reports whether there are such nodes.
 func (d *decision) ask(demand cluster.Demand) bool {
-	if demand.Request.Order.By == placement.ByList { // it is for nodes that it names
+	if demand.Request.Order.By == placement.ByList { // the job names its nodes
 		return false
 	}
 	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool { return !d.usable(k) || d.room(k) == 0 })
@@ -296,8 +298,8 @@ func (d *decision) ask(demand cluster.Demand) bool {
 	return o.nodes != nil
 }
 
-// least finds the fewest nodes that complete a job: all that there may be of the first kinds, and
-// as few of the last as possible.
+// least finds the fewest nodes that complete a job: all possible nodes of the first kinds, and as
+// few as possible of the last.
 func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 	limit := most(demand.Request)
 	o := offer{nodes: map[string]int{}}
@@ -337,7 +339,7 @@ func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 	return offer{}
 }
 
-// fewest is the smallest number from 1 to most that suffices, when most does.
+// fewest is the smallest number from 1 to most that suffices, given that most suffices.
 func fewest(most int, suffices func(int) bool) int {
 	low, high := 1, most
 	for low < high {
@@ -350,7 +352,7 @@ func fewest(most int, suffices func(int) bool) int {
 	return low
 }
 
-// accept adds the nodes to what is on its way.
+// accept adds the nodes of an offer to the nodes on their way.
 func (d *decision) accept(demand cluster.Demand, o offer) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		k, _ := d.kind(name)
@@ -364,7 +366,7 @@ func (d *decision) accept(demand cluster.Demand, o offer) {
 	}
 }
 
-// fill asks for the nodes that a kind lacks of its Min.
+// fill requests the nodes that a kind lacks to reach its Min.
 func (d *decision) fill() {
 	for _, k := range d.Kinds {
 		short := min(k.Min-d.active[k.Name]-d.want[k.Name], d.room(k))
@@ -377,7 +379,7 @@ func (d *decision) fill() {
 	}
 }
 
-// request asks for what jobs need, after everything that makes room.
+// request adds the requests for what jobs need, after all actions that make room.
 func (d *decision) request() {
 	for _, k := range d.Kinds {
 		if n := d.want[k.Name]; n > 0 {
@@ -400,7 +402,7 @@ func listed(jobs []string) string {
 
 func (d *decision) do(a Action) { d.out.Actions = append(d.out.Actions, a) }
 
-// review decides whether a claim is given back or up.
+// review decides whether a claim is given back or given up.
 func (d *decision) review(c Claim) {
 	k, known := d.kind(c.Kind)
 	if !known || !c.Released.IsZero() {
@@ -408,7 +410,7 @@ func (d *decision) review(c Claim) {
 	}
 	o, here := d.offers[c.Node]
 	switch {
-	case c.Present() && !here: // it has yet to say what it runs
+	case c.Present() && !here: // the node has yet to say what it runs
 	case c.Present():
 		d.reviewNode(c, k, o)
 	case !c.Joined.IsZero() && c.Left:
@@ -425,8 +427,8 @@ func (d *decision) review(c Claim) {
 	}
 }
 
-// reviewNode drains a node that is idle. One that does not leave although it is drained and no job
-// holds it is deleted in the end.
+// reviewNode drains a node that is idle. It deletes a drained node that no job holds if the node
+// has not left after a while.
 func (d *decision) reviewNode(c Claim, k Kind, o cluster.Offer) {
 	switch {
 	case o.Held:
@@ -440,7 +442,7 @@ func (d *decision) reviewNode(c Claim, k Kind, o cluster.Offer) {
 	}
 }
 
-// idle reports whether no job has needed a node for a time.
+// idle reports whether no job has needed a node for the time of limit.
 func (d *decision) idle(tag string, limit time.Duration) bool {
 	if d.needed[tag] {
 		return false
@@ -453,7 +455,7 @@ func (d *decision) idle(tag string, limit time.Duration) bool {
 	return d.reached(since.Add(limit))
 }
 
-// reached reports whether it is that time; otherwise that is a time to decide again.
+// reached reports whether a time has come. If not, the next decision is due then.
 func (d *decision) reached(at time.Time) bool {
 	if d.Now.Before(at) {
 		d.due(at)

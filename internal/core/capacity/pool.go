@@ -9,22 +9,23 @@ import (
 	"time"
 )
 
-// Claim is a node that was asked of a provider, until the provider has it no more (Karpenter's
-// NodeClaim).
+// Claim is a node that was requested from a provider, until the provider no longer has it
+// (Karpenter's NodeClaim).
 type Claim struct {
-	// Tag is its name towards the provider, unique for all time. Seq is its number.
+	// Tag is the name by which the provider knows the node. It is unique for all time. Seq is the
+	// claim's number.
 	Tag  string
 	Seq  int
 	Kind string
-	// Node is the name of its node, once that has joined.
+	// Node is the name of the claim's node once the node has joined.
 	Node string
-	// Requested is when it was asked for, Joined when its node last joined, Lost when that was
-	// lost, and Released when it was given back or up; zero while it was not.
+	// Requested is when the claim was made, Joined when its node last joined, Lost when the node
+	// was lost, and Released when the claim was given back or given up. Each is zero before.
 	Requested, Joined, Lost, Released time.Time
-	// Left says that the lost node had been drained, and Failed that its node was a failure of its
+	// Left says that the lost node had been drained. Failed says that the node was a failure of its
 	// kind.
 	Left, Failed bool
-	// Why is why it was asked for and, once it is released, why that was.
+	// Why is why the node was requested or, once the claim is released, why it was released.
 	Why string
 }
 
@@ -35,9 +36,9 @@ type Backoff struct {
 	Why      string
 }
 
-// Pool is what was asked of providers. Only one goroutine uses it.
+// Pool has what was requested from providers. Only one goroutine uses it.
 type Pool struct {
-	// Asked counts all claims that there ever were.
+	// Asked counts all claims that were ever made.
 	Asked    int
 	Claims   map[string]Claim
 	Backoffs map[string]Backoff
@@ -46,8 +47,8 @@ type Pool struct {
 // NewPool returns a pool without claims.
 func NewPool() *Pool { return &Pool{Claims: map[string]Claim{}, Backoffs: map[string]Backoff{}} }
 
-// Event is something that happened to claims. Nodes that join and are lost are events of the
-// cluster.
+// Event is something that happened to claims. The cluster has its own events for nodes that join or
+// are lost.
 //
 //sumtype:decl
 type Event interface{ event() }
@@ -59,7 +60,7 @@ type (
 		Nodes int
 		Why   string
 	}
-	// Released gives a claim back. The provider is asked to delete it until it is Gone.
+	// Released gives back a claim. The provider is asked to delete the node until it is Gone.
 	Released struct {
 		Tag  string
 		Code Code
@@ -67,8 +68,8 @@ type (
 	}
 	// Failed says that the node of a claim is not what its kind promises.
 	Failed struct{ Tag, Why string }
-	// Gone says that the provider refused a claim or does not have it. A claim that was not
-	// released is released by that: the provider may have been wrong.
+	// Gone says that the provider refused a claim or does not have its node. If the claim was not
+	// released before, Gone releases it: the provider may have been wrong.
 	Gone struct{ Tag, Why string }
 )
 
@@ -78,7 +79,7 @@ func (Failed) event()    {}
 func (Gone) event()      {}
 
 // Apply applies the next event. An event about a claim that is not there changes nothing. The epoch
-// is the log's, by which tags of different logs differ.
+// is that of the log, and makes the tags of different logs differ.
 func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 	switch ev := ev.(type) {
 	case Requested:
@@ -118,12 +119,12 @@ func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 	}
 }
 
-// Present reports whether the claim's node is there.
+// Present reports whether the claim's node is present.
 func (c Claim) Present() bool { return !c.Joined.IsZero() && c.Lost.IsZero() }
 
 // Refuses says why a node must not join: its claim was given up, or another node has it. It is
-// empty if the node may. So a node that its provider made or lost sight of too long ago does not
-// come for a claim that is not there any more.
+// empty if the node may join. So a node that its provider made late, or had lost track of, cannot
+// join for a claim that no longer exists.
 func (p *Pool) Refuses(epoch, node, tag string) string {
 	switch c, ours := p.Claims[tag]; {
 	case !ours && p.hasAsked(epoch, tag):
@@ -138,7 +139,7 @@ func (p *Pool) Refuses(epoch, node, tag string) string {
 	return ""
 }
 
-// hasAsked reports whether a tag is one that the log with an epoch has ever had.
+// hasAsked reports whether a tag is from the log with this epoch.
 func (p *Pool) hasAsked(epoch, tag string) bool {
 	i := strings.LastIndexByte(tag, '-')
 	seq, err := strconv.Atoi(tag[i+1:])
@@ -149,7 +150,7 @@ func (p *Pool) hasAsked(epoch, tag string) bool {
 	return found && kind != ""
 }
 
-// Joined notes that a node has joined that the pool does not refuse.
+// Joined notes that a node has joined. The pool must not refuse it.
 func (p *Pool) Joined(at time.Time, node, tag string) {
 	if c, ours := p.Claims[tag]; ours {
 		c.Node, c.Joined, c.Lost, c.Left = node, at, time.Time{}, false
@@ -176,13 +177,13 @@ const (
 	maxBackoff = 15 * time.Minute
 )
 
-// failed leaves a kind alone. Claims that were made together fail together, as one failure.
+// failed leaves a kind alone for a while. Claims that were made together count as one failure.
 func (p *Pool) failed(at time.Time, kind, why string) {
 	b := p.Backoffs[kind]
 	switch {
 	case at.Before(b.Until):
 		return
-	case at.Sub(b.Until) > maxBackoff: // the kind has been well for long
+	case at.Sub(b.Until) > maxBackoff: // the kind has worked for long
 		b.Failures = 0
 	}
 	wait := min(minBackoff<<min(b.Failures, 10), maxBackoff)

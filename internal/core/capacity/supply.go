@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// supply is what jobs can have: free shares of nodes that are there, and nodes on their way. Nodes
-// are alike if no request can tell them apart, so a request is tried on few of them.
+// supply is what jobs can have: free shares of present nodes, and nodes on their way. Nodes are
+// alike if no request can tell them apart, so a request is tried on only a few of them.
 type supply struct {
 	buckets map[shape]*bucket
 	order   []*bucket
@@ -27,7 +27,7 @@ type shape struct {
 	slots, unfit, role string
 }
 
-// bucket has nodes that are alike, the first to come at the front.
+// bucket has nodes that are alike, the first to join at the front.
 type bucket struct {
 	shape shape
 	nodes []*node
@@ -44,7 +44,7 @@ type node struct {
 
 func newSupply() *supply { return &supply{buckets: map[shape]*bucket{}, byName: map[string]*node{}} }
 
-// add adds a node. Its address is of no meaning here, and only has to be its own.
+// add adds a node. Its address has no meaning here, but must be unique.
 func (s *supply) add(n placement.Node, name, tag string) *node {
 	s.made++
 	n.Name, n.Others = name, nil
@@ -67,7 +67,7 @@ func (n *node) unfile() {
 
 func bySeq(a, b *node) int { return cmp.Compare(a.seq, b.seq) }
 
-// file puts a node among those that are like it.
+// file puts a node into the bucket of the nodes that are like it.
 func (s *supply) file(n *node) {
 	sh := shape{
 		gpus: len(n.GPUs), free: freeGPUs(n.Node), cpus: n.CPUs, memory: n.Memory,
@@ -92,8 +92,8 @@ func freeGPUs(n placement.Node) (free int) {
 	return free
 }
 
-// solve plans a demand. Solve would also say why not, node by node, which takes longer than a plan:
-// it is not called if there are too few nodes.
+// solve plans a demand. It does not call Solve if there are too few nodes, because Solve would say
+// why for each node, which takes longer than a plan.
 func (s *supply) solve(d cluster.Demand) (placement.Plan, bool) {
 	all := s.candidates(d)
 	if packs(d.Request) && len(all) < d.Request.MinNodes {
@@ -110,7 +110,7 @@ func packs(r placement.Request) bool { return r.Strategy == placement.StrictPack
 func (s *supply) candidates(d cluster.Demand) []placement.Node {
 	list := slices.Clone(d.Holds)
 	for i := range list {
-		s.made++ // an address of its own
+		s.made++ // a unique address
 		list[i].Addr = netip.AddrFrom4([4]byte{11, byte(s.made >> 16), byte(s.made >> 8), byte(s.made)})
 	}
 	limit, least := most(d.Request), 1

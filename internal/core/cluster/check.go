@@ -59,7 +59,7 @@ func (s *State) Check(spec Spec) error {
 	return s.checkLimit(spec)
 }
 
-// checkLimit refuses a job that its user's limit would never let start.
+// checkLimit refuses a job that could never start because of its user's limit.
 func (s *State) checkLimit(spec Spec) error {
 	p := purse{spec.User, cmp.Or(spec.Priority, Interactive)}
 	most, limited := s.allowed(p)

@@ -1,33 +1,33 @@
 // Package cluster decides which nodes and GPUs each job of a cluster gets, and in which order.
 //
-// [State.Step] takes what happened and returns the steps of jobs ([job.State]) that it caused, with
-// what must now be done. Like internal/core/job it reads no clock, environment, network or
+// [State.Step] takes an event and returns the steps of jobs ([job.State]) that the event caused,
+// with what must now be done. Like internal/core/job it reads no clock, environment, network or
 // randomness and starts no goroutine; [placement.Solve] is its arithmetic.
 //
 // A job that lacks nodes, at its start or because one was lost, waits in the queue. Higher
 // priorities come first and, within one, jobs that hold nodes: their nodes are idle until the lost
-// ones are replaced. Then comes the user who holds the fewest GPUs in that priority, which is max-min
-// fairness (Ghodsi et al., Dominant Resource Fairness, NSDI 2011, with GPUs as the one resource), and
-// then the order of submission. A job whose turn has come keeps it. When something changed that can help, the first
-// job is tried: it gets all nodes of a plan at once, with only the GPUs that are the job's, or it
-// waits and is told why ([job.Queued]). What it gets it holds until it ends or the node is lost.
-// These rules hold:
+// ones are replaced. Then comes the user who holds the fewest GPUs in that priority, which is
+// max-min fairness (Ghodsi et al., Dominant Resource Fairness, NSDI 2011, with GPUs as the one
+// resource), and then the order of submission. A job whose turn has come keeps it. After a change
+// that can help, the first job is tried. It gets all nodes of a plan at once, with only the GPUs
+// that are the job's, or it waits and is told why ([job.Queued]). A job holds what it gets until it
+// ends or the node is lost. These rules hold:
 //
 //   - One job holds a GPU. Within a reservation, up to [Spec].Colocated jobs may hold one at a
 //     time, and only when no other GPU will do.
-//   - What is behind a job that waits, waits too, and is told behind which job.
-//   - The first job preempts jobs of lower priorities, never reservations, if they hold what it lacks:
-//     those of the lowest priority first, and of these the newest. Each gets notice and gives up all
-//     its nodes, even those that the other does not need, before it is served again.
-//   - A job that would take its user past a limit waits and holds up no other.
-//   - A job with Backfill need not wait behind others, but it does not touch the nodes that the
-//     first in the queue is going to get: its shadow. That is a plan made as if no job held
+//   - A job behind a job that waits, waits too, and is told behind which job.
+//   - The first job preempts jobs of lower priorities that hold what it lacks, never reservations:
+//     the lowest priority first, and within it the newest. Each gets notice and gives up all
+//     its nodes, even those that the first job does not need, before it is served again.
+//   - A job that would take its user past a limit waits, and no other job waits behind it.
+//   - A job with Backfill need not wait behind others, but it does not get the nodes that the
+//     first in the queue will get: its shadow. The shadow is a plan made as if no job held
 //     anything, of the nodes with the most free GPUs. The plan stays while that job stays the first
 //     and these nodes stay, so that no stream of small jobs can starve it. That is the guarantee of
 //     conservative backfilling (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001) for the first job
-//     only, by nodes instead of by run times, which are not known. A job for which the whole
+//     only, by nodes instead of run times, which are unknown. A job for which the whole
 //     cluster would not suffice keeps nothing from others.
-//   - A reservation waits and is repaired as a job is. The jobs within it wait among themselves,
+//   - A reservation waits and is repaired like a job. The jobs within it wait among themselves,
 //     for its nodes alone.
 //   - A job that restarts on the nodes it has does not wait. It grows, up to its most nodes, only
 //     when it is the first.
@@ -38,7 +38,7 @@
 //     others will not do.
 //
 // A step costs O(1) beyond the job's own. A try of the queue costs O(n log n) for n nodes, and is
-// made only when something came or was freed, and enough of it.
+// made only when enough nodes or GPUs were added or freed.
 package cluster
 
 import (
@@ -53,12 +53,13 @@ import (
 // Spec is what was asked of the cluster.
 type Spec struct {
 	Job job.Spec
-	// Within is the reservation on whose nodes and GPUs the job runs; empty for the cluster's own.
+	// Within is the reservation on whose nodes and GPUs the job runs; empty if it runs on the
+	// cluster's.
 	Within string
 	// GPUs are the indexes of the only GPUs that the job may have, on every node; nil is any.
 	GPUs []int
-	// Backfill says that the job may start before earlier ones that wait if that takes nothing from
-	// the first of them.
+	// Backfill says that the job may start before waiting jobs if that takes nothing from the first
+	// of them.
 	Backfill bool
 	// Reserve says that the job holds its placement groups for jobs that run within it, and runs
 	// nothing itself.
@@ -66,12 +67,12 @@ type Spec struct {
 	// Colocated is how many jobs within a reservation may hold one of its GPUs at a time, for
 	// groups of ranks that take turns (NeMo RL's max_colocated_worker_groups); 0 is 1.
 	Colocated int
-	// Priority is the job's; [Interactive] when empty.
+	// Priority is the job's priority; [Interactive] when empty.
 	Priority Priority
 	// User is the submitter's name, empty if unknown. The submitter does not choose it.
 	User string
-	// OnlyJob says that the coordinator exists for this one job: every node that joins is the job's as
-	// a whole, spares too.
+	// OnlyJob says that the coordinator exists for this one job. The job gets every node that joins
+	// as a whole, spares too.
 	OnlyJob bool
 }
 
@@ -87,7 +88,7 @@ const (
 	Batch Priority = "batch"
 )
 
-// Priorities are all, the highest first.
+// Priorities are all priorities, the highest first.
 var Priorities = []Priority{Production, Interactive, Batch}
 
 // above reports whether a priority is higher than another one.
@@ -96,10 +97,10 @@ func (p Priority) above(other Priority) bool {
 }
 
 // Limits say how many GPUs each user may hold at a time in each priority. The user [AnyUser] stands
-// for each one whose limit in a priority is not there. What is not there at all has no limit.
+// for each user without an entry in a priority. Without any entry there is no limit.
 type Limits map[string]map[Priority]int
 
-// AnyUser is in [Limits] what each user has without an own limit.
+// AnyUser is the name in [Limits] for the limit of each user without a limit of its own.
 const AnyUser = "*"
 
 // Event is something that happened.
@@ -110,8 +111,8 @@ type Event interface{ event() }
 type (
 	// Submitted adds a job that [State.Check] has let pass.
 	Submitted struct{ Spec Spec }
-	// Joined says that a node is there. For one that is there already it brings newer facts, and
-	// its agent is back as with [Rejoined].
+	// Joined says that a node is there. For a node that was there already, it brings newer facts,
+	// and the agent is back as with [Rejoined].
 	Joined struct{ Node placement.Node }
 	// Freed says that GPUs of a node, by index, are free now that processes outside the cluster held
 	// when it joined.
@@ -121,22 +122,23 @@ type (
 	}
 	// Lost says that a node's agent is gone and that none of its ranks can be alive.
 	Lost struct{ Node, Why string }
-	// Rejoined says that an agent is back after its connection broke: it was never lost.
+	// Rejoined says that an agent is back after its connection broke. Its node was never lost.
 	Rejoined struct{ Node string }
-	// Drain keeps a node from being given to any job. [Outcome].Leave has it once no job holds it.
-	// If Leaves is set, the jobs that hold it are told, and give it up.
+	// Drain stops a node from being given to any job. [Outcome].Leave has the node once no job
+	// holds it. If Leaves is set, the jobs that hold the node are told, and give it up.
 	Drain struct {
 		Node   string
 		Leaves *job.Draining
 	}
 	// Limited replaces the limits of users.
 	Limited struct{ Limits Limits }
-	// Avoid gives a node to jobs only if others will not do, as [job.Quarantine] does. Readmit ends
-	// that.
+	// Avoid gives a node to jobs only if no other node suffices, as [job.Quarantine] does. Readmit
+	// ends the avoidance.
 	Avoid   struct{ Node, Why string }
 	Readmit struct{ Node string }
 	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or
-	// [job.Cancel]. Cancelling a reservation cancels the jobs within it; it ends once they have.
+	// [job.Cancel]. Cancelling a reservation cancels the jobs within it. The reservation ends once
+	// they have ended.
 	Happened struct {
 		Job   string
 		Event job.Event
@@ -162,11 +164,11 @@ type Step struct {
 	Stale   bool
 	Actions []job.Action
 	Reason  string
-	// Changes are what the job's ranks turned to, for its ledger.
+	// Changes say what the job's ranks spend their time on now, for its ledger.
 	Changes []goodput.Change
 	// Verdict is as [job.State.Judged].
 	Verdict report.Verdict
-	// Granted has the placement groups of a reservation, in each step that completes them.
+	// Granted has the placement groups of a reservation, in each step that makes them complete.
 	Granted *placement.Plan
 }
 

@@ -2,13 +2,14 @@ package cluster
 
 import "github.com/golaunch/golaunch/placement"
 
-// Demand is what a job or reservation needs that waits for nodes of the cluster.
+// Demand is what a job or reservation that waits for nodes of the cluster needs.
 type Demand struct {
 	Job string
-	// Request is for the fewest nodes with which the job can go on, including those that it holds.
+	// Request is for the fewest nodes with which the job can go on, including the nodes that it
+	// holds.
 	Request placement.Request
-	// Holds are its shares of nodes that the request includes. Not are other nodes that it must not
-	// be given, because it holds them already or gives them up.
+	// Holds are the job's shares of nodes that the request includes. Not are other nodes that the
+	// job must not get, because it holds them already or gives them up.
 	Holds []placement.Node
 	Not   map[string]bool
 	// GPUs and Backfill are as in [Spec].
@@ -16,16 +17,17 @@ type Demand struct {
 	Backfill bool
 }
 
-// Offer is a node with what jobs do not hold of it.
+// Offer is the part of a node that jobs do not hold.
 type Offer struct {
 	Node, Free placement.Node
-	// Drained says that no job is given the node, and Held that a job or reservation has something
-	// of it.
+	// Drained says that no job is given the node. Held says that a job or reservation holds a part
+	// of the node.
 	Drained, Held bool
 }
 
-// Demands are what waits for nodes of the cluster, in the order of its turns. What waits within a
-// reservation is not among them, for more nodes would not help it.
+// Demands returns the demands of jobs that wait for nodes of the cluster, in the order of their
+// turns. Jobs that wait within a reservation are not included, because more nodes would not help
+// them.
 func (s *State) Demands() []Demand {
 	list := make([]Demand, 0, len(s.queue.waiting))
 	for _, e := range s.queue.waiting {
@@ -58,7 +60,7 @@ func (s *State) Demands() []Demand {
 	return list
 }
 
-// Offers are all nodes, by name.
+// Offers returns all nodes, by name.
 func (s *State) Offers() []Offer {
 	list := make([]Offer, 0, len(s.nodes))
 	for _, name := range sorted(s.nodes) {

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange makes a job that is about to start again give back the nodes that it excludes, each for
-// a free one. It goes on with a node for which there is none.
+// exchange replaces each node that a job excludes by a free one before the job starts again. The
+// job keeps a node for which there is no free one.
 func (s *State) exchange(e *entry) {
 	if e.OnlyJob || e.wait.queued || e.yields != nil {
 		return
@@ -22,7 +22,7 @@ func (s *State) exchange(e *entry) {
 	}
 }
 
-// yields reports whether a job that must be repaired has waited for longer than this one.
+// yields reports whether another job that must be repaired has waited longer than this one.
 func (s *State) yields(e *entry) bool {
 	q := e.queue.waiting
 	return len(q) > 0 && q[0].wait.repair && !q[0].wait.over && q[0].seq < e.seq
@@ -39,8 +39,8 @@ func (s *State) replace(e *entry, name string) {
 	s.grant(e, plan, whole)
 }
 
-// substitute finds a node that can take the place of another one: of those that share most of its
-// levels of the network, the first in the order of the job.
+// substitute finds a node that can take the place of another one. Of the nodes that share most
+// levels of the network with it, it returns the first in the order of the job.
 func (s *State) substitute(e *entry, name string) (placement.Plan, bool) {
 	r := e.state.Instead(name)
 	for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {
@@ -70,11 +70,11 @@ func (s *State) noteQuarantined(e *entry, actions []job.Action) {
 	}
 }
 
-// avoids reports whether a job is given a node only if others will not do.
+// avoids reports whether a job is given a node only if no other node suffices.
 func (s *State) avoids(e *entry, node string) bool {
 	_, avoided := s.avoided[node]
 	return avoided || e.state.Excludes(node)
 }
 
-// avoidsAny reports whether there are such nodes.
+// avoidsAny reports whether a job avoids any node.
 func (s *State) avoidsAny(e *entry) bool { return len(s.avoided) > 0 || e.state.ExcludesAny() }

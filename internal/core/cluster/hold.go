@@ -26,13 +26,13 @@ func (s *State) drop(e *entry, n *clusterNode) {
 	s.letLeave(n)
 }
 
-// handOver notes what a job has of a node.
+// handOver notes which share of a node a job has.
 func (s *State) handOver(e *entry, share placement.Node) {
 	s.count(e, len(share.GPUs)-len(e.held[share.Name].GPUs))
 	e.held[share.Name] = share
 }
 
-// takeBack notes that a job has nothing of a node any more.
+// takeBack notes that a job no longer has a share of a node.
 func (s *State) takeBack(e *entry, node string) {
 	s.count(e, -len(e.held[node].GPUs))
 	delete(e.held, node)
@@ -41,7 +41,8 @@ func (s *State) takeBack(e *entry, node string) {
 	}
 }
 
-// count adds to the GPUs that a job holds, and its user: within a reservation, they are that one's.
+// count adds to the GPUs that a job and its user hold. Within a reservation, the GPUs count for the
+// reservation's user.
 func (s *State) count(e *entry, gpus int) {
 	e.gpus += gpus
 	if e.queue.reservation != nil || gpus == 0 {
@@ -84,9 +85,9 @@ func (s *State) refresh(n *clusterNode) {
 	s.free += n.freeGPUs
 }
 
-// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for
-// that, except for some. Up to sharing of them may hold one GPU; jobs that take turns on GPUs do so on
-// CPUs too.
+// offer is what the jobs that compete for a node, or for a reservation's share of it, leave free,
+// as if some of the jobs held nothing. Up to sharing of them may hold one GPU. Jobs that take turns
+// on GPUs take turns on CPUs too.
 func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int, except map[*entry]bool) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
@@ -116,8 +117,8 @@ func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing in
 	return left
 }
 
-// remaining writes an amount as placement wants it: 0 stays unknown, and an amount that is used up
-// is less than 0.
+// remaining returns what is left of an amount, in the form for placement: 0 stays unknown, and less
+// than 0 means that nothing is left.
 func remaining[T int | int64](whole, left T) T {
 	switch {
 	case whole == 0:
@@ -128,7 +129,7 @@ func remaining[T int | int64](whole, left T) T {
 	return left
 }
 
-// usedBy is the part of a node that a group of a job takes.
+// usedBy is the part of a node that a placement group of a job uses.
 func (s *State) usedBy(e *entry, g placement.Group) placement.Node {
 	n, r := s.nodes[g.Node.Name].facts, e.Job.Request
 	n.GPUs = nil
@@ -161,7 +162,8 @@ func free(n placement.Node) int {
 	return free
 }
 
-// colocated is how many jobs may hold one GPU of a reservation, or of the cluster (nil), at a time.
+// colocated is how many jobs may hold one GPU at a time, of a reservation or, for nil, of the
+// cluster.
 func (e *entry) colocated() int {
 	if e == nil {
 		return 1

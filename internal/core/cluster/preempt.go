@@ -18,12 +18,13 @@ import (
 // maxYield bounds the time that the ranks of a preempted job have to get ready.
 const maxYield = 10 * time.Minute
 
-// maxSpared bounds the tries to spare a job, last victims first. Each try is a plan.
+// maxSpared bounds the tries to spare a victim, starting with the last. Each try costs a plan.
 const maxSpared = 16
 
-// preempt has jobs of lower priorities give up their nodes to the first of the queue, which there is
-// no plan for without that. It does nothing if nodes that are given up already suffice, or if even all
-// of them would not. It costs O(n log n log j) for n nodes and j jobs. It reports whether it did.
+// preempt has jobs of lower priorities give up their nodes to the first of the queue, for which
+// there is no other plan. It does nothing if the nodes that are already being given up suffice, or
+// if even all nodes would not suffice. It reports whether it preempted any job, and costs O(n log n
+// log j) for n nodes and j jobs.
 func (s *State) preempt(e *entry) bool {
 	if e.queue.reservation != nil || e.wait.nodes > s.usable {
 		return false
@@ -75,9 +76,9 @@ func (s *State) preempt(e *entry) bool {
 	return true
 }
 
-// victims are the jobs that may be preempted, in that order: those of the lowest priority and, of
-// these, those that started last, which have lost the least (Slurm's preempt_youngest_first). Gone are
-// those that give up what they hold anyway.
+// victims returns the jobs that may be preempted, in order: the lowest priority first and, within
+// it, the last to start, since these lose the least (Slurm's preempt_youngest_first). gone has the
+// jobs that give up what they hold anyway.
 func (s *State) victims(e *entry) (victims []*entry, gone map[*entry]bool) {
 	gone = map[*entry]bool{}
 	for _, v := range s.jobs {
@@ -98,7 +99,7 @@ func (s *State) victims(e *entry) (victims []*entry, gone map[*entry]bool) {
 	return victims, gone
 }
 
-// planWithout is a plan for a job as if some others held nothing.
+// planWithout returns a plan for a job as if some other jobs held nothing.
 func (s *State) planWithout(e *entry, gone map[*entry]bool) (placement.Plan, bool) {
 	r, whole, _ := e.state.Wants()
 	r = s.capped(e, r, whole)
@@ -113,7 +114,7 @@ func (s *State) planWithout(e *entry, gone map[*entry]bool) (placement.Plan, boo
 	return plan, err == nil
 }
 
-// needed are the jobs that have something of a plan's nodes, in their order.
+// needed returns the jobs that have a share of a plan's nodes, in the given order.
 func (s *State) needed(plan placement.Plan, jobs []*entry) []*entry {
 	on := map[*entry]bool{}
 	for _, g := range plan.Groups {
@@ -143,7 +144,7 @@ func (s *State) stopYielding(e *entry) {
 	s.yielding = slices.DeleteFunc(s.yielding, func(o *entry) bool { return o == e })
 }
 
-// maxAwaited bounds the jobs that a waiting one is said to wait for.
+// maxAwaited bounds the jobs that a status names as awaited by another job.
 const maxAwaited = 16
 
 // awaited are the jobs that are being preempted for another one.
@@ -156,7 +157,7 @@ func (s *State) awaited(e *entry) (all []report.Awaited) {
 	return all
 }
 
-// preempting says for which preempted jobs another one waits; empty if for none.
+// preempting says for which preempted jobs another job waits; empty if for none.
 func (s *State) preempting(e *entry) string {
 	var names []string
 	for _, a := range s.awaited(e) {
@@ -184,13 +185,13 @@ func (s *State) allowed(p purse) (gpus int, limited bool) {
 	return gpus, limited
 }
 
-// exceeds reports whether what a waiting job lacks at least would take its user past a limit.
+// exceeds reports whether the least that a waiting job lacks would take its user past a limit.
 func (s *State) exceeds(e *entry) bool {
 	most, limited := s.allowed(e.purse())
 	return limited && e.Job.Request.GPU && s.used[e.purse()]+s.lacks(e) > most
 }
 
-// lacks is how many more GPUs a waiting job needs at least.
+// lacks is how many more GPUs, at least, a waiting job needs.
 func (s *State) lacks(e *entry) int {
 	if !e.Job.Gang() {
 		if r, whole, ok := e.state.Wants(); ok && !whole {
@@ -200,7 +201,7 @@ func (s *State) lacks(e *entry) int {
 	return max(1, e.least-e.gpus)
 }
 
-// limit says for which limit a job waits.
+// limit names the limit because of which a job waits.
 func (s *State) limit(e *entry) string {
 	most, _ := s.allowed(e.purse())
 	return fmt.Sprintf("waiting for the limit of %s in %s: %d of %s are in use, and it needs %d", owner(e.User), e.Priority,
@@ -209,8 +210,8 @@ func (s *State) limit(e *entry) string {
 
 func owner(user string) string { return cmp.Or(user, "unknown users") }
 
-// capped is a request with so few nodes, but not fewer than it must have, that it stays within the
-// limit of its user.
+// capped reduces the nodes of a request to stay within the limit of its user, but not below the
+// fewest that the job must have.
 func (s *State) capped(e *entry, r placement.Request, whole bool) placement.Request {
 	most, limited := s.allowed(e.purse())
 	if !limited || !r.GPU || e.queue.reservation != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enter puts a job into its queue, anew if it is there.
+// enter puts a job into its queue, or moves it if it is there.
 func (s *State) enter(e *entry) {
 	s.leave(e)
 	if e.yields != nil {
@@ -18,7 +18,7 @@ func (s *State) enter(e *entry) {
 	}
 	e.wait.begin(len(e.held) > 0 && e.state.LastCall() == 0)
 	if e.queue.first == e {
-		e.queue.first = nil // it may need other nodes than before
+		e.queue.first = nil // the job may need other nodes than before
 	}
 	e.queue.waiting = insert(e.queue.waiting, e, s.byTurn)
 	e.queue.mark(s, false)
@@ -32,7 +32,7 @@ func (s *State) leave(e *entry) {
 	}
 }
 
-// mark has a queue served at the end of the step.
+// mark notes that a queue must be served at the end of the step.
 func (q *queue) mark(s *State, better bool) {
 	q.better = q.better || better
 	if !q.dirty {
@@ -60,7 +60,7 @@ func (s *State) serve() {
 	}
 }
 
-// order puts a queue in the order of turns, which changes with what users hold.
+// order sorts a queue in the order of turns, which changes with what users hold.
 func (s *State) order(q *queue) {
 	if q.reservation == nil {
 		ahead := map[purse]bool{}
@@ -76,7 +76,7 @@ func (s *State) order(q *queue) {
 	slices.SortStableFunc(q.waiting, s.byTurn)
 }
 
-// serveFirst tries the first job of a queue, and reports whether it got something.
+// serveFirst tries the first job of a queue, and reports whether the job got something.
 func (s *State) serveFirst(e *entry, better bool) bool {
 	e.wait.skip(false)
 	why, futile := s.futile(e, better)
@@ -97,8 +97,8 @@ func (s *State) serveFirst(e *entry, better bool) bool {
 	return !futile && s.startWithLess(e)
 }
 
-// futile says why it is not worth while to try the first of a queue again. What changes with each
-// node that joins is found here in constant time.
+// futile says why another try of the first job of a queue would be in vain. It takes constant time,
+// because it is called for each node that joins.
 func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	switch {
 	case e.queue.reservation != nil && len(e.queue.reservation.held) == 0:
@@ -115,8 +115,8 @@ func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	return "", false
 }
 
-// serveOthers starts what need not wait behind the first of a queue, and tells the others which job
-// they wait behind.
+// serveOthers starts jobs that need not wait behind the first of a queue, and tells the others
+// behind which job they wait.
 func (s *State) serveOthers(q *queue, better bool) {
 	if len(q.waiting) == 0 || len(q.waiting) == 1 && !q.waiting[0].wait.over {
 		return
@@ -160,7 +160,7 @@ func (s *State) enlarge(q *queue) {
 	}
 }
 
-// startWithLess lets a job begin that has enough, but not its most, and reports whether it did.
+// startWithLess starts a job that has enough nodes, but not its most, and reports whether it did.
 func (s *State) startWithLess(e *entry) bool {
 	call := e.state.LastCall()
 	if call == 0 || e.ended {
@@ -178,8 +178,8 @@ func (s *State) tell(e *entry, why string) {
 	}
 }
 
-// grant gives a job the nodes of a plan that it does not hold: the smallest groups first, so that
-// none takes the place of a larger one.
+// grant gives a job the nodes of a plan that it does not hold. The smallest groups come first, so
+// that none takes the place of a larger one.
 func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	groups := slices.Clone(plan.Groups)
 	slices.SortStableFunc(groups, func(a, b placement.Group) int { return len(a.Bundles) - len(b.Bundles) })
@@ -197,8 +197,8 @@ func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	s.startWithLess(e)
 }
 
-// backfill starts a job past the first of its queue, on nodes that the first does not need. Of jobs
-// with the same request, it does not try those after the first that cannot start.
+// backfill starts a job ahead of the first of its queue, on nodes that the first does not need.
+// Once a job cannot start, no later job with the same request is tried.
 func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	if e.wait.skipped && !better || e.wait.gpus > s.free && e.queue.reservation == nil {
 		return false

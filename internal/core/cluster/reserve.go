@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// A reservation is a [job.State] that never starts: it is placed once it asks its master for a
-// port, and gets no answer.
+// A reservation is a [job.State] that never starts. It is placed once it asks its master for a
+// port, and the question is never answered.
 
 // reserve turns a step of that state into one of a reservation.
 func (s *State) reserve(e *entry, st *Step) {
@@ -36,7 +36,7 @@ func (s *State) reserve(e *entry, st *Step) {
 	})
 }
 
-// groups are the placement groups of a reservation.
+// groups returns the placement groups of a reservation.
 func (e *entry) groups() (p placement.Plan) {
 	for _, n := range e.state.Summary().Nodes {
 		if n.NodeRank >= 0 {
@@ -50,7 +50,7 @@ func (e *entry) standing() string {
 	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, words.Count(len(e.held), "node"))
 }
 
-// end closes a job that has ended by an event. A reservation first cancels the jobs within it, which
+// end closes a job that an event has ended. A reservation first cancels the jobs within it, which
 // get the time that the reservation was given to save.
 func (s *State) end(e *entry, by job.Event) {
 	s.leave(e)
@@ -73,7 +73,8 @@ func (s *State) cancelWithin(e *entry, ev job.Cancel) {
 	}
 }
 
-// close takes what a job held. A reservation that has ended is closed with the last job within it.
+// close takes back what a job held. An ended reservation is closed together with the last job
+// within it.
 func (s *State) close(e *entry) {
 	e.done = true
 	s.release(e)

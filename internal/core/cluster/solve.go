@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// solve plans what a job lacks, on the nodes that it holds and on others except some. It uses nodes
-// that the job avoids only if there is no other way.
+// solve plans what a job lacks, on the nodes that it holds and on others, but not on those in
+// except. It uses nodes that the job avoids only if there is no other plan.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
 	r = s.capped(e, r, whole)
@@ -31,9 +31,9 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 	return p, whole, err
 }
 
-// expect notes how many usable nodes and free GPUs a job needs at least before another try can
-// succeed. The bounds hold whatever the order or the sizes: only nodes that are not there are
-// missing, and a plan has no fewer GPUs than ranks.
+// expect notes how many usable nodes and free GPUs, at least, must be there before another try can
+// succeed. The bounds hold for any order and any sizes, because only absent nodes count as missing
+// and a plan has at least one GPU for each rank.
 func (e *entry) expect(r placement.Request, err error, usable int) {
 	nodes, gpus := 0, 0
 	if r.GPU {
@@ -49,14 +49,14 @@ func (e *entry) expect(r placement.Request, err error, usable int) {
 	e.wait.need(nodes, gpus)
 }
 
-// byScore reports whether ranks go to the nodes with the best score, in any order and on any number
-// of them.
+// byScore reports whether a request places ranks on the nodes with the best score, in any order and
+// on any number of nodes.
 func byScore(r placement.Request) bool {
 	return r.Strategy == placement.Pack || r.Strategy == placement.Spread
 }
 
-// candidates are the nodes for a request, with what a job may have of them. With avoiding, nodes
-// that the job avoids are left out unless it holds them.
+// candidates returns the nodes for a request, each with the share that the job may have. With
+// avoiding, nodes that the job avoids are omitted unless it holds them.
 func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int, avoiding bool) []placement.Node {
 	list := make([]placement.Node, 0, len(s.nodes))
 	add := func(n *clusterNode, offer placement.Node) {
@@ -94,8 +94,7 @@ func (e *entry) only(n placement.Node) placement.Node {
 	return n
 }
 
-// castShadow chooses the nodes that the first of a queue is going to get, and reports whether it
-// did.
+// castShadow chooses the nodes that the first of a queue will get, and reports whether it did.
 func (s *State) castShadow(q *queue) bool {
 	e := q.waiting[0]
 	if q.first == e {
@@ -105,8 +104,8 @@ func (s *State) castShadow(q *queue) bool {
 	return true
 }
 
-// dropShadow makes the queue cast its shadow again once a node of it is gone. The first may have to
-// preempt other jobs now.
+// dropShadow makes the queue cast its shadow again if the node that is gone was in it. The first
+// job may then have to preempt other jobs.
 func (q *queue) dropShadow(node string) {
 	if q.shadow[node] {
 		q.first, q.shadow, q.better = nil, nil, true
@@ -157,7 +156,7 @@ func (s *State) shadow(e *entry) map[string]bool {
 	return shadow
 }
 
-// unheld is a node as if no job held anything of it.
+// unheld returns a node as if no job held a share of it.
 func (s *State) unheld(e *entry, name string) placement.Node {
 	if res := e.queue.reservation; res != nil {
 		return res.held[name]
@@ -165,8 +164,7 @@ func (s *State) unheld(e *entry, name string) placement.Node {
 	return s.nodes[name].facts
 }
 
-// ranks is how many ranks a request for that many nodes is for, at least: a node has at least one
-// GPU.
+// ranks is the least number of ranks of a request for that many nodes: a node has at least one GPU.
 func ranks(r placement.Request, nodes int) int {
 	if len(r.PerNode) == 1 {
 		return nodes * max(1, r.PerNode[0])

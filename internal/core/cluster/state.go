@@ -10,16 +10,17 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// State is a cluster as it stands. Only one goroutine uses it.
+// State is the state of a cluster. Only one goroutine uses it.
 type State struct {
 	nodes map[string]*clusterNode
 	jobs  map[string]*entry
-	// onlyJob is the job for which alone the coordinator exists, or nil.
+	// onlyJob is the only job that the coordinator serves, or nil.
 	onlyJob *entry
-	// avoided says why nodes are given only if others will not do. It also has nodes that are not
+	// avoided says why nodes are given only if no others suffice. It also has nodes that are not
 	// there.
 	avoided map[string]string
-	// submitted counts all jobs that were ever submitted, and started how often one got its first node.
+	// submitted counts all jobs that were ever submitted. started counts the jobs that got their
+	// first node.
 	submitted, started int
 	limits             Limits
 	// used counts the GPUs that each user holds in each priority.
@@ -36,7 +37,7 @@ type State struct {
 	at time.Time `snapshot:"-"`
 }
 
-// purse is that from which jobs of a user and a priority take GPUs.
+// purse identifies a user and a priority, whose GPUs are counted together.
 type purse struct {
 	user     string
 	priority Priority
@@ -44,13 +45,13 @@ type purse struct {
 
 // clusterNode is a node with what jobs hold of it.
 type clusterNode struct {
-	// facts are as the node reported them, free is what jobs do not hold of them.
+	// facts are what the node reported. free is what jobs do not hold of it.
 	facts, free placement.Node
 	drained     bool
-	// holders are the jobs that hold something here, in the order of submission.
+	// holders are the jobs that hold a share of the node, in the order of submission.
 	holders []*entry
-	// freeGPUs is the number of free GPUs that count for the cluster; counts says that the node
-	// does.
+	// freeGPUs is the number of the node's free GPUs that count for the cluster. counts says that
+	// the node counts.
 	freeGPUs int
 	counts   bool
 }
@@ -59,41 +60,44 @@ type clusterNode struct {
 type entry struct {
 	Spec
 	state *jobstate.State
-	// seq is its place in the order of submission.
+	// seq is the job's place in the order of submission.
 	seq int
-	// queue is where it waits when it does; inner is the queue of the jobs within it, if it is a
-	// reservation.
+	// queue is the queue in which the job may wait. For a reservation, inner is the queue of the
+	// jobs within it.
 	queue, inner *queue
 	wait         wait
-	// held is what it was given, by node name; leaving are the nodes that it is to give up.
+	// held has the shares that the job was given, by node name. leaving are the nodes that it is to
+	// give up.
 	held    map[string]placement.Node
 	leaving map[string]bool
-	// gpus counts the GPUs that it holds, and least what its fewest ranks need. started is the order in
-	// which jobs got their first node.
+	// gpus counts the GPUs that the job holds. least is how many its fewest ranks need. started is
+	// its place in the order in which jobs got their first node.
 	gpus, least, started int
-	// yields is the job that preempts this one, and until is by when its ranks end; empty otherwise.
+	// yields is the job that preempts this one, and until is when this job's ranks must have ended;
+	// empty otherwise.
 	yields *entry
 	until  time.Time
 	// ended says that the job itself has ended, while jobs within a reservation may still run. done
-	// says that it holds nothing any more.
+	// says that the job no longer holds anything.
 	ended, done bool
 }
 
 // wait is a job's place in its queue.
 type wait struct {
-	// queued says that the job waits. repair says that it also holds nodes, which are of no use
-	// without others.
+	// queued says that the job waits. repair says that it also holds nodes, which are useless
+	// without further ones.
 	queued, repair bool
-	// told is why it waits; behind is the job before it in the queue, if that is why.
+	// told is the reason for waiting that the job was given. behind is the job before it in the
+	// queue, if that is the reason.
 	told   string
 	behind *entry
-	// tried says that there was no plan for it as the first of its queue. It then needs at least
-	// that many usable nodes and free GPUs.
+	// tried says that there was no plan for the job as the first of its queue. The job then needs
+	// at least this many usable nodes and free GPUs.
 	tried       bool
 	nodes, gpus int
-	// skipped says that there was no plan for it past the first of its queue. turn says that its turn
-	// has come, and ahead that it has for a job of the same user and priority. over says that it would
-	// take its user past a limit.
+	// skipped says that there was no plan for the job ahead of the first of its queue. turn says
+	// that its turn has come. ahead says that the turn of a job of the same user and priority has
+	// come. over says that the job would take its user past a limit.
 	skipped, turn, ahead, over bool
 }
 
@@ -110,16 +114,17 @@ func (w *wait) need(nodes, gpus int)   { w.nodes, w.gpus = nodes, gpus }
 // queue has the jobs that wait for nodes of the cluster, or of one reservation.
 type queue struct {
 	reservation *entry
-	// waiting are in the order of their turns; open are the jobs of a reservation that are not
-	// done.
+	// waiting are the waiting jobs in the order of their turns. open are the jobs of a reservation
+	// that are not done.
 	waiting, open []*entry
-	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which they
+	// growing are jobs that run, or ran, on fewer nodes than their most, in the order in which they
 	// became due.
 	growing []*entry
-	// first is the job whose shadow keeps nodes from others: those that it is going to get.
+	// first is the job whose shadow keeps nodes from others. The shadow has the nodes that the job
+	// will get.
 	first  *entry
 	shadow map[string]bool
-	// dirty says that the queue is to be served, better that something came or was freed.
+	// dirty says that the queue must be served, better that nodes or GPUs were added or freed.
 	dirty, better bool
 }
 
@@ -130,7 +135,8 @@ func New() *State {
 	}
 }
 
-// add makes the entry of a job. A reservation starts no ranks: its restart policy means nothing.
+// add makes the entry of a job. A reservation starts no ranks, so its restart policy has no
+// meaning.
 func (s *State) add(spec Spec) *entry {
 	s.submitted++
 	spec.Priority = cmp.Or(spec.Priority, Interactive)
@@ -166,7 +172,7 @@ func (s *State) byTurn(a, b *entry) int {
 	return cmp.Or(first(a.wait.ahead, b.wait.ahead), cmp.Compare(s.used[a.purse()], s.used[b.purse()]), bySubmission(a, b))
 }
 
-// first is the order of two of which only one has something.
+// first orders two items of which only one has a property: that one is first.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -17,14 +17,14 @@ type JobSummary struct {
 	// Summary of a reservation has the phases gathering, running while it is placed, stopping and
 	// finished.
 	Summary job.Summary
-	// Waits is why it is in the queue, empty when it is not. WaitsFor are the jobs that it waits for, as
-	// far as they are known.
+	// Waits is why the job is in the queue; empty when it is not. WaitsFor are the jobs for which
+	// it waits, as far as they are known.
 	Waits    string
 	WaitsFor []report.Awaited
 }
 
-// Nodes are all nodes, by name. The owner of the clock adds for how long a node is silent, and
-// until when it is excluded.
+// Nodes returns all nodes, by name. The owner of the clock adds how long a node has been silent,
+// and until when it is excluded.
 func (s *State) Nodes() []report.NodeStatus {
 	list := make([]report.NodeStatus, 0, len(s.nodes))
 	excluded := s.excluded()
@@ -70,16 +70,16 @@ func (s *State) excluded() map[string][]report.Exclusion {
 	return nodes
 }
 
-// Drained reports whether a node is there and is given to no job.
+// Drained reports whether a node is there and drained.
 func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nodes[node].drained }
 
-// Avoided says why jobs are given a node only if others will not do; it is empty for other nodes.
+// Avoided says why jobs are given a node only if no other node suffices; empty for other nodes.
 func (s *State) Avoided(node string) string { return s.avoided[node] }
 
-// Limited reports whether the limits of users are these.
+// Limited reports whether the limits of users equal the given ones.
 func (s *State) Limited(limits Limits) bool { return maps.EqualFunc(s.limits, limits, maps.Equal) }
 
-// Jobs are all jobs, in the order of submission.
+// Jobs returns all jobs, in the order of submission.
 func (s *State) Jobs() []JobSummary {
 	list := make([]JobSummary, 0, len(s.jobs))
 	for _, e := range s.bySubmission() {
@@ -88,7 +88,7 @@ func (s *State) Jobs() []JobSummary {
 	return list
 }
 
-// Job is one job; false if there is none with this id.
+// Job returns one job; false if there is no job with this id.
 func (s *State) Job(id string) (JobSummary, bool) {
 	e := s.jobs[id]
 	if e == nil {
@@ -97,8 +97,8 @@ func (s *State) Job(id string) (JobSummary, bool) {
 	return s.status(e), true
 }
 
-// Why says why a job waits. For the first of its queue it makes a plan and says why for each node;
-// for others it repeats what they were told. It is empty for a job that does not wait.
+// Why says why a job waits. For the first of its queue, it makes a plan and says why for each node.
+// For others, it repeats what they were told. It is empty for a job that does not wait.
 func (s *State) Why(id string) string {
 	e := s.jobs[id]
 	if e == nil || !e.wait.queued {
@@ -135,7 +135,7 @@ func (s *State) status(e *entry) JobSummary {
 }
 
 // Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks
-// wait for, and whether all have come. It is empty if there is no such job.
+// wait for, and whether all ranks have connected. It is empty if there is no such job.
 func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete) {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Meeting(m), e.state.Completed(m)
@@ -143,14 +143,14 @@ func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete
 	return "", nil
 }
 
-// Live reports whether processes of an attempt of a job may be on a node. Whatever else of the job
-// a returning node runs must end.
+// Live reports whether processes of an attempt of a job may be on a node. Any other process of the
+// job on a returning node must end.
 func (s *State) Live(id, node string, unit, attempt int) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Live(node, unit, attempt)
 }
 
-// Cohort, Trains and Attempt are those of a job with replica groups.
+// Cohort is [job.State.Cohort] of a job with replica groups.
 func (s *State) Cohort(id string) (cohort int64, members []lighthouse.Replica) {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Cohort()
@@ -173,13 +173,13 @@ func (s *State) Attempt(id string, unit int) int {
 }
 
 // Weighs reports whether the evidence of a job's rank can change the verdict on a failure, see
-// [job.State.Weighs]. Otherwise it can be left out of the event before [State.Step].
+// [job.State.Weighs]. Otherwise it can be omitted from the event before [State.Step].
 func (s *State) Weighs(id string, ev job.Exited) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Weighs(ev)
 }
 
-// Saves returns what is known of a job's checkpoints; nil if nothing is.
+// Saves returns what is known of a job's checkpoints; nil if nothing is known.
 func (s *State) Saves(id string) *report.Saves {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Saves()
@@ -194,7 +194,7 @@ func (s *State) Forget(id string) {
 	}
 }
 
-// bySubmission are all jobs in the order of submission.
+// bySubmission returns all jobs in the order of submission.
 func (s *State) bySubmission() []*entry { return slices.SortedFunc(maps.Values(s.jobs), bySubmission) }
 
 // Has reports whether a node is in the cluster.

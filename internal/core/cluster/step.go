@@ -9,14 +9,14 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// StepAt is [State.Step] at a time, which dates what is announced to ranks.
+// StepAt is [State.Step] at a known time. The time dates announcements to ranks.
 func (s *State) StepAt(at time.Time, ev Event) Outcome {
 	s.at = at
 	return s.Step(ev)
 }
 
-// Step takes what happened and returns the steps of jobs that it caused. An event about a job or
-// node that is not there causes none.
+// Step takes an event and returns the steps of jobs that the event caused. An event about an
+// unknown job or node causes no steps.
 func (s *State) Step(ev Event) Outcome {
 	s.out = Outcome{}
 	switch ev := ev.(type) {
@@ -32,7 +32,7 @@ func (s *State) Step(ev Event) Outcome {
 		s.rejoined(ev.Node)
 	case Drain:
 		s.drain(ev)
-	case Avoid: // what an earlier coordinator knew
+	case Avoid: // known from an earlier coordinator
 		s.avoided[ev.Node] = ev.Why
 	case Readmit:
 		delete(s.avoided, ev.Node)
@@ -88,7 +88,7 @@ func (s *State) give(e *entry, share placement.Node) {
 	s.step(e, job.Joined{Node: share})
 }
 
-// freed makes GPUs of a node available. What jobs hold of it stays as it is.
+// freed makes GPUs of a node available. The shares that jobs hold stay the same.
 func (s *State) freed(ev Freed) {
 	n := s.nodes[ev.Node]
 	if n == nil {
@@ -132,8 +132,8 @@ func (s *State) rejoined(name string) {
 	}
 }
 
-// letLeave lets a node leave that is drained and that no job holds. A node that is back may not
-// know yet.
+// letLeave orders a drained node that no job holds to leave. A node that is back may have missed
+// the order.
 func (s *State) letLeave(n *clusterNode) {
 	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
 		s.out.Leave = append(s.out.Leave, n.facts.Name)
@@ -160,8 +160,8 @@ func (s *State) drain(ev Drain) {
 	}
 }
 
-// dropGivenUp takes from a job the nodes that it has given up, and from a reservation those that
-// the jobs within it have given up too. It reports whether there were any.
+// dropGivenUp takes from a job the nodes that it has given up, and from a reservation the nodes
+// that the jobs within it have given up too. It reports whether it took any.
 func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
@@ -198,7 +198,7 @@ func (s *State) happened(ev Happened) {
 	}
 }
 
-// step steps a job and does what follows for the cluster.
+// step steps a job and applies the consequences for the cluster.
 func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
 	st := Step{
@@ -231,7 +231,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	}
 }
 
-// note keeps what the cluster must know of a step of a job.
+// note records what the cluster must know about a step of a job.
 func (e *entry) note(ev job.Event, actions []job.Action) {
 	switch ev := ev.(type) {
 	case job.Queued:

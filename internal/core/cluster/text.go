@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// label names a job where it holds a GPU.
+// label names a job in a list of those that hold a GPU.
 func (e *entry) label() string {
 	if e.Reserve {
 		return "reservation " + e.Job.ID
@@ -16,7 +16,7 @@ func (e *entry) label() string {
 	return "job " + e.Job.ID
 }
 
-// name names a job to another one, whose user or priority may differ.
+// name names a job to another job. It adds the user or priority if the two differ.
 func (e *entry) name(to *entry) string {
 	name := "job " + e.Job.ID
 	if e.User != to.User && e.User != "" {

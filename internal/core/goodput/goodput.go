@@ -1,14 +1,14 @@
-// Package goodput keeps a job's ledger: what the time of its ranks went into, and how much of it
-// each cause and node cost.
+// Package goodput keeps a job's ledger: how its ranks spent their time, and how much time each
+// cause and node cost.
 //
-// A [Ledger] takes the moments when units of ranks begin to use their time differently, and adds up
-// rank-time, which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing except
-// the times that it is given. So the same changes always give the same report, and the uses of the
-// time add up to the whole. Its size does not depend on how long the job runs.
+// A [Ledger] is told when units of ranks begin to use their time differently. It adds up rank-time,
+// which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing except the times
+// that it is given. So the same changes always give the same report, and the uses of the time add
+// up to the whole. Its size does not depend on how long the job runs.
 //
-// Goodput is the time that was trained, less the time that had to be trained again, as a share of
-// all time since the job first got its nodes: the runtime goodput of Google's ML productivity
-// goodput (2024).
+// Goodput is the training time without the part that had to be repeated, as a share of all time
+// since the job first got its nodes: the runtime goodput of Google's ML productivity goodput
+// (2024).
 package goodput
 
 import (
@@ -19,14 +19,15 @@ import (
 // Use is what ranks spend their time on.
 type Use int
 
-// The uses. Over is none of them: the ranks have ended, or are not placed.
+// Over is no use of time: the ranks have ended, or are not placed.
 const (
 	Over Use = iota
-	// Starting is from the decision to start until all ranks of the unit run.
+	// Starting lasts from the decision to start until all ranks of the unit run.
 	Starting
-	// Training is while all ranks run.
+	// Training lasts while all ranks run.
 	Training
-	// Stopping is from the first failure, or the last success, until no process of the unit lives.
+	// Stopping lasts from the first failure, or the last success, until no process of the unit
+	// lives.
 	Stopping
 	// Backoff is the wait before a restart.
 	Backoff
@@ -38,55 +39,56 @@ const (
 	uses
 )
 
-// String is the use in one word; empty for Over.
+// String returns the use in one word; empty for Over.
 func (u Use) String() string {
 	return [...]string{"", "starting", "training", "stopping", "backoff", "waiting", "importing"}[max(0, min(u, uses-1))]
 }
 
-// Change says that the ranks of a unit spend their time on something else from now on, or which
-// step they have reached.
+// Change says on what the ranks of a unit spend their time from now on, or which step they have
+// reached.
 type Change struct {
 	Unit, Ranks int
 	To          Use
-	// Step, if not 0, is the step that the job, which is one unit, reached Ago before. Nothing else
-	// changes then.
+	// Step, if not 0, is the step that the job, which is one unit, reached Ago before. The other
+	// fields are then unset.
 	Step int64
 	Ago  time.Duration
-	// Saved, if true, says that the checkpoint which began Ago before is complete. Nothing else
-	// changes then.
+	// Saved says that the checkpoint which began Ago before is complete. The other fields are then
+	// unset.
 	Saved bool
-	// Imported is how much of the Starting that this change ends was Importing.
+	// Imported is how much of the Starting that ends with this change was Importing.
 	Imported time.Duration
-	// Cause and Node are why the unit was stopped and which node is to blame, only for a change to
-	// Backoff.
+	// Cause is why the unit was stopped and Node is the node to blame. They are set only for a
+	// change to Backoff.
 	Cause, Node string
 }
 
 // Ledger adds up the time of a job's ranks. The zero Ledger is for a job without nodes.
 type Ledger struct {
-	// now is the newest time that was given, because the clock may be set back. All times here are
-	// in milliseconds.
+	// now is the newest time that was given. It never goes back, although the clock may. All times
+	// here are in milliseconds.
 	now   int64
 	units map[int]span
 	used  [uses]int64
-	// accounts are what causes have cost, at most maxAccounts, in the order in which they came.
+	// accounts has what causes have cost, at most maxAccounts, in the order in which they arose.
 	// others is what the rest has cost.
 	accounts []*account
 	others   account
-	// steps say where the job was when. lost is the time that was trained in vain. back is the
-	// account to charge if the next step shows that the job went back.
+	// steps say when the job had reached which step. lost is the training time that was in vain.
+	// back is the account to charge if the next step shows that the job went back.
 	steps []sample
 	lost  int64
 	back  *account
-	// saved is how much had been trained and not lost when the newest complete checkpoint began;
-	// saves says that there is one. ranks counts those of the last change.
+	// saved is how much had been trained and not lost when the newest complete checkpoint began.
+	// saves says that there is one. ranks is the number of ranks of the last change.
 	saved, ranks int64
 	saves        bool
 }
 
 const maxAccounts = 32
 
-// span is what a unit has done since a time. blame is for what it does until it trains again.
+// span is what a unit has done since a time. blame is the account charged until the unit trains
+// again.
 type span struct {
 	use          Use
 	ranks, since int64
@@ -95,7 +97,7 @@ type span struct {
 
 func (s span) until(now int64) int64 { return s.ranks * (now - s.since) }
 
-// account is what a cause on a node has cost. open counts the units that it holds up.
+// account is what a cause on a node has cost. open counts the units that the cause holds up.
 type account struct {
 	cause, node string
 	times, open int
@@ -157,8 +159,8 @@ func (l *Ledger) change(now int64, c Change) {
 	}
 }
 
-// account returns the account of a cause and node. If it opens one, that may replace the one that
-// has cost the least.
+// account returns the account of a cause and node. A new account may replace the account with the
+// lowest cost.
 func (l *Ledger) account(cause, node string) *account {
 	least := -1
 	for i, a := range l.accounts {

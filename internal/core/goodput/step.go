@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// sample says how much had been trained and not lost when a step was reached.
+// sample says how much time had been trained and not lost when a step was reached.
 type sample struct{ step, trained int64 }
 
-// maxSteps bounds the samples. If there are more, every other one is dropped, so that old ones are
+// maxSteps bounds the samples. If there are more, every other sample is dropped, so old ones are
 // less precise.
 const maxSteps = 256
 
 // step records that the job has reached a step. The first step after an interruption shows what the
-// interruption lost, beyond what was trained since the last checkpoint: all that was trained since
-// the job was at this step before. A job that ends before another step has lost nothing more that is
-// known.
+// interruption lost beyond the training since the last checkpoint: all training since the job was
+// at this step before. If the job ends before another step, no further loss is known.
 func (l *Ledger) step(at, step int64) {
 	trained := l.trained(at)
 	i, _ := slices.BinarySearchFunc(l.steps, step, func(s sample, step int64) int { return cmp.Compare(s.step, step) })
@@ -41,7 +40,8 @@ func (l *Ledger) step(at, step int64) {
 	l.steps = append(l.steps, sample{step, trained})
 }
 
-// loseSince charges what was trained since there was as much as at a checkpoint.
+// loseSince charges all training since a checkpoint, given how much had been trained at the
+// checkpoint.
 func (l *Ledger) loseSince(saved int64, blame *account) {
 	lost := max(0, l.trained(l.now)-saved)
 	l.lost += lost
@@ -59,8 +59,8 @@ func (l *Ledger) AtRisk(at time.Time) time.Duration {
 }
 
 // reached returns how much had been trained when the job first reached a step. Sample i is the
-// first one that is not before the step. Steps between samples are assumed to be equally long.
-// Before the first sample nothing is known, and all counts as lost.
+// first sample that is not before the step. Steps between samples are assumed to be equally long.
+// Before the first sample nothing is known, so all training counts as lost.
 func (l *Ledger) reached(i int, step int64) int64 {
 	to := l.steps[i]
 	switch {
@@ -73,8 +73,8 @@ func (l *Ledger) reached(i int, step int64) int64 {
 	return from.trained + int64(float64(to.trained-from.trained)*float64(step-from.step)/float64(to.step-from.step))
 }
 
-// trained returns what was trained and not lost until a time at which the job still trained, and
-// which is not before the newest step.
+// trained returns how much was trained and not lost until a time. The job must still have trained
+// at that time, which must not be before the newest step.
 func (l *Ledger) trained(at int64) int64 {
 	if n := len(l.steps); n > 0 {
 		return max(l.trainedUntil(at), l.steps[n-1].trained)
