@@ -1,16 +1,17 @@
 // Package lighthouse decides which replica groups train together, by the rules of torchft's
 // lighthouse.
 //
-// A cohort is what torchft, its protocol and people call a quorum. In the code a quorum is Raft's.
+// A cohort is what torchft, its protocol and its users call a quorum. In golaunch's code, a quorum
+// is Raft's.
 //
 // A replica is one start of a replica group. It sends heartbeats, and asks for a cohort before each
-// step. [State.Step] takes what happened and returns the cohort that follows, or why there is none.
-// It reads no clock: each event comes with its time.
+// step. [State.Step] takes an event and returns the cohort that follows, or why there is none. It
+// reads no clock: each event has its time.
 //
 // The rules are those of torchft 0.2.0, with four differences. A replica whose processes have ended
-// is [Gone] at once, without its heartbeat timing out. A cohort is never empty. The IDs of cohorts
-// grow over the life of a job: [New] continues from the last cohort. And a request that comes twice
-// counts once, since a message to the coordinator may.
+// is [Gone] at once, before its heartbeat times out. A cohort is never empty. The IDs of cohorts
+// grow over the life of a job: [New] continues from the last cohort. A request that arrives twice
+// counts once, since a message to the coordinator may arrive twice.
 package lighthouse
 
 import (
@@ -22,23 +23,25 @@ import (
 
 // Options are the options of torchft_lighthouse.
 type Options struct {
-	// MinReplicas is how many replicas a cohort needs, unless all members of the last one ask again.
+	// MinReplicas is how many replicas a cohort needs, unless all members of the last cohort ask
+	// again.
 	MinReplicas int
 	// JoinTimeout is how long the replicas that ask wait for other live replicas to ask.
 	JoinTimeout time.Duration
-	// HeartbeatTimeout is the silence after which a replica is not alive.
+	// HeartbeatTimeout is the silence after which a replica counts as dead.
 	HeartbeatTimeout time.Duration
 }
 
 // MaxMembers bounds what the members of a cohort tell each other, in bytes.
 const MaxMembers = 960 << 10
 
-// MaxReplicas bounds the replicas of a group that are known at a time. One start of it is one.
+// MaxReplicas bounds the replicas of a group that are known at a time. Each start of the group is a
+// replica.
 const MaxReplicas = 64
 
 // Replica is one start of a replica group.
 type Replica struct {
-	// ID is its name, which no other start of the group has.
+	// ID is the replica's name, which no other start of the group has.
 	ID    string
 	Group int
 }
@@ -67,21 +70,21 @@ func (Tick) event()      {}
 // Request is a replica's request for a cohort.
 type Request struct {
 	Replica
-	// Call numbers the requests of a replica. Again says that it repeats a request that a cohort
-	// without the replica has ended.
+	// Call numbers the requests of a replica. Again says that this repeats a request that ended
+	// with a cohort without the replica.
 	Call  int64
 	Again bool
 	// ShrinkOnly keeps new replicas out of the cohort. CommitFailures counts the steps that the
 	// replica could not commit.
 	ShrinkOnly     bool
 	CommitFailures int64
-	// Member is what the other members get to know of it.
+	// Member is what the other members are told about the replica.
 	Member []byte
 }
 
 // Cohort is a set of replicas that train together.
 type Cohort struct {
-	// ID is that of the last cohort unless the members have changed, or one could not commit.
+	// ID is the ID of the last cohort unless the members have changed, or one could not commit.
 	ID      int64
 	Created time.Time
 	// Members are the requests of the members, by ID.
@@ -99,40 +102,40 @@ func (c Cohort) Replicas() []Replica {
 
 // Outcome is what an event caused.
 type Outcome struct {
-	// Cohort answers requests, nil for none. Changed says that its ID is new.
+	// Cohort is the answer to requests, nil for none. Changed says that its ID is new.
 	Cohort  *Cohort
 	Changed bool
-	// Left are requests that the cohort does not answer. The replicas that still wait ask again.
+	// Left are requests that the cohort leaves out. Their replicas ask again if they still wait.
 	Left []Request
 	// Why says why there is no cohort although replicas ask; empty otherwise.
 	Why string
 }
 
-// State is a lighthouse as it stands. Only one goroutine uses it.
+// State is the state of a lighthouse. Only one goroutine uses it.
 type State struct {
 	options Options
 	// id and last are the ID and the members of the last cohort; 0 and none before the first.
 	id   int64
 	last []Replica
-	// alive are the replicas that were heard of, by ID.
+	// alive are the known replicas, by ID.
 	alive map[string]*replica
 	// formed is the last cohort, nil if another coordinator formed it.
 	formed *Cohort
 }
 
-// replica is a replica that was heard of.
+// replica is a known replica.
 type replica struct {
 	Replica
 	heard time.Time
-	// request is nil unless it asks, since joined. answered is the newest call that a cohort has
-	// answered or left out.
+	// request is the replica's request since joined, nil if it does not ask. answered is the newest
+	// call that a cohort has answered or left out.
 	request  *Request
 	joined   time.Time
 	answered int64
 }
 
-// New returns a lighthouse that continues after a cohort, or after none with an ID of 0. The members
-// of that cohort count as heard at that time.
+// New returns a lighthouse that continues after a cohort; an ID of 0 means that there was none. Its
+// members count as heard at the given time.
 func New(o Options, id int64, last []Replica, heard time.Time) *State {
 	s := &State{options: o, id: id, last: slices.Clone(last), alive: map[string]*replica{}}
 	for _, r := range last {
@@ -141,7 +144,7 @@ func New(o Options, id int64, last []Replica, heard time.Time) *State {
 	return s
 }
 
-// Asks reports whether a replica asks for a cohort, so that the passing of time matters.
+// Asks reports whether any replica asks for a cohort. Only then does the passing of time matter.
 func (s *State) Asks() bool {
 	for _, r := range s.alive {
 		if r.request != nil {
@@ -151,7 +154,7 @@ func (s *State) Asks() bool {
 	return false
 }
 
-// Step takes what happened.
+// Step takes an event and returns what it caused.
 func (s *State) Step(now time.Time, ev Event) Outcome {
 	switch ev := ev.(type) {
 	case Heartbeat:
@@ -175,7 +178,7 @@ func (s *State) Step(now time.Time, ev Event) Outcome {
 	return s.form(now, members)
 }
 
-// hear returns a replica, which may be new. Its group may not have been known.
+// hear returns a replica, after adding it if it is new.
 func (s *State) hear(of Replica) *replica {
 	r := s.alive[of.ID]
 	if r == nil {
@@ -187,7 +190,7 @@ func (s *State) hear(of Replica) *replica {
 	return r
 }
 
-// makeRoom forgets the replica of a group that was silent longest, if there are too many.
+// makeRoom forgets the replica of a group that was silent longest, if the group has too many.
 func (s *State) makeRoom(group int) {
 	known, silent := 0, ""
 	for id, r := range s.alive {
@@ -224,8 +227,8 @@ func (s *State) ask(now time.Time, q Request) (answer *Cohort, again bool) {
 	return nil, false
 }
 
-// decide returns the members of the next cohort, by ID, or why there is none yet; no reason if no
-// replica asks.
+// decide returns the members of the next cohort, by ID, or why there is none yet. The reason is
+// empty if no replica asks.
 func (s *State) decide(now time.Time) (members []*replica, why string) {
 	var asking, silent []*replica
 	shrink, earliest := false, now
@@ -272,7 +275,7 @@ func (s *State) decide(now time.Time) (members []*replica, why string) {
 	return members, ""
 }
 
-// memberOverhead is what a member costs beside its content.
+// memberOverhead is the size of a member beyond its content.
 const memberOverhead = 8
 
 // complete reports whether all members of the last cohort ask.
@@ -289,7 +292,8 @@ func (s *State) wasMember(id string) bool {
 	return slices.ContainsFunc(s.last, func(r Replica) bool { return r.ID == id })
 }
 
-// form makes a cohort. Every request ends with it; a replica that it leaves out may ask again.
+// form makes a cohort. Every request ends with the cohort. A replica that the cohort leaves out may
+// ask again.
 func (s *State) form(now time.Time, members []*replica) (o Outcome) {
 	q := Cohort{Created: now}
 	failed := false

@@ -12,12 +12,12 @@ func (s *State) tooFew(asking []*replica) string {
 	return fmt.Sprintf("no quorum: only %s, and a quorum needs %d groups (--min-groups)", asks(asking), s.options.MinReplicas)
 }
 
-// minority says that fewer replicas ask than do not.
+// minority says that fewer replicas ask than are silent.
 func minority(asking, silent []*replica) string {
 	return fmt.Sprintf("no quorum: %s, but not %s, and more than half of the live ones must", asks(asking), named(silent))
 }
 
-// stragglers says which replicas the others wait for. The text stays the same while they do.
+// stragglers says for which replicas the others wait. The text stays the same during the wait.
 func (s *State) stragglers(silent []*replica) string {
 	return fmt.Sprintf("no quorum: waiting for %s, which is alive but has not asked, for %v at most", named(silent), s.options.JoinTimeout)
 }

@@ -29,7 +29,7 @@ func advance[T int64 | uint64](r *reader, n T, size int) T {
 	return n
 }
 
-// take is the next n bytes.
+// take returns the next n bytes.
 func (r *reader) take(n uint64) []byte {
 	if n > uint64(len(r.in)) {
 		r.err, r.in = cmp.Or(r.err, errShort), nil
@@ -40,8 +40,8 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// length is that of a slice or map, and -1 for none. Each element takes a byte at least, unless it
-// is an empty struct.
+// length reads the length of a slice or map; -1 for nil. Each element has at least one byte, unless
+// it is an empty struct.
 func (r *reader) length(element reflect.Type) int {
 	n := r.number()
 	if n == 0 {
@@ -84,7 +84,7 @@ func (r *reader) value(v reflect.Value) {
 		r.entries(v)
 	case reflect.Pointer:
 		r.pointer(v)
-	default: // describe has seen to it
+	default: // describe has refused all other kinds
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// Schema has the names by which bytes know types and their fields.
+// Schema has the names of types and their fields in the bytes.
 type Schema struct {
 	types func() map[string]names
 	// prints are the fingerprints of types, and layouts the kept fields of structs.
 	prints, layouts sync.Map
 }
 
-// names has the names of one type and of its fields, in the order of their values.
+// names has the names of one type and of its fields, in the order in which values are written.
 type names struct {
 	name   string
 	fields []namedField
@@ -30,14 +30,15 @@ type namedField struct{ name, goName string }
 //
 //	job.node = node: node nodeRank ran leavesAt=leaves
 //
-// The Go type job.node is known as node. A line that begins with a tab continues the line before. A
-// field is named as in Go, in any case, or as "name=GoField". To rename a Go type, change what is
-// left of " = "; to rename a field, what is right of its "=". Keep the names.
+// The Go type job.node has the name node. A line that begins with a tab continues the line before.
+// A field has its Go name, in any case, or is given as "name=GoField". After renaming a Go type,
+// change the text left of " = ". After renaming a Go field, change the text right of its "=". Keep
+// the names.
 func NewSchema(text string) *Schema {
 	return &Schema{types: sync.OnceValue(func() map[string]names { return parse(text) })}
 }
 
-// unnamed knows types by their Go names.
+// unnamed is a schema that names types as in Go.
 var unnamed = NewSchema("")
 
 func parse(text string) map[string]names {
@@ -67,7 +68,8 @@ func parse(text string) map[string]names {
 	return all
 }
 
-// layout is a struct's type: it describes its values itself, or has fields that are kept.
+// layout describes a struct's type, which either encodes its values itself or has fields that are
+// kept.
 type layout struct {
 	name   string
 	binary bool
@@ -80,7 +82,8 @@ type field struct {
 	whole bool
 }
 
-// layoutOf has the fields in the order of the schema, and then those that it does not name.
+// layoutOf returns the layout of a type. It has the fields in the order of the schema, then the
+// fields that the schema does not name.
 func (s *Schema) layoutOf(t reflect.Type) *layout {
 	if l, known := s.layouts.Load(t); known {
 		return l.(*layout)
@@ -106,7 +109,7 @@ func (s *Schema) layoutOf(t reflect.Type) *layout {
 	return l
 }
 
-// fieldOf finds a kept field; -1 if there is none.
+// fieldOf returns the index of a kept field; -1 if there is none.
 func fieldOf(t reflect.Type, name string) int {
 	for i := range t.NumField() {
 		if f := t.Field(i); kept(f) && strings.EqualFold(f.Name, name) {
@@ -116,8 +119,8 @@ func fieldOf(t reflect.Type, name string) int {
 	return -1
 }
 
-// Gaps lists how the schema differs from the types that what p points to consists of: structs and
-// fields that it does not name, and names of what is not there. It is for a test.
+// Gaps lists how the schema differs from the types of the value that p points to: structs and
+// fields that the schema does not name, and names without a struct or field. It is for a test.
 func (s *Schema) Gaps(p any) (gaps []string) {
 	seen := map[reflect.Type]bool{}
 	var look func(reflect.Type)
@@ -182,7 +185,7 @@ func (s *Schema) fingerprint(t reflect.Type) []byte {
 	return print.([]byte)
 }
 
-// describe writes all that decides how values of a type are encoded.
+// describe writes everything that determines how values of a type are encoded.
 func (s *Schema) describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool) {
 	fmt.Fprintf(text, "%v;", t.Kind())
 	if t.Kind() == reflect.Array {
@@ -211,7 +214,7 @@ func (s *Schema) describe(t reflect.Type, text *strings.Builder, known map[refle
 		s.describe(t.Elem(), text, known)
 	case reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer, reflect.Uintptr, reflect.Complex64, reflect.Complex128:
 		panic(fmt.Sprintf("snapshot: a %v cannot be in one", t))
-	default: // its kind says all
+	default: // its kind suffices
 	}
 }
 

@@ -1,13 +1,13 @@
-// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported
-// fields too, with each pointer shared as it was. It is for the state of a decision maker, which is
-// plain data.
+// Package snapshot writes a whole graph of Go values into bytes, and reads it back. It includes
+// unexported fields and keeps shared pointers shared. It is for the state of a decision maker,
+// which is plain data.
 //
-// A [Schema] names the types and fields. The bytes follow these names, and the order in which the
-// schema has them, not those of the Go source: to rename, move or reorder a declaration changes no
-// byte. The bytes begin with a fingerprint of the names and kinds; other bytes, such as those of
-// another version of the program, are refused with [ErrTypes]. A field with the tag `snapshot:"-"`
-// is left out, and zero after reading. A pointer with the tag `snapshot:"value"` leads to an
-// immutable value: it is written whole, and not shared after reading.
+// A [Schema] names the types and fields. The bytes depend on the names and their order in the
+// schema, not on the Go source: renaming, moving or reordering a declaration changes no byte. The
+// bytes begin with a fingerprint of the names and kinds. Bytes with another fingerprint, such as
+// those of another version of the program, are refused with [ErrTypes]. A field with the tag
+// `snapshot:"-"` is omitted, and zero after reading. A pointer with the tag `snapshot:"value"`
+// points to an immutable value, which is written whole and not shared after reading.
 package snapshot
 
 import (
@@ -29,13 +29,13 @@ var ErrTypes = errors.New("the snapshot is of another version")
 // errShort says that bytes, or a part of them, end too early.
 var errShort = errors.New("the snapshot is damaged")
 
-// Encode and Decode know types by their Go names, for bytes that do not outlive the program.
+// Encode and Decode use the Go names of types, for bytes that do not outlive the program.
 func Encode(p any) []byte          { return unnamed.Encode(p) }
 func Decode(b []byte, p any) error { return unnamed.Decode(b, p) }
 
 // Encode returns the bytes of what p points to. The same graph always gives the same bytes. Encode
-// panics for a type that holds a function, a channel or an interface; a test with the zero value of
-// the type finds that.
+// panics for a type that contains a function, a channel or an interface. A test with the zero value
+// of the type finds such a type.
 func (s *Schema) Encode(p any) []byte {
 	v := reflect.ValueOf(p)
 	w := writer{schema: s, out: slices.Clone(s.fingerprint(v.Type())), seen: map[pointer]uint64{}}
@@ -61,11 +61,12 @@ func (s *Schema) Decode(b []byte, p any) error {
 	return r.err
 }
 
-// Check reports whether reading gives back what p points to. It does not if a pointer leads into
-// the middle of another value, which then exists twice. Check is for tests, and as slow as Encode.
+// Check reports whether reading restores the value that p points to. It does not if a pointer
+// points into the middle of another value, because that value then exists twice. Check is for
+// tests, and as slow as Encode.
 func Check(p any) error {
 	v := reflect.ValueOf(p)
-	unnamed.fingerprint(v.Type()) // it panics for a type that cannot be in one
+	unnamed.fingerprint(v.Type()) // it panics for a type that cannot be in a snapshot
 	w := writer{schema: unnamed, seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
 	w.pointer(v)
 	for p := range w.seen {
@@ -81,7 +82,7 @@ var (
 	unmarshaler = reflect.TypeFor[encoding.BinaryUnmarshaler]()
 )
 
-// binaryType says that a type describes its values itself, as time.Time and netip.Addr do.
+// binaryType reports whether a type encodes its values itself, as time.Time and netip.Addr do.
 func binaryType(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.Implements(marshaler) && reflect.PointerTo(t).Implements(unmarshaler)
 }
@@ -103,7 +104,7 @@ type writer struct {
 	out    []byte
 	// seen numbers the pointers that were written, from 1.
 	seen map[pointer]uint64
-	// inside, if not nil, has the values that were written as a part of another one.
+	// inside, if not nil, has the values that were written as a part of another value.
 	inside map[pointer]bool
 }
 
@@ -114,7 +115,7 @@ func (w *writer) text(b string) {
 	w.out = append(w.out, b...)
 }
 
-// missing writes 0 if no is set, and returns no.
+// missing writes 0 if no is true, and returns no.
 func (w *writer) missing(no bool) bool {
 	if no {
 		w.number(0)
@@ -151,7 +152,7 @@ func (w *writer) value(v reflect.Value) {
 		w.entries(v)
 	case reflect.Pointer:
 		w.pointer(v)
-	default: // describe has seen to it
+	default: // describe has refused all other kinds
 	}
 }
 
@@ -182,7 +183,7 @@ func (w *writer) note(v reflect.Value) {
 	}
 }
 
-// slice writes nil and empty slices differently.
+// slice writes a slice. A nil slice differs from an empty one.
 func (w *writer) slice(v reflect.Value) {
 	if w.missing(v.IsNil()) {
 		return
@@ -235,7 +236,7 @@ func settable(v reflect.Value) reflect.Value {
 	return c
 }
 
-// constant writes the value behind a pointer as if it were there itself.
+// constant writes the value behind a pointer in the place of the pointer.
 func (w *writer) constant(v reflect.Value) {
 	if w.missing(v.IsNil()) {
 		return

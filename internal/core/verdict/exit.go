@@ -8,7 +8,7 @@ import (
 
 const sigabrt = 6
 
-// certainty says when an exit decides: before any text, or only when no line does.
+// certainty says when an exit decides: before any text, or only when no line decides.
 type certainty int
 
 const (
@@ -16,7 +16,7 @@ const (
 	certain
 )
 
-// exits are what the end of a process alone tells; the first that applies decides.
+// exits say what the end of a process alone means. The first one that matches decides.
 var exits = []struct {
 	when  certainty
 	meant func(report.Exit) bool
@@ -57,7 +57,7 @@ var exits = []struct {
 	}},
 }
 
-// signal matches an end by one of these signals, or a shell's exit code for one.
+// signal matches an end by one of these signals, or a shell's exit code for one of them.
 func signal(numbers ...int) func(report.Exit) bool {
 	return func(x report.Exit) bool {
 		return slices.Contains(numbers, x.Signal) || slices.Contains(numbers, x.Code-128)

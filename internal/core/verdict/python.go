@@ -30,20 +30,20 @@ var logged = later(`^(?:\[rank\d+\]:)?\[[IWEF]\d* `)
 // mark matches what torch and launchers put before a line, such as "[rank3]: ".
 var mark = later(`^(?:\[[^\[\]]{1,40}\]:? ?)+`)
 
-// raised is an exception that no other rule knows.
+// raised is the rule for an exception that no other rule matches.
 var raised = Rule{
 	Action: report.ActionRestart, Cause: "python-error", Title: "a Python exception", Origin: "Python",
 	Remedy: "read the traceback; when it comes again at the same place it is a bug in the program",
 }
 
-// threw is a C++ exception that no other rule knows.
+// threw is the rule for a C++ exception that no other rule matches.
 var threw = Rule{
 	Action: report.ActionRestart, Cause: "cpp-error", Title: "a C++ exception", Origin: "libstdc++",
 	Remedy: "read the lines around it; when it comes again it is a bug in the program",
 }
 
 // chain returns the exceptions of the last traceback in a text, the last one first, each with its
-// message. handled are those during whose handling another one was raised.
+// message. handled are the exceptions that were being handled when another one was raised.
 func (t text) chain() (chain, handled []text) {
 	link := ""
 	lines := strings.Split(t.body, "\n")
@@ -71,12 +71,12 @@ func (t text) chain() (chain, handled []text) {
 	return chain, handled
 }
 
-// longer puts exceptions before others. It drops some of the others to keep the chain short.
+// longer puts exceptions in front of a chain. It drops some of the chain to keep it short.
 func longer(chain []text, last ...text) []text {
 	return slices.Concat(last, chain[:min(len(chain), maxChain)])
 }
 
-// frames returns the first line at or after i that is at the margin: the exception.
+// frames returns the index of the first line at or after i that is at the margin: the exception.
 func frames(lines []string, i int) int {
 	for ; i < len(lines); i++ {
 		if line := unmarked(lines[i]); line != "" && !strings.HasPrefix(line, " ") {
@@ -106,9 +106,9 @@ func unmarked(line string) string {
 	return strings.TrimRight(line, "\r")
 }
 
-// raise returns the verdict on a chain of exceptions: on the most special one that a rule knows,
-// else on a handled one that is never a mere warning. An echo counts only if nothing else is known.
-// If no rule knows any, the verdict is on the last exception.
+// raise returns the verdict on a chain of exceptions. It prefers the most special exception that a
+// rule matches, else a handled exception that is never a mere warning. An echo counts only if no
+// other exception matches. If no rule matches any exception, the verdict is on the last one.
 func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v

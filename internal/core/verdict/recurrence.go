@@ -8,32 +8,34 @@ import (
 )
 
 const (
-	// Repeats is how many failures in a row with one signature, without progress, are a bug.
+	// Repeats is how many failures in a row with the same signature, without progress, count as a
+	// bug.
 	Repeats = 3
 	// Progress is how long an attempt must have lived to count as progress if the program does not
-	// say how far it came. That is long enough to have written a checkpoint, so a job that fails
-	// now and then is never stopped for it.
+	// report its steps. It is long enough to have written a checkpoint, so a job that fails now and
+	// then is never stopped for that.
 	Progress = 10 * time.Minute
 	// Brief is how long an attempt that says nothing about its failure may have lived to count. An
-	// attempt that ends at once does so for the same reason each time. One that worked for longer
-	// may have died of anything.
+	// attempt that ends at once ends for the same reason each time. An attempt that worked for
+	// longer may have failed for any reason.
 	Brief = 10 * time.Second
 )
 
-// Recurrence is how often the same failure has come in a row. The zero value is the beginning of a
-// job.
+// Recurrence is how often the same failure has occurred in a row. The zero value is the beginning
+// of a job.
 type Recurrence struct {
 	Signature string
 	Count     int
-	// Step is how far the job had come when it was last counted.
+	// Step is the step that the job had reached when the failure was last counted.
 	Step int64
 }
 
 // Next takes the failure that ended an attempt, and returns the verdict on it. The verdict becomes
-// Stop if the failure is the third in a row that is the same at the same progress. It becomes
-// Restart instead of Stop if the attempt made progress before the first two. These neither count
-// nor end a row: a failure of a node or of anything else outside the job, the echo of another
-// failure, and an unrecognized failure that says nothing on stderr and did not come at once.
+// Stop if this is the third time in a row that the same failure came at the same progress. It
+// becomes Restart instead of Stop if the attempt made progress before the first two. Some failures
+// neither count nor end a row: a failure of a node or of anything else outside the job, the echo of
+// another failure, and an unrecognized failure that says nothing on stderr and did not come at
+// once.
 func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(f, own...)
 	silent := v.Cause == Unknown && lastWords(f) == ""
@@ -56,7 +58,7 @@ func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verd
 	return r, v
 }
 
-// further says whether the attempt got beyond the point where the one before failed.
+// further reports whether the attempt got beyond the point where the attempt before failed.
 func (r Recurrence) further(f report.Failure) bool {
 	if f.Step > 0 {
 		return f.Step > r.Step

@@ -11,27 +11,28 @@ import (
 // Rule says what a line means.
 type Rule struct {
 	Action report.Action
-	// Cause is a stable code, Title the same in words, and Remedy what a person can do. Origin says
-	// who writes such lines.
+	// Cause is a stable code, Title says the same in words, and Remedy says what a person can do.
+	// Origin says which program writes such lines.
 	Cause, Title, Remedy, Origin string
 	// Victim marks lines that are written because another rank has failed.
 	Victim bool
-	// loose lines are also written in passing, as warnings. They decide only in an exception, or if
-	// there is none.
+	// loose lines are sometimes mere warnings. They decide only in an exception, or if there is no
+	// exception.
 	loose bool
 	// asked says that the rank itself asks for the action.
 	asked    bool
 	patterns []pattern
 }
 
-// pattern is a regular expression that is compiled when a text has the literal with which each of
-// its matches begins: a restart waits for the verdict, and most failures concern few patterns.
+// pattern is a regular expression. It is compiled when a text has the literal with which each of
+// its matches begins, because a restart waits for the verdict, and most failures need few patterns.
 type pattern struct {
 	literal string
 	re      func() *regexp.Regexp
 }
 
-// builtin reads the tables once, for the first failure: a job that succeeds does not pay for them.
+// builtin reads the tables once, at the first failure, so a job that succeeds does not pay for
+// them.
 var builtin = sync.OnceValue(func() (rules []Rule) {
 	for _, t := range [][]row{asked, hardware, gpu, host, fabric, program} {
 		for _, r := range t {
@@ -74,13 +75,13 @@ func literal(pattern string) string {
 	case at < 0:
 		return pattern
 	case strings.IndexByte(`*?{`, pattern[at]) >= 0:
-		at-- // the last character need not be there
+		at-- // the last character is optional
 	}
 	return pattern[:at]
 }
 
-// hardware says that something is broken wherever such a line stands. Fatal lines are never mere
-// warnings or echoes.
+// hardware reports whether such a line always means that hardware is broken. Fatal lines are never
+// mere warnings or echoes.
 func (r Rule) hardware() bool { return r.Action == report.ActionReplace && !r.loose }
 func (r Rule) fatal() bool    { return !r.loose && !r.Victim }
 func every(Rule) bool         { return true }
@@ -98,7 +99,7 @@ func read(from report.Source, body string) text {
 }
 
 // first returns the verdict of the first rule that matches. In each text the earliest line counts,
-// because what follows is fallout.
+// because later lines are consequences.
 func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, bool) {
 	for _, r := range rules {
 		if !which(r) {
@@ -113,7 +114,7 @@ func first(rules []Rule, texts []text, which func(Rule) bool) (report.Verdict, b
 	return report.Verdict{}, false
 }
 
-// find returns where the earliest matching line matches, or -1.
+// find returns the position of the match in the earliest matching line, or -1.
 func (r Rule) find(body string) int {
 	best := -1
 	for _, p := range r.patterns {
@@ -137,7 +138,7 @@ func (t text) verdict(r Rule, at int) report.Verdict {
 	}
 }
 
-// quote returns a line in a form that may be shown.
+// quote returns a line in a form that is safe to show.
 func quote(line string) string {
 	line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD"))
 	if len(line) > maxQuote {

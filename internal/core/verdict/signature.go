@@ -12,24 +12,25 @@ import (
 )
 
 // varying matches what differs between ranks, nodes and attempts that fail in the same way:
-// addresses, UUIDs and hashes, the random names of Python's tempfile, and all numbers with what
-// joins them in dates, times, versions and addresses.
+// addresses, UUIDs and hashes, the random names of Python's tempfile, and all numbers, with the
+// characters that join numbers in dates, times, versions and addresses.
 var varying = later(`0x[0-9a-fA-F]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\btmp[a-z0-9_]{8}\b|` +
 	`\b[0-9a-f]*[0-9][0-9a-f]*[a-f][0-9a-f]{6,}\b|[0-9]+(?:[-.:,/T ]+[0-9]+)*(?:Z|ms|s|\b)?`)
 
 // frame matches a frame of a traceback, with its file, line and function.
 var frame = later(`(?m)^(?:\[[^\[\]\n]{1,40}\]:? ?)* *File "([^"\n]{1,400})", line (\d+)(?:, in (\S{1,100}))?`)
 
-// maxSignature bounds a signature, and maxLine what is read of the deciding line, in bytes.
+// maxSignature bounds a signature, and maxLine the part of the deciding line that is read, in
+// bytes.
 const (
 	maxSignature = 400
 	maxLine      = 4 << 10
 )
 
 // Signature names a failure by its cause, the place where a Python program raised it, and the
-// deciding line without what differs between ranks, nodes and attempts. For an unrecognized
-// failure, it uses how the program exited and its last line instead. Two failures with the same
-// signature count as the same.
+// deciding line without the parts that differ between ranks, nodes and attempts. For an
+// unrecognized failure, it uses how the program exited and its last line instead. Two failures with
+// the same signature count as the same.
 func Signature(f report.Failure, own ...Rule) string {
 	v := Judge(f, own...)
 	line := wholeLine(f, v)
@@ -55,8 +56,8 @@ func lastWords(f report.Failure) string {
 	return ""
 }
 
-// routine matches how loggers mark lines that are not errors, and Python its warnings. It also
-// matches a progress bar, which overwrites itself.
+// routine matches the marks that loggers put on lines that are not errors, and Python on its
+// warnings. It also matches a progress bar, which overwrites itself.
 var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })

@@ -6,9 +6,9 @@ import (
 
 // The tables are in the order in which rules are tried: the more special before the more general.
 
-// hardware are faults of a GPU, its links or its node. Which Xids are such is NVIDIA's word; 13,
-// 31, 43, 45, 68 and 109 are the program's or follow a job's end (k8s-device-plugin ignores them
-// too), 63 and 94 have been contained.
+// hardware has the rules for faults of a GPU, its links or its node. NVIDIA's documentation says
+// which Xids are such faults. Xids 13, 31, 43, 45, 68 and 109 are faults of the program or follow a
+// job's end (k8s-device-plugin ignores them too). 63 and 94 are contained errors.
 var hardware = []row{
 	{
 		action: report.ActionReplace, cause: "gpu-lost", title: "a GPU is gone from the bus",
@@ -53,7 +53,7 @@ var hardware = []row{
 	},
 }
 
-// gpu are failures of CUDA that are not known to be the hardware's.
+// gpu has the rules for failures of CUDA that are not known to be hardware faults.
 var gpu = []row{
 	{
 		action: report.ActionStop, cause: "cuda-oom", title: "the GPU's memory is full",

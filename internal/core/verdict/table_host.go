@@ -9,11 +9,12 @@ const (
 	sharedMemory = "make /dev/shm larger (docker --shm-size or --ipc=host, a memory emptyDir), or take fewer DataLoader workers"
 )
 
-// sharedMemoryFull is a cause that [Judge] also finds by the traceback: Python's own error for a
-// semaphore in /dev/shm names no file.
+// sharedMemoryFull is a cause that [Judge] also finds in the traceback, because Python's own error
+// for a semaphore in /dev/shm names no file.
 const sharedMemoryFull = "shm-full"
 
-// host are failures of the machine's memory, files and limits, and what a scheduler does.
+// host has the rules for failures of the machine's memory, files and limits, and for ends by a
+// scheduler.
 var host = []row{
 	{
 		action: report.ActionWait, cause: "preempted", title: "the scheduler took the nodes for another job",
@@ -100,8 +101,8 @@ var host = []row{
 	},
 }
 
-// fabric are what ranks write when the connection to another one fails: mostly because that one has
-// failed.
+// fabric has the rules for what ranks write when the connection to another rank fails, mostly
+// because the other rank has failed.
 var fabric = []row{
 	{
 		action: report.ActionStop, cause: "nccl-no-interface", title: "NCCL finds no network interface to use",

@@ -4,7 +4,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// program are mistakes in the program, its command line, its installation and its files.
+// program has the rules for mistakes in the program, its command line, its installation and its
+// files.
 var program = []row{
 	{
 		action: report.ActionStop, cause: "auth", title: "a token or a permission for models or tracking is missing",

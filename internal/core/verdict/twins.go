@@ -6,19 +6,19 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Twins knows the failures of a node whose evidence was reported, so that ranks that fail in the
-// same way need not report theirs. If a gang fails as a whole, each rank has a traceback, and all
-// ranks of a node have the same one. The zero Twins knows none.
+// Twins knows the failures of a node whose evidence was reported. Ranks that fail in the same way
+// need not report their evidence. If a whole gang fails, each rank has a traceback, and it is the
+// same for all ranks of a node. The zero Twins knows no failures.
 type Twins struct {
-	// only is the first failure. People wait for it, so its signature is not computed before there
-	// is another one.
+	// only is the first failure. People wait for its report, so its signature is computed only when
+	// a second failure comes.
 	only *report.Failure
 	// ended has the end of the first failure with each signature.
 	ended map[string]time.Time
 }
 
-// Known says that a failure shows no more, by the built-in rules, than an earlier one that is
-// known. Otherwise the failure is known from now on.
+// Known reports whether a failure shows no more, by the built-in rules, than an earlier known
+// failure. Otherwise the failure is known from now on.
 func (t *Twins) Known(f report.Failure) bool {
 	if t.only == nil {
 		t.only = &f
@@ -37,7 +37,7 @@ func (t *Twins) Known(f report.Failure) bool {
 	return false
 }
 
-// signed returns the signature together with what the verdict does.
+// signed returns the signature together with the action and the victim mark of the verdict.
 func signed(f report.Failure) string {
 	v := Judge(f)
 	words := Signature(f) + " " + string(v.Action)

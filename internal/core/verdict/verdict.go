@@ -1,15 +1,14 @@
-// Package verdict says what a failure means: restart, replace the node, stop, or wait, with the
-// line that decided.
+// Package verdict says what a failure means: restart, replace the node, stop, or wait. It quotes
+// the line that decided.
 //
 // [Judge] reads what one rank left behind: how it ended, its last lines, its traceback, and what
-// the kernel of its node said. It has a table of rules for lines and a few decisions
-// about which line counts. The same evidence always gives the same verdict. [Signature] names a
-// failure, so that it is recognized on another rank or in a later attempt. [Recurrence] counts
-// repetitions: a failure that comes again and again without progress is a bug in the program, and
-// no restart mends it.
+// the kernel of its node said. It has a table of rules for lines and a few decisions about which
+// line counts. The same evidence always gives the same verdict. [Signature] names a failure, so
+// that it is recognized on another rank or in a later attempt. [Recurrence] counts repetitions: a
+// failure that repeats without progress is a bug in the program, which no restart can correct.
 //
 // The package reads no file, clock or network. No input, however odd, costs more than time linear
-// in its first 256 KiB.
+// in its size, and at most 256 KiB of each text are read.
 package verdict
 
 import (
@@ -22,16 +21,17 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Unknown is the cause if no rule recognizes the failure.
+// Unknown is the cause of a failure that no rule recognizes.
 const Unknown = "unknown"
 
-// Quit is the cause if a person has ended the program in its debugger: nothing may start it again.
+// Quit is the cause of a failure if a person has ended the program in its debugger. The program
+// must then not start again.
 const Quit = "debugger-quit"
 
 // NotKnown stands for an exit code that is not known.
 const NotKnown = -1
 
-// maxText bounds what is read of each text, and maxQuote a quoted line, in bytes.
+// maxText bounds the part of each text that is read, and maxQuote a quoted line, in bytes.
 const (
 	maxText  = 256 << 10
 	maxQuote = 300
@@ -41,10 +41,10 @@ const (
 // 256 KiB of each text are read. The caller's own rules, in their order, come before the built-in
 // ones. A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
 //
-// What the kernel says about the node decides before what the rank wrote, because failing hardware
-// shows itself in many odd words. In the rank's own output, the exception that
-// ended it decides before the lines above the exception. Those lines decide before an exception
-// that is only the echo of another rank's failure.
+// What the kernel says about the node takes precedence over what the rank wrote, because failing
+// hardware causes many odd messages. In the rank's own output, the exception that ended the rank
+// takes precedence over the lines above it. These lines take precedence over an exception that is
+// only the echo of another rank's failure.
 func Judge(f report.Failure, own ...Rule) report.Verdict {
 	if f.Exit == (report.Exit{}) {
 		return report.Verdict{}
@@ -72,8 +72,8 @@ func Judge(f report.Failure, own ...Rule) report.Verdict {
 	return unknown
 }
 
-// placed corrects the verdict by the place in the program. Where Python makes semaphores and memory
-// for several processes, shared memory is full, not a disk.
+// placed corrects the verdict by the place in the program. If Python was making semaphores or
+// memory for several processes, shared memory is full, not a disk.
 func placed(v report.Verdict, f report.Failure) report.Verdict {
 	file, _, _ := strings.Cut(place(f), ":")
 	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
@@ -90,8 +90,8 @@ func placed(v report.Verdict, f report.Failure) report.Verdict {
 // inSharedMemory are the files of Python's multiprocessing that use /dev/shm.
 var inSharedMemory = []string{"synchronize.py", "shared_memory.py", "heap.py"}
 
-// fromText finds the line of the program that decides. A process that a signal ended did not end by
-// an exception, except with SIGABRT, which the C++ runtime raises for one.
+// fromText finds the line of the program's output that decides. A process that a signal ended did
+// not end by an exception, except with SIGABRT: the C++ runtime raises it for an exception.
 func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	raised := x.Signal == 0 || x.Signal == sigabrt
 	var echo report.Verdict
@@ -118,7 +118,7 @@ func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	return first(builtin(), texts, every)
 }
 
-// No line and no exit shows these: the coordinator knows them from the whole job.
+// No line and no exit shows these verdicts: the coordinator knows them from the whole job.
 var (
 	// NodeLost is the verdict on the loss of a node.
 	NodeLost = report.Verdict{
@@ -151,7 +151,7 @@ type Early struct {
 	At         time.Time
 }
 
-// And adds a rank. Nodes report in any order.
+// And adds a rank. Nodes may report in any order.
 func (e *Early) And(rank int, node string, at time.Time) *Early {
 	switch {
 	case e == nil:
@@ -163,8 +163,8 @@ func (e *Early) And(rank int, node string, at time.Time) *Early {
 	return e
 }
 
-// Explains returns the verdict on a failure that is only an echo, if a rank had exited 0 before it:
-// the peer that the others lost ended well, but too soon.
+// Explains returns the verdict on a failure that is only an echo, if a rank had exited 0 before.
+// The others then lost a peer that had succeeded, but too soon.
 func (e *Early) Explains(f report.Failure) (report.Verdict, bool) {
 	if !f.Verdict.Victim || e == nil || !e.At.Before(f.At) {
 		return report.Verdict{}, false

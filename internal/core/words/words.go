@@ -1,4 +1,4 @@
-// Package words has what the reasons of decisions are made of.
+// Package words has the building blocks of the texts that explain decisions.
 package words
 
 import (
@@ -24,10 +24,10 @@ func Also(a, b string) string {
 	return a + "; " + b
 }
 
-// Named is a node with its address.
+// Named returns a node's name with its address.
 func Named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
 
-// Endpoint is an address, in text, with a port.
+// Endpoint joins an address, in text, and a port.
 func Endpoint(addr string, port int) string {
 	if strings.Contains(addr, ":") { // IPv6
 		addr = "[" + addr + "]"
