@@ -12,41 +12,42 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// The largest legal value of everything fits through every channel that it passes. These are the
-// bounds, and TestLargest sends each value. The messages between the voters of a job have bounds of
-// their own. In a message, a field costs its value and 2 bytes more, or 4 if the value has more
-// than 127; a number costs 1 to 5 bytes, or 10.
+// These bounds make the largest legal value of everything fit through every channel that it passes.
+// TestLargest sends each such value. The messages between the voters of a job have bounds of their
+// own. In a message, a field costs 2 bytes more than its value, or 4 more if the value has more
+// than 127 bytes. A number costs 1 to 5 bytes, or 10.
 const (
 	// MaxMessage bounds a message in either direction. It must never grow, because a heartbeat
 	// waits behind a message. Longer content is sent in several messages of at most MaxPiece,
 	// unless one element of a list alone is longer.
 	MaxMessage = 1 << 20
 	MaxPiece   = 256 << 10
-	// MaxReport bounds a report or an order. The rest of a message is for what the session adds.
+	// MaxReport bounds a report or an order. The rest of a message is room for the fields that the
+	// session adds.
 	MaxReport = MaxMessage - 1<<10
-	// MaxRequest bounds a request that comes in several messages: a replica.Submission with
-	// maxOrder, or 9.8 MB for the positions of 200,000 log files, two of each rank, on 12,500 nodes
-	// with the longest names.
+	// MaxRequest bounds a request in several messages: a replica.Submission with maxOrder, or the
+	// positions of 200,000 log files. With two files for each rank, on 12,500 nodes with the
+	// longest names, these positions have 9.8 MB.
 	MaxRequest = 10 << 20
 	// MaxHeader bounds the headers of a stream.
 	MaxHeader = 16 << 10
 	// BufferSize is the size of a connection's buffers. It is small, because messages are small and
-	// connections many.
+	// there are many connections.
 	BufferSize = 4 << 10
-	// Window is how much may be on its way to a peer that has not read it. It is fixed, because
-	// gRPC would otherwise measure the network with a ping for every message, which costs more than
-	// a heartbeat.
+	// Window is how much data may be on its way to a peer unread. It is fixed, because gRPC would
+	// otherwise measure the network with a ping for every message. Such a ping costs more than a
+	// heartbeat.
 	Window = 1 << 20
 )
 
 const (
-	// MaxText bounds a text for people. MaxTail bounds each of the three texts that an Exited or a
-	// Failure has of a rank's last words: 104 KiB, and 13 KiB for the verdict on a Failure. A
-	// Result has one Failure, 33 costs of MaxText, and where a start's time went: 266 KiB.
+	// MaxText bounds a text for people. MaxTail bounds each of the three texts with a rank's last
+	// words in an Exited or a Failure: 104 KiB in all, and 13 KiB more for the verdict on a
+	// Failure. A Result has one Failure, 33 costs of MaxText, and the phases of a start: 266 KiB.
 	MaxText = 4 << 10
 	MaxTail = 32 << 10
-	// MaxLine bounds a text that comes once for each rank of a node: what the rank does, and the
-	// key that it waits for.
+	// MaxLine bounds a text that is sent for each rank of a node: what the rank does, or the key
+	// for which it waits.
 	MaxLine = 128
 	// MaxRAS bounds the address of a rank's RAS service: a host name and a port.
 	MaxRAS = 253 + len("[]:65535")
@@ -55,37 +56,38 @@ const (
 )
 
 const (
-	// MaxGPUs bounds the GPUs of a node, and MaxNode its description: 1,024 GPUs with 128 bytes
+	// MaxGPUs bounds the GPUs of a node. MaxNode bounds its description: 1,024 GPUs with 128 bytes
 	// each, and 64 KiB for labels and the rest. In a status, each GPU also names its holder,
-	// "reservation " and an ID of 64 bytes: 272 KiB. The RAS addresses of a Started have 262 KiB.
+	// "reservation " and an ID of 64 bytes: 272 KiB in all. The RAS addresses of a Started have 262
+	// KiB.
 	MaxGPUs = 1024
 	MaxNode = 192 << 10
 	// MaxRanks is placement's bound. A node's share of a job without GPUs has 65,535 bundles of 12
-	// bytes: 786,420 bytes, and 983,028 with the node. Their process IDs have 327,675 bytes. With
-	// GPUs, a Start has the node's twice: 384 KiB.
+	// bytes: 786,420 bytes, and 983,028 with the node. The process IDs have 327,675 bytes. With
+	// GPUs, a Start has the node's GPUs twice: 384 KiB.
 	MaxRanks = 1<<16 - 1
 	// maxStill bounds the ranks that a Stalled names, with 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
-	// MaxReplica bounds the name of a replica: a cohort has up to job.MaxGroups. MaxMember bounds what
-	// the others get to know of one: with 100 bytes for each rank of a group, 650 ranks. A cohort has
-	// lighthouse.MaxMembers in all.
+	// MaxReplica bounds the name of a replica; a cohort has up to job.MaxGroups replicas. MaxMember
+	// bounds what the others are told about a replica: enough for 650 ranks with 100 bytes each.
+	// For a whole cohort, lighthouse.MaxMembers is the bound.
 	MaxReplica = 256
 	MaxMember  = 64 << 10
-	// MaxPeers bounds the addresses that come in one message with a question for a port: 6 bytes
-	// each, or 18 for IPv6. Further addresses come before it, in as many messages as they need.
+	// MaxPeers bounds the addresses in one message with a question for a port: 6 bytes each, or 18
+	// for IPv6. Further addresses are sent in messages before it.
 	MaxPeers = MaxPiece / 18
 )
 
 const (
-	// MaxID bounds the ID of a job, and MaxJobs the jobs that are not over. A StopReply or a
-	// DrainReply may name all of them: 644 KiB.
+	// MaxID bounds the ID of a job, and MaxJobs the unfinished jobs. A StopReply or a DrainReply
+	// may name all of these: 644 KiB.
 	MaxID   = 64
 	MaxJobs = 10_000
-	// MaxEnded bounds the jobs that are over and still known.
+	// MaxEnded bounds the finished jobs that are still known.
 	MaxEnded = 1000
 	// MaxTask, MaxRules, MaxTitle and MaxSizes (ranks per node, 3 bytes each) bound parts of a
-	// submission: 772 KiB with MaxGPUs. The names of its order, bounded by maxOrder, follow in
-	// messages of their own: 12,500 of the longest.
+	// submission: 772 KiB with MaxGPUs. The names of its order follow in messages of their own.
+	// maxOrder bounds them: 12,500 of the longest names.
 	MaxTask  = 512 << 10
 	MaxRules = verdict.MaxFile
 	MaxTitle = MaxText
@@ -95,19 +97,19 @@ const (
 	MaxUser = 64
 	// MaxKey bounds the key of a submission, which is random and has 26 bytes.
 	MaxKey = 64
-	// MaxCredential bounds a credential of munge, which has some 200 bytes and comes with a
-	// submission.
+	// MaxCredential bounds a credential of munge, which is sent with a submission and has some 200
+	// bytes.
 	MaxCredential = 4 << 10
 	// MaxSpans bounds the ranges of ranks that a reader of logs chooses, with 14 bytes each.
-	// MaxPositions bounds the partly delivered files that a node is told of, with MaxPosition each.
-	// Together they have 736 KiB. The node delivers all of any other file, and the reader drops
-	// what it knows.
+	// MaxPositions bounds the partly delivered files that a node is told about, with MaxPosition
+	// bytes each. Together they have 736 KiB. The node delivers any other file whole, and the
+	// reader drops what it has already.
 	MaxSpans     = 1 << 14
 	MaxPositions = 1 << 14
 	MaxPosition  = 32
 )
 
-// ExcessOfNode says what is too large in a node's description. It is empty if nothing is.
+// ExcessOfNode says what is too large in a node's description; empty if nothing is.
 func ExcessOfNode(n *pb.Node) string {
 	switch size := plainpb.Oversize(n, MaxNode); {
 	case len(n.GetGpus()) > MaxGPUs:
@@ -119,7 +121,7 @@ func ExcessOfNode(n *pb.Node) string {
 	return ""
 }
 
-// Excess says what is too large in a submission. It is empty if nothing is.
+// Excess says what is too large in a submission; empty if nothing is.
 func Excess(s replica.Submission) string {
 	names := 0
 	for _, name := range s.Job.Request.Order.List {

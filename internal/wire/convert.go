@@ -15,8 +15,8 @@ import (
 // tail keeps the end of a rank's output, which may be any bytes.
 func tail[T string | []byte](b T) T { return b[max(0, len(b)-MaxTail):] }
 
-// Plain makes a text one bounded line of UTF-8, which protobuf requires of a string, and harmless
-// in a terminal.
+// Plain makes a text one bounded line that is harmless in a terminal, in UTF-8, which protobuf
+// requires of a string.
 func Plain(s string) string {
 	return line(s, MaxText)
 }

@@ -110,7 +110,7 @@ func ToDecision(d *pb.Decision) report.Decision {
 	return told
 }
 
-// FromUpdate converts an update into messages. It makes each one when the one before it was taken.
+// FromUpdate converts an update into messages. It makes each message when the one before was taken.
 func FromUpdate(u Update) iter.Seq[*pb.Update] {
 	return func(yield func(*pb.Update) bool) {
 		switch {
@@ -168,7 +168,7 @@ func ToFilter(f *pb.LogFilter) report.LogFilter {
 }
 
 // FromInquiry converts a question to nodes into messages. The first has everything except the
-// positions in logs, which are given by the node that delivered them.
+// positions in logs. from has these by the node that delivered them.
 func FromInquiry(q Inquiry, from map[string][]report.LogPosition) []*pb.Inquiry {
 	q.Logs.From = nil
 	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}

@@ -22,7 +22,7 @@ func FromNode(n placement.Node) *pb.Node {
 
 func fromPeers(peers []netip.Addr) [][]byte { return Convert(peers, netip.Addr.AsSlice) }
 
-// ahead returns messages with the first peers, if there are too many for one message, and the
+// ahead returns messages with the first peers, if there are too many peers for one message, and the
 // remaining peers.
 func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr) {
 	for ; len(peers) > MaxPeers; peers = peers[MaxPeers:] {
@@ -31,8 +31,8 @@ func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr
 	return msgs, peers
 }
 
-// Gather collects peers from the messages before an order. Given the order, it returns it with all
-// its peers. Given another message, it returns the peers so far.
+// Gather collects peers from the messages before an order. Given the order, it returns the order
+// with all its peers. Given another message, it returns the peers so far.
 func Gather(before []netip.Addr, m *pb.ToAgent, do any) (peers []netip.Addr, whole any) {
 	switch o := do.(type) {
 	case job.Prepare:

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// FromStatus converts a status into messages. It makes each one when the one before it was taken.
+// FromStatus converts a status into messages. It makes each message when the one before was taken.
 func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		first := &pb.StatusReply{
@@ -34,8 +34,8 @@ func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	}
 }
 
-// AddStatus adds the next message to a status. A node or job with the same name as the last one
-// continues that one.
+// AddStatus adds the next message to a status. If the first node or job has the same name as the
+// last one in the status, it continues that one.
 func AddStatus(s *report.Status, m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())

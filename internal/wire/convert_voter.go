@@ -5,7 +5,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// FromVoter is nil for none.
+// FromVoter converts a voter; nil for no voter.
 func FromVoter(v quorum.Voter) *pb.Voter {
 	if v == (quorum.Voter{}) {
 		return nil

@@ -13,12 +13,12 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// Wrong is the error for a request that never makes sense.
+// Wrong returns the error for a request that can never make sense.
 func Wrong(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, Plain(fmt.Sprintf(format, args...)))
 }
 
-// Refused is the error that ends a stream which the agent must not open again.
+// Refused returns the error that ends a stream which the agent must not open again.
 func Refused(format string, args ...any) error {
 	return status.Error(codes.FailedPrecondition, Plain(fmt.Sprintf(format, args...)))
 }
@@ -28,10 +28,10 @@ func Refused(format string, args ...any) error {
 type ElsewhereError struct {
 	Why string
 	// Addrs are the addresses where the coordinator is or may be elected, HOST:PORT. If there are
-	// none, it is where the agent began.
+	// none, the coordinator is where the agent first joined.
 	Addrs []string
 	// Leader is where the coordinator is, if known. Wait is how long to wait before asking there
-	// or, if it is not known, anywhere.
+	// or, if Leader is unknown, before asking anywhere.
 	Leader string
 	Wait   time.Duration
 }
@@ -67,8 +67,8 @@ func place(addr string) bool {
 	return err == nil && host != "" && port != "" && len(addr) <= maxPlace
 }
 
-// Over is the error for an agent that comes after the end of its job. It is one of those that
-// Refused returns.
+// Over returns the error for an agent that joins after the end of its job. It is an error of
+// Refused.
 func Over() error {
 	s := status.New(codes.FailedPrecondition, "the job is over")
 	if detailed, err := s.WithDetails(&pb.Finish{}); err == nil {

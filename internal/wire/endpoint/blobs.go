@@ -12,53 +12,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blobs that no delivery uses rest here for workers that need them later, for restLimit after the
-// last use. Beyond restBytes or restCount the oldest are dropped, but never the newest, which may
-// have any size.
+// Blobs that no delivery uses are kept for later workers, for restLimit after the last use. Beyond
+// restBytes or restCount the oldest are dropped, but never the newest, which may have any size.
 const (
 	restLimit = 10 * time.Second
 	restBytes = 64 << 20
 	restCount = 64
 )
 
-// blobs are what controllers have sent to this node for several workers, each in memory that they
-// can all map.
+// blobs are the blobs that controllers have sent to this node for several workers. Each is in
+// memory that all these workers can map.
 //
-// A blob comes on the connection of the first worker that gets it, after everything before has been
-// delivered there, so no worker waits for another one that does not read. It stays while a delivery
-// uses it, and then rests until all workers of its key have had it. A blob that was dropped too
-// soon, because a worker is far behind the others, comes again on the connection of that worker:
-// restLimit only affects traffic.
+// A blob arrives on the connection of the first worker that gets it, after everything before it has
+// been delivered there. So no worker waits for another one that does not read. The blob stays while
+// a delivery uses it, and then rests until all workers of its key have had it. A blob that was
+// dropped too soon, because a worker is far behind the others, is sent again on the connection of
+// that worker. So restLimit only affects traffic.
 type blobs struct {
 	mu sync.Mutex
-	// expected is the number of workers to come.
+	// expected is the number of workers that will connect.
 	expected int
-	// deliveries are those under way, by key.
+	// deliveries are the deliveries under way, by key.
 	deliveries map[string]map[*delivery]bool
 	all        map[name]*blob
-	// resting are used by no delivery, the oldest first.
+	// resting are the blobs that no delivery uses, the oldest first.
 	resting []*blob
 	bytes   int64
 }
 
-// name identifies a blob: controllers with different keys have different ones.
+// name identifies a blob. Controllers with different keys have different blobs.
 type name struct {
 	key string
 	id  ID
 }
 
-// blob is in the memory of file once it has come.
+// blob is a blob. Its content is in the memory of file once it has arrived.
 type blob struct {
 	name
 	size int64
-	// pins counts the deliveries that use it; had are the deliveries of its key that have passed it
-	// on.
+	// pins counts the deliveries that use the blob. had are the deliveries of its key that have
+	// passed it on.
 	pins int
 	had  map[*delivery]bool
 	file *os.File
-	// coming is closed when the blob has come, or has failed to; nil when it is not coming.
+	// coming is closed when the blob has arrived, or has failed to; nil when no delivery fetches
+	// it.
 	coming chan struct{}
-	// timer ends its rest.
+	// timer ends the blob's rest.
 	timer *time.Timer
 }
 
@@ -89,7 +89,7 @@ func (b *blobs) leave(d *delivery) {
 	}
 }
 
-// pin keeps a blob until unpin, whether it is here or comes later.
+// pin keeps a blob until unpin, whether it is here or arrives later.
 func (b *blobs) pin(d *delivery, id ID, size int64) (*blob, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *blobs) pin(d *delivery, id ID, size int64) (*blob, error) {
 	return x, nil
 }
 
-// unpin releases a blob. had says that the worker has it.
+// unpin releases a blob. had says that the worker has received the blob.
 func (b *blobs) unpin(d *delivery, x *blob, had bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +119,7 @@ func (b *blobs) unpin(d *delivery, x *blob, had bool) {
 	}
 }
 
-// rest drops an unpinned blob that no worker needs any more, and keeps others.
+// rest drops an unpinned blob that no worker needs any more, and otherwise keeps it.
 func (b *blobs) rest(x *blob) {
 	if x.pins > 0 {
 		return
@@ -172,8 +172,8 @@ func (b *blobs) clear() {
 	}
 }
 
-// fill waits until a pinned blob is here. One of those that wait fetches it. If that fails, its
-// delivery ends, and the next one fetches it.
+// fill waits until a pinned blob is here. One of the waiting deliveries fetches the blob. If the
+// fetch fails, that delivery ends, and the next one fetches the blob.
 func (b *blobs) fill(d *delivery, x *blob, come func(*os.File) error) (had bool, err error) {
 	for {
 		b.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A worker has at most maxUnreadBytes and maxUnreadCount of blobs as descriptors that it has not
-// read, or one of any size. Before the next one it must have read everything. A Python controller
-// allows itself as much for one worker.
+// A worker has at most maxUnreadBytes and maxUnreadCount of blobs as unread descriptors, or one
+// blob of any size. It must have read everything before it gets the next blob. A Python controller
+// has the same limits for each of its workers.
 const (
 	maxUnreadBytes = 64 << 20
 	maxUnreadCount = 16
@@ -27,11 +27,11 @@ type delivery struct {
 	worker     *net.UnixConn
 	controller net.Conn
 	over       chan struct{}
-	// in and buf belong to the direction to the worker.
+	// in and buf are for the direction to the worker.
 	in  *bufio.Reader
 	buf []byte
-	// beside is sent with the next byte. bytes and count are of the blobs sent since the worker had
-	// read everything.
+	// beside is the blob whose descriptor is sent with the next byte. bytes and count are those of
+	// the blobs sent since the worker had read everything.
 	beside *blob
 	bytes  int64
 	count  int
@@ -46,7 +46,7 @@ func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
 	defer e.blobs.leave(d)
 	back := func() {
 		d.toController()
-		close(d.over) // ends waits for the worker, or for a blob
+		close(d.over) // ends a wait for the worker or for a blob
 	}
 	both(w, c, func() {
 		defer func() {
@@ -58,8 +58,8 @@ func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
 	}, back)
 }
 
-// toController copies to the controller. A plain read has the kernel close descriptors, which do
-// not go that way.
+// toController copies to the controller. No descriptors are passed in this direction: with a plain
+// read, the kernel closes them.
 func (d *delivery) toController() {
 	buf := make([]byte, headSize+buffer)
 	for {
@@ -163,7 +163,7 @@ func (d *delivery) blob(inline bool) error {
 	return err
 }
 
-// fetch makes a blob available, once the worker may have it.
+// fetch makes a blob available, once the worker may get it.
 func (d *delivery) fetch(x *blob, inline bool) error {
 	if !inline && d.count > 0 && (d.count >= maxUnreadCount || d.bytes+x.size > maxUnreadBytes) {
 		if err := awaitRead(d.worker); err != nil {
@@ -194,7 +194,7 @@ func (d *delivery) answer(kind byte) error {
 	return err
 }
 
-// receive returns memory that come has filled.
+// receive returns memory that the function come has filled.
 func (d *delivery) receive(size int64, come func(*os.File) error) (*os.File, error) {
 	f, err := newMemory()
 	if err == nil {
@@ -213,8 +213,8 @@ func (d *delivery) receive(size int64, come func(*os.File) error) (*os.File, err
 	return nil, err
 }
 
-// awaitRead waits until a worker has read everything that was sent to it. The kernel signals room
-// after each read, and says how much is unread.
+// awaitRead waits until a worker has read everything that was sent to it. After each read, the
+// kernel signals that there is room, and says how much is unread.
 func awaitRead(worker *net.UnixConn) error {
 	raw, err := worker.SyscallConn()
 	if err != nil {
@@ -224,7 +224,7 @@ func awaitRead(worker *net.UnixConn) error {
 	err = raw.Write(func(fd uintptr) bool {
 		var unread int
 		unread, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		// The kernel may count 1 after everything was read; any message counts hundreds.
+		// The kernel may still count 1 after everything was read. Any message counts hundreds.
 		return failed != nil || unread <= 1
 	})
 	return errors.Join(err, failed)

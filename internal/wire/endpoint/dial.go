@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// keepAlive ends a connection whose peer has not been heard for half a minute, so that it is made
-// again.
+// keepAlive ends a connection whose peer was silent for half a minute. Then a new connection is
+// made.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // Dial connects to an endpoint as a controller with a key, waits for a worker, and returns its

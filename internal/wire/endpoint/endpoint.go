@@ -2,16 +2,16 @@
 //
 // A worker connects to a Unix socket that only its job's user can open, and identifies itself in
 // its first frame with the key of its controller. The controller connects over mutual TLS with the
-// same key. The endpoint joins the two connections and copies bytes both ways. It does not look at
-// them, and buffers no more than the kernel and one buffer for each direction do.
+// same key. The endpoint joins the two connections and copies bytes both ways. It does not
+// interpret the bytes. Only the kernel and one buffer for each direction hold them.
 //
 // A blob is content that a controller has for several workers of a node. It crosses the network
 // once. The controller's program sends a descriptor of memory on its Unix socket, and each worker
-// gets a descriptor of the same content on its own, as if both shared one socket; or the blob is
-// sent and read as bytes. On the connection of each worker the controller names the blob and waits.
-// The node answers that it has the blob, or that it should come now, on this connection. So no
-// single connection serves all workers, and a blob waits only for its own worker: the node asks for
-// it once everything before has been delivered.
+// gets a descriptor of the same content on its own socket, as if both shared one. Otherwise the
+// blob is sent and read as bytes. On the connection of each worker the controller names the blob
+// and waits. The node answers that it has the blob, or that the controller must send it now, on
+// this connection. So no single connection serves all workers. A blob waits only for its own
+// worker: the node asks for the blob once everything before it has been delivered.
 package endpoint
 
 import (
@@ -35,12 +35,12 @@ const (
 	// KeySize is the length of a key, in hexadecimal digits.
 	KeySize = 64
 	// helloTimeout bounds the time in which a peer must identify itself. maxUnknown bounds the
-	// peers that have yet to do so, on each side.
+	// unidentified peers on each side.
 	helloTimeout = 10 * time.Second
 	maxUnknown   = 128
-	// maxWorkers and maxControllers bound those that wait for each other; beyond, the oldest is
-	// dropped. A controller has one waiting connection here, and each takes a descriptor of the
-	// agent, which ranks need too.
+	// maxWorkers and maxControllers bound the connections that wait for each other. Beyond these,
+	// the oldest is dropped. Each controller has one waiting connection here. A connection takes
+	// one of the agent's descriptors, which ranks need too.
 	maxWorkers     = 4096
 	maxControllers = 64
 )
@@ -51,22 +51,23 @@ const (
 	maxPause = time.Second
 )
 
-// protocol is the ALPN protocol: the port of a coordinator is no endpoint.
+// protocol is the ALPN protocol. It tells an endpoint from the port of a coordinator.
 const protocol = "golaunch-endpoint/3"
 
 // Options configure an endpoint.
 type Options struct {
 	// UID and GID are those of the job's user.
 	UID, GID int
-	// Addr is where controllers connect, at a free port, of Ports if that is a range.
+	// Addr is where controllers connect, at a free port. If Ports is a range, the port is from it.
 	Addr  netip.Addr
 	Ports ports.Range
-	// TLS is the node's side. It refuses peers without the token.
+	// TLS is the node's side of TLS. It refuses peers without the token.
 	TLS *tls.Config
 	// Dir is the [Endpoint.Dir] of an endpoint whose process was killed, so that its workers
 	// reconnect; a new one when empty.
 	Dir string
-	// Warn hears why connections cannot be accepted for a while, such as a limit on open files.
+	// Warn is told why connections cannot be accepted for a while, for example because of a limit
+	// on open files.
 	Warn func(error)
 }
 
@@ -104,7 +105,7 @@ func Open(o Options) (*Endpoint, error) {
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: e.Path(), Net: "unix"})
 	if err == nil {
-		l.SetUnlinkOnClose(false) // the directory goes as a whole
+		l.SetUnlinkOnClose(false) // Close removes the whole directory
 		e.workers = l
 		if err = e.chown(); err != nil {
 			e.workers.Close()
@@ -128,8 +129,8 @@ func (e *Endpoint) chown() error {
 	return errors.Join(os.Lchown(e.Path(), e.o.UID, e.o.GID), os.Lchown(e.dir, e.o.UID, e.o.GID))
 }
 
-// For is where a number of workers connect; empty without an endpoint. Blobs that the first workers
-// have received are kept for later workers.
+// For returns the path where a number of workers connect; empty without an endpoint. Blobs that the
+// first of these workers have received are kept for the others.
 func (e *Endpoint) For(workers int) string {
 	if e == nil {
 		return ""
@@ -148,8 +149,8 @@ func (e *Endpoint) Dir() string { return e.dir }
 
 const socketName = "endpoint"
 
-// reuse prepares the directory of an endpoint whose process was killed. It first takes the
-// directory from the job's user, who then cannot replace it.
+// reuse prepares the directory of an endpoint whose process was killed. It first makes the
+// directory its own, so that the job's user cannot replace it.
 func reuse(dir string) error {
 	err := os.Lchown(dir, os.Geteuid(), os.Getegid())
 	if errors.Is(err, os.ErrNotExist) { // another process has removed it
@@ -218,7 +219,7 @@ func (e *Endpoint) Close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// accept accepts connections. enter makes room for one that has yet to identify itself.
+// accept accepts connections. enter makes room for an unidentified one.
 func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), greet func(net.Conn)) {
 	for failed := 0; ; failed++ {
 		conn, err := l.Accept()
@@ -232,7 +233,7 @@ func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), g
 			if failed == 0 {
 				e.o.Warn(fmt.Errorf("cannot accept connections at the workers' endpoint %v for the moment: %w", l.Addr(), err))
 			}
-			time.Sleep(min(pause<<min(failed, 10), maxPause)) // no event tells that a descriptor is free
+			time.Sleep(min(pause<<min(failed, 10), maxPause)) // no event says that a descriptor is free
 			continue
 		}
 		failed = -1
@@ -248,7 +249,8 @@ func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), g
 	}
 }
 
-// unknownConn is a connection that has yet to identify itself; known frees its place for another.
+// unknownConn is a connection that has yet to identify itself. known frees its place for another
+// one.
 type unknownConn struct {
 	net.Conn
 	known func()
@@ -273,7 +275,7 @@ func (e *Endpoint) drop(conn net.Conn) {
 	e.mu.Unlock()
 }
 
-// isJobUser says that the process at the other end is the job user's.
+// isJobUser reports whether the process at the other end belongs to the job's user.
 func (e *Endpoint) isJobUser(conn *net.UnixConn) bool {
 	peer, err := safefile.Peer(conn)
 	return err == nil && int(peer.Uid) == e.o.UID

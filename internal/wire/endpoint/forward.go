@@ -11,23 +11,23 @@ import (
 )
 
 // Forward copies between a program on this machine and a worker until one of them is done. The
-// program may send descriptors of memory, at most one with a message. They go to the worker as
-// blobs: it gets one with the same content after everything before the message, and before the last
-// byte of it. An error is about such a descriptor and ends the connection; the end of the
-// connection itself is no error.
+// program may send descriptors of memory, at most one with a message. The worker gets each as a
+// blob with the same content, after everything before the message and before the last byte of the
+// message. An error is about such a descriptor and ends the connection. The end of the connection
+// itself is no error.
 func Forward(program *net.UnixConn, s *Stream) (err error) {
 	both(program, s, func() {
 		if err = forward(program, s); !errors.Is(err, errMemory) {
 			err = nil
 		}
 	}, func() {
-		// This avoids ReadFrom and WriteTo of the ends, which have buffers of their own.
+		// The wrappers avoid ReadFrom and WriteTo of the ends, which have buffers of their own.
 		_, _ = io.CopyBuffer(struct{ io.Writer }{program}, struct{ io.Reader }{s}, make([]byte, buffer))
 	})
 	return err
 }
 
-// both runs both directions between two connections, until one of them ends.
+// both runs both directions between two connections until one direction ends.
 func both(a, b net.Conn, there, back func()) {
 	done := make(chan struct{}, 2)
 	for _, pass := range []func(){there, back} {
@@ -37,7 +37,7 @@ func both(a, b net.Conn, there, back func()) {
 		}()
 	}
 	<-done
-	// The last bytes are on their way: a write returns when the kernel or TLS has them.
+	// The last bytes are on their way, because a write returns when the kernel or TLS has them.
 	a.Close()
 	b.Close()
 	<-done
@@ -69,9 +69,9 @@ func forward(program *net.UnixConn, s *Stream) error {
 	}
 }
 
-// forwardWith sends text, and a blob before its last byte. The kernel ends a read at the message
-// with the descriptor, so the last byte belongs to that message. A separate message, such as the
-// cancellation of a call, does not wait for the blob of the next one.
+// forwardWith sends text, and a blob before the last byte of the text. The kernel ends a read at
+// the message with the descriptor, so the last byte belongs to that message. A separate message,
+// such as the cancellation of a call, does not wait for the blob of the next one.
 func forwardWith(f *os.File, text []byte, s *Stream) error {
 	b, err := shared(f)
 	if err != nil {
@@ -90,7 +90,7 @@ func forwardWith(f *os.File, text []byte, s *Stream) error {
 	return err
 }
 
-// descriptor is the only one that came with a message.
+// descriptor returns the only descriptor that came with a message.
 func descriptor(beside []byte) (*os.File, error) {
 	var fds []int
 	messages, err := unix.ParseSocketControlMessage(beside)
@@ -110,12 +110,13 @@ func descriptor(beside []byte) (*os.File, error) {
 	return nil, errors.Join(err, fmt.Errorf("%w: %d descriptors with a message, and one at most", errMemory, len(fds)))
 }
 
-// lengthBits is how many bits of the offset of a segment are its length; the others count its uses.
+// lengthBits is how many bits of the offset of a segment are its length. The other bits count its
+// uses.
 const lengthBits = 44
 
 // shared is the content of a segment, the memory beside a frame (python/golaunch/wire.py). The
-// sender may reuse the memory when no other process has it open. The offset of the description,
-// which differs at each use, says so; at offset 0 the whole segment counts, and it is used once.
+// sender may reuse the memory when no other process has it open. The file offset has the length,
+// and differs at each use. At offset 0 the segment counts as a whole, and is used once.
 func shared(f *os.File) (Blob, error) {
 	var at unix.Stat_t
 	fd := int(f.Fd())

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The first frame of a worker: python/golaunch/wire.py has its form.
+// The first frame of a worker has the form in python/golaunch/wire.py.
 const (
 	headerSize = 24
 	hello      = 1
@@ -78,7 +78,7 @@ func (e *Endpoint) helloController(conn net.Conn) {
 	e.match(string(key), nil, conn)
 }
 
-// innermost is the connection below TLS.
+// innermost returns the connection below TLS.
 func innermost(conn net.Conn) unknownConn {
 	return conn.(interface{ NetConn() net.Conn }).NetConn().(unknownConn)
 }
@@ -128,7 +128,7 @@ func (e *Endpoint) end(w *worker, c net.Conn) {
 	}
 }
 
-// join has a controller take a worker. If the controller has gone, the worker waits for the next
+// join gives a worker to a controller. If the controller is gone, the worker waits for the next
 // one.
 func (e *Endpoint) join(key string, w *worker, c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(helloTimeout))

@@ -14,29 +14,29 @@ import (
 const (
 	// retryAfter is the pause before an unreachable node is tried again.
 	retryAfter = time.Second
-	// patience is how often nodes that name no endpoint are asked before a warning: they may get
-	// the job in a moment.
+	// patience is how often nodes that name no endpoint are asked before a warning, because they
+	// may be about to get the job.
 	patience = 10
 )
 
 // Reach waits for the workers of a group at the endpoints of its nodes.
 type Reach struct {
-	// Find returns the endpoints by node. The error says why some nodes name none.
+	// Find returns the endpoints by node. The error says why some nodes name no endpoint.
 	Find func(context.Context) (map[string]string, error)
 	TLS  *tls.Config
 	Key  string
-	// Bring is given each worker: its stream and its first frame. It owns the stream, and calls
-	// taken when it takes the worker.
+	// Bring is called for each worker with its stream and its first frame. It owns the stream, and
+	// calls taken when it takes the worker.
 	Bring func(ctx context.Context, s *Stream, first []byte, taken func() error)
 	// Warn gets the nodes that cannot be reached.
 	Warn func(error)
 
-	// missed counts how often nodes named no endpoint.
+	// missed counts how often a node named no endpoint.
 	missed int
 	once   sync.Once
 	asked  chan struct{}
 	mu     sync.Mutex
-	// at has the endpoints where it waits, and found those that the nodes named last.
+	// at has the endpoints where Reach waits, and found the endpoints that the nodes named last.
 	at, found map[string]bool
 	all       sync.WaitGroup
 }
@@ -54,7 +54,7 @@ func (r *Reach) Ask() {
 	}
 }
 
-// Run runs until ctx and everything that it has brought have ended.
+// Run runs until ctx has ended and all calls of Bring have returned.
 func (r *Reach) Run(ctx context.Context) {
 	r.begin()
 	defer r.all.Wait()
@@ -84,7 +84,7 @@ func (r *Reach) find(ctx context.Context) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil { // a node that names none may still have its endpoint
+	if err != nil { // a node that names no endpoint may still have one
 		r.found = nil
 	} else {
 		r.found = map[string]bool{}
@@ -130,7 +130,7 @@ func (r *Reach) wait(ctx context.Context, addr string) {
 	}
 }
 
-// isGivenUp says that the nodes do not name an endpoint any more.
+// isGivenUp reports whether the nodes no longer name an endpoint.
 func (r *Reach) isGivenUp(addr string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *Reach) isGivenUp(addr string) bool {
 	return true
 }
 
-// broken says that an endpoint was reached, and it or the network has ended the connection. An
+// broken reports whether an endpoint was reached and it or the network has ended the connection. An
 // error of TLS is about the peer instead.
 func broken(err error) bool {
 	op, is := errors.AsType[*net.OpError](err)

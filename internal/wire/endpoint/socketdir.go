@@ -10,7 +10,8 @@ import (
 )
 
 // SocketDir creates a directory that only this user may enter, for a socket with a name of at most
-// 16 bytes: a path may have 108 (unix(7)). It first prunes directories with the same prefix.
+// 16 bytes. The whole path may have 108 bytes (unix(7)). SocketDir first prunes directories with
+// the same prefix.
 func SocketDir(prefix string) (string, error) {
 	Prune(prefix)
 	return os.MkdirTemp(tempDir(), prefix)
@@ -24,10 +25,10 @@ func tempDir() string {
 }
 
 // ControllerPrefix begins the names of the directories of controllers' sockets;
-// python/golaunch/cluster.py has it too.
+// python/golaunch/cluster.py has the same prefix.
 const ControllerPrefix = "golaunch-controller-"
 
-// minAge is the age at which a directory must have its socket.
+// minAge is the age from which a directory must have its socket.
 const minAge = time.Minute
 
 // Prune removes the directories of SocketDir with a prefix whose socket has no listener any more.
@@ -35,11 +36,11 @@ const minAge = time.Minute
 func Prune(prefix string) {
 	dirs, err := filepath.Glob(filepath.Join(tempDir(), prefix+"*"))
 	if err != nil {
-		return // no such pattern is bad
+		return // the pattern is valid
 	}
 	for _, dir := range dirs {
 		if abandoned(dir) {
-			_ = os.RemoveAll(dir) // the next call may
+			_ = os.RemoveAll(dir) // the next call tries again
 		}
 	}
 }
@@ -47,8 +48,8 @@ func Prune(prefix string) {
 // RanksPrefix begins the names of the directories of sockets on which ranks talk to their agent.
 const RanksPrefix = "golaunch-ranks-"
 
-// abandoned says that a directory is this user's, that no other user could have changed it, and
-// that its socket is dead.
+// abandoned reports whether a directory is this user's, no other user could have changed it, and
+// its socket is dead.
 func abandoned(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&^0o011 != 0o700 || time.Since(info.ModTime()) < minAge {
@@ -65,7 +66,7 @@ func abandoned(dir string) bool {
 		if f.Type()&os.ModeSocket != 0 {
 			conn, err := net.DialTimeout("unix", filepath.Join(dir, f.Name()), minAge)
 			if err == nil {
-				_ = conn.Close() // a listener answers
+				_ = conn.Close() // a listener has answered
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
 		}

@@ -10,17 +10,18 @@ import (
 	"sync"
 )
 
-// Once a worker is taken, its connection carries chunks: a byte for the kind, the length of the
-// rest in four bytes, and the rest.
+// Once a worker is taken, its connection carries chunks: one byte for the kind, four bytes for the
+// length of the content, and the content.
 const (
-	// chunkBytes has bytes as they came.
+	// chunkBytes has bytes of the connection.
 	chunkBytes = iota + 1
-	// chunkBeside names a blob whose descriptor goes with the next byte, and chunkInline one that
-	// replaces this chunk. The controller then sends this worker nothing until it has the answer.
+	// chunkBeside names a blob whose descriptor is sent with the next byte. chunkInline names a
+	// blob whose bytes replace this chunk. After either, the controller sends this worker nothing
+	// until it has the answer.
 	chunkBeside
 	chunkInline
-	// chunkHave answers that the node has the blob, and chunkWant that it should come now: its
-	// bytes follow without a chunk.
+	// chunkHave answers that the node has the blob. chunkWant answers that the controller must send
+	// the blob now. Its bytes follow without a chunk.
 	chunkHave
 	chunkWant
 )
@@ -29,11 +30,11 @@ const (
 	headSize = 5
 	// refSize is the length of a blob's ID and size.
 	refSize = 32
-	// buffer is the largest chunk, which is how much each direction buffers, in bytes.
+	// buffer is the size of the largest chunk, and so of each direction's buffer, in bytes.
 	buffer = 256 << 10
 )
 
-// errChunk says that the two ends have different versions, or that one of them lies.
+// errChunk says that the two ends have different versions, or that one of them is malicious.
 var errChunk = errors.New("unexpected chunk; install the same golaunch on all nodes")
 
 // putHead writes a chunk's header into p.
@@ -53,7 +54,7 @@ func readHead(in io.Reader) (kind byte, size int, err error) {
 	return 0, 0, errChunk
 }
 
-// ID distinguishes the blobs of one key: the same ID means the same content.
+// ID distinguishes the blobs of one key. The same ID means the same content.
 type ID [3]uint64
 
 // Blob is content for a worker.
@@ -61,19 +62,19 @@ type Blob struct {
 	ID      ID
 	Size    int64
 	Content io.ReaderAt
-	// Inline says that it is part of the bytes that the worker reads. Otherwise it comes as a
-	// descriptor with the next byte that is written.
+	// Inline says that the blob is part of the bytes that the worker reads. Otherwise the worker
+	// gets a descriptor with the next byte that is written.
 	Inline bool
 }
 
 // Stream is a controller's end of the connection to a worker. Read and Write transfer the bytes of
-// the worker. One goroutine must read: [Stream.Send] gets its answers from there.
+// the worker. One goroutine must always read, because [Stream.Send] gets its answers from Read.
 type Stream struct {
 	net.Conn
 	in *bufio.Reader
-	// left is what is unread of a chunk.
+	// left is the size of the unread part of a chunk.
 	left int
-	// answers has a kind of chunk for each blob that was named.
+	// answers has the answer to each blob that was named: a kind of chunk.
 	answers chan byte
 	over    chan struct{}
 	end     sync.Once
@@ -139,9 +140,9 @@ func (s *Stream) write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// Send gives the worker a blob, behind what was written before. When it returns, the content is not
-// needed any more. It waits while the worker has too much unread, but no longer than the connection
-// lives.
+// Send gives the worker a blob, after everything that was written before. When Send returns, the
+// content is no longer needed. Send waits while the worker has too much unread, but no longer than
+// the connection lives.
 func (s *Stream) Send(b Blob) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -169,7 +170,7 @@ func (s *Stream) Send(b Blob) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		s.Close() // the node waits for bytes that will not come
+		s.Close() // the node waits for bytes that will not be sent
 		return fmt.Errorf("send an object of %d bytes to a node: %w", b.Size, err)
 	}
 	return nil

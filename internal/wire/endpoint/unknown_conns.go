@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// workers admits so many at a time that have yet to identify themselves; others wait. All are the
-// job user's.
+// workers admits up to maxUnknown unidentified workers at a time; others wait. All belong to the
+// job's user.
 func workers() func(net.Conn) (known func()) {
 	places := make(chan struct{}, maxUnknown)
 	return func(net.Conn) func() {
@@ -17,8 +17,7 @@ func workers() func(net.Conn) (known func()) {
 	}
 }
 
-// controllers are connections that have yet to identify themselves, the oldest first. Any machine
-// may make them.
+// controllers are unidentified connections, the oldest first. Any machine may make them.
 type controllers struct {
 	mu   sync.Mutex
 	here []controller
@@ -30,7 +29,7 @@ type controller struct {
 }
 
 // enter never waits. If there are too many connections, it closes the oldest one of the machine
-// with the most, so that no machine keeps others out.
+// with the most connections, so that no machine can keep others out.
 func (s *controllers) enter(conn net.Conn) (known func()) {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	s.mu.Lock()
@@ -42,7 +41,7 @@ func (s *controllers) enter(conn net.Conn) (known func()) {
 			most = max(most, of[c.from])
 		}
 		i := slices.IndexFunc(s.here, func(c controller) bool { return of[c.from] == most })
-		s.here[i].Close() // its hello fails, and it is dropped
+		s.here[i].Close() // its hello then fails, and it is dropped
 		s.here = slices.Delete(s.here, i, i+1)
 	}
 	return func() {
