@@ -2,13 +2,13 @@ package wire
 
 import "time"
 
-// The limits that both sides keep.
+// These limits hold on both sides.
 
-// DefaultLease is the lease of a coordinator that names no other.
+// DefaultLease is the lease of a coordinator that sets no other.
 const DefaultLease = 15 * time.Second
 
 // NoticesPerLease is how many times in a lease the coordinator tells a client that it is still
-// there.
+// alive.
 const NoticesPerLease = 10
 
 // DialLimit bounds one attempt to connect.
@@ -18,7 +18,7 @@ const DialLimit = 5 * time.Second
 // variable for tests whose leases are days.
 var PingAfter = 30 * time.Second
 
-// PatienceForReturn is how much longer than its lease a client waits for a coordinator that is
+// PatienceForReturn is how much longer than the lease a client waits for a coordinator that is
 // started again.
 const PatienceForReturn = 10 * time.Second
 
@@ -29,16 +29,17 @@ const AckEvery = 64
 const GoodbyeLimit = 2 * time.Second
 
 const (
-	// Paused is how late a session must run again after the end of its lease to count as paused,
+	// Paused is how late after the end of its lease a session must run again to count as paused,
 	// perhaps with its machine.
 	Paused = 250 * time.Millisecond
-	// Reprieval is how long such a session waits for the coordinator. It may have been paused too,
-	// and has then given nothing away. The guardian of the ranks keeps them from running meanwhile.
+	// Reprieval is how long a paused session waits for the coordinator. The coordinator may have
+	// been paused too, and then has not given the ranks to other nodes. The guardian of the ranks
+	// keeps them from running meanwhile.
 	Reprieval = 1500 * time.Millisecond
 )
 
-// HeldOf returns how much of its patience an agent may be held while no leader is known. The rest
-// is for the way there and back.
+// HeldOf returns how long an agent's request may be held while no leader is known. The rest of the
+// agent's patience is for the network in both directions.
 func HeldOf(patience time.Duration) time.Duration { return patience / 4 * 3 }
 
 // MaxVoters is how many nodes keep the state of a job. Of five, two may be lost at the same time.

@@ -34,7 +34,7 @@ func sizeOf[M proto.Message](m M) int { return proto.Size(m) }
 
 func length(s string) int { return len(s) }
 
-// each converts the elements of a list as they are asked for.
+// each converts the elements of a list one by one, on demand.
 func each[A, B any](all []A, f func(A) B) iter.Seq[B] {
 	return func(yield func(B) bool) {
 		for _, a := range all {
@@ -58,8 +58,8 @@ func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
 	}
 }
 
-// Put sends a request in several messages. If the stream ends meanwhile, the receiver of the answer
-// gets the error.
+// Put sends a request in several messages. If the stream ends meanwhile, receiving the answer
+// returns the error.
 func Put[M any](stream interface {
 	Send(M) error
 	CloseSend() error

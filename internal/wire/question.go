@@ -18,21 +18,22 @@ type About int
 const (
 	// AboutNothing is a question that this version does not know.
 	AboutNothing About = iota
-	// AboutLogs is what a job's ranks wrote.
+	// AboutLogs asks for what a job's ranks wrote.
 	AboutLogs
-	// AboutRAS is a [RAS], in JSON, of the node that has node rank 0.
+	// AboutRAS asks the node with node rank 0 for a [RAS], in JSON.
 	AboutRAS
-	// AboutSamples is what ranks and nodes do.
+	// AboutSamples asks for samples of what ranks and nodes do.
 	AboutSamples
-	// AboutStacks is where a job's ranks are in their programs. Each answer is a stacks.Sample of
+	// AboutStacks asks where a job's ranks are in their programs. Each answer is a stacks.Sample of
 	// one process, in JSON.
 	AboutStacks
-	// AboutPing is answered at once, with nothing.
+	// AboutPing gets an empty answer at once.
 	AboutPing
-	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as
-	// text.
+	// AboutEndpoint asks where a controller reaches the workers of a job. The answer is an address
+	// with a port, as text.
 	AboutEndpoint
-	// AboutGPUs is which processes use the memory of a node's GPUs: a list of [GPU], in JSON.
+	// AboutGPUs asks which processes use the memory of a node's GPUs. The answer is a list of
+	// [GPU], in JSON.
 	AboutGPUs
 )
 
@@ -47,7 +48,7 @@ type Question struct {
 type SampleFilter struct {
 	// Since omits older samples, except the newest of each series.
 	Since time.Duration
-	// Every is the interval at which newer ones follow, until the question ends; 0 means one
+	// Every is the interval at which newer samples follow, until the question ends; 0 means one
 	// answer.
 	Every time.Duration
 }
@@ -63,11 +64,11 @@ type Inquiry struct {
 	Question
 	// Nodes are the nodes to ask; empty means all.
 	Nodes []string
-	// Within bounds the wait for nodes whose answers do not keep coming; 0 is no bound.
+	// Within bounds the wait for nodes, unless their answers keep coming; 0 is no bound.
 	Within time.Duration
 }
 
-// Ask asks an agent. Its answers go to the connection Via under ID, as the session knows.
+// Ask is a question to an agent. The session sends the answers to the connection Via under ID.
 type Ask struct {
 	Question
 	ID  string
@@ -77,7 +78,7 @@ type Ask struct {
 // Answer is a part of a node's answer.
 type Answer struct {
 	Node string
-	// Missing says what is missing. Nothing else is then set.
+	// Missing says what is missing. The other fields are then unset.
 	Missing string
 	Chunk   *report.LogChunk
 	Samples *Samples
@@ -85,7 +86,7 @@ type Answer struct {
 	Facts []byte
 }
 
-// Samples are a part of a node's samples. Now is a time of its clock.
+// Samples are a part of a node's samples. Now is a time of the node's clock.
 type Samples struct {
 	Now    time.Time
 	Series []report.Series
@@ -95,12 +96,12 @@ type Samples struct {
 type GPU struct {
 	UUID        string
 	Used, Total int64
-	// Holders are the processes with a compute context on the GPU, as far as the driver names them.
+	// Holders are the processes with a compute context on the GPU that the driver names.
 	Holders []GPUHolder
 }
 
-// GPUHolder is a process that uses a GPU's memory. Job is empty if it belongs to no rank that
-// golaunch runs there.
+// GPUHolder is a process that uses a GPU's memory. Job is empty if the process belongs to no rank
+// that golaunch runs there.
 type GPUHolder struct {
 	PID int
 	// Bytes is -1 if the driver does not say.

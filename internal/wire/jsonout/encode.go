@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// timeFormat is RFC 3339 in UTC, always with microseconds, so that texts sort like their times.
+// timeFormat is RFC 3339 in UTC, always with microseconds, so that the strings sort like the times.
 const timeFormat = "2006-01-02T15:04:05.000000Z"
 
 var (
@@ -24,11 +24,12 @@ var (
 	rawType      = reflect.TypeFor[json.RawMessage]()
 )
 
-// Marshal encodes a value in one line, by the rules of the contract. It obeys the tags of
-// encoding/json, and otherwise:
+// Marshal encodes a value in one line, by the rules of the contract. It follows the tags of
+// encoding/json. In addition:
 //
-//   - A field without a name in a tag has its own in snake_case. A duration's name ends in _seconds.
-//   - Times are texts in UTC, and durations are numbers of seconds.
+//   - A field without a name in a tag gets its Go name in snake_case. A duration's name ends in
+//     _seconds.
+//   - Times are strings in UTC, and durations are numbers of seconds.
 //   - Nil lists and maps are empty. Nothing is null: nil pointers, interfaces and raw values are
 //     omitted, and so are zero times.
 //   - Invalid UTF-8 becomes U+FFFD.
@@ -152,7 +153,7 @@ func (f field) absent(v reflect.Value) bool {
 
 func isPointer(k reflect.Kind) bool { return k == reflect.Pointer || k == reflect.Interface }
 
-// known are the fields of types that were already written.
+// known has the fields of types that were already written.
 var known sync.Map
 
 func fieldsOf(t reflect.Type) []field {

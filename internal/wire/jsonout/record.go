@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the version of the contract. It does not change when a field is added. It grows when a
-// field goes, or changes its name or meaning.
+// field is removed, or changes its name or meaning.
 const Version = 1
 
 // Header is embedded in every object, so that each has the version.
@@ -43,12 +43,11 @@ func Print(w io.Writer, r Record) error {
 	return err
 }
 
-// Words are what golaunch itself says on standard error: the time, and one of the other fields.
+// Words is a line of golaunch's own on standard error: the time, and one of the other fields.
 type Words struct {
 	Header
 	Time time.Time `json:"time"`
-	// Reason is a decision, or what is going on. Warning is what went wrong without ending
-	// anything.
+	// Reason is a decision, or what happens now. Warning is a problem that ended nothing.
 	Reason  string `json:"reason,omitempty"`
 	Warning string `json:"warning,omitempty"`
 	// Result is how a job ended.
@@ -67,7 +66,7 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// Kind is what kind of error it is, for programs.
+// Kind is the kind of error, for programs.
 type Kind string
 
 const (
@@ -75,7 +74,7 @@ const (
 	Usage Kind = "usage"
 	// NotThere means that the cluster does not have the job or node.
 	NotThere Kind = "not_there"
-	// NoCoordinator means that none was named, and none is on this machine.
+	// NoCoordinator means that no coordinator was named, and none is on this machine.
 	NoCoordinator Kind = "no_coordinator"
 	// Failure means anything else.
 	Failure Kind = "failure"
@@ -87,11 +86,11 @@ type Event struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"`
 	Reason string    `json:"reason,omitempty"`
-	// Detail is the event, under the names of its fields.
+	// Detail has the fields of the event under their names.
 	Detail any `json:"detail"`
 }
 
-// Submitted is what a command prints about a job that continues by itself.
+// Submitted is the record that a command prints about a job that continues by itself.
 type Submitted struct {
 	Header
 	Job string `json:"job"`

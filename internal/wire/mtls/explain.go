@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// The names of authorities are one of these and the token's ID.
+// The name of an authority is one of these followed by the token's ID.
 const (
 	machineName = "golaunch token "
 	submitName  = "golaunch submit token "
@@ -23,12 +23,12 @@ const (
 // ErrToken says that the two ends have different tokens.
 var ErrToken = errors.New("another token")
 
-// ErrNoTLS says that the peer does not speak TLS: it is not golaunch, or its TLS is off.
+// ErrNoTLS says that the peer does not use TLS: it is not golaunch, or its TLS is off.
 var ErrNoTLS = errors.New("speaks no TLS")
 
 // ExplainClient says why an agent's handshake with the coordinator at addr failed, and what to do.
-// If it wraps [ErrToken] or [ErrNoTLS], trying again cannot help. config is the agent's, from
-// [Client].
+// If the error wraps [ErrToken] or [ErrNoTLS], trying again cannot help. config is the agent's,
+// from [Client].
 func ExplainClient(err error, addr string, config *tls.Config) error {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
@@ -42,14 +42,15 @@ func ExplainClient(err error, addr string, config *tls.Config) error {
 	return explain(err, "the coordinator at "+addr)
 }
 
-// ExplainServer says why a coordinator refused the peer at addr, or was refused by it.
+// ExplainServer says why a coordinator refused the peer at addr, or the peer refused the
+// coordinator.
 func ExplainServer(err error, addr string) error {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
 		return fmt.Errorf("the peer at %s has %w", addr, ErrToken)
 	}
-	// An agent verifies first, so this is the usual sign of a wrong token. crypto/tls has no type
-	// for a peer's alert over TCP.
+	// The agent verifies first, so its alert is the usual sign of a wrong token. crypto/tls has no
+	// type for a peer's alert over TCP.
 	var alert *net.OpError
 	if errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate") {
 		return fmt.Errorf("the peer at %s does not accept this coordinator: it has %w, or its clock is a day off", addr, ErrToken)

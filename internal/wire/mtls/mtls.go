@@ -3,10 +3,11 @@
 // Both ends derive the same certificate authority from the token and sign their own leaf with it, a
 // new one every ten minutes, so a job that runs for weeks can reconnect. A leaf is good for a
 // coordinator (server authentication) or for an agent (client authentication), never for both. It
-// names its node and job, but does not prove them: the token can make any leaf.
+// names its node and job, but does not prove them, because the token can sign any leaf.
 //
-// A peer of one coordinator can resume its TLS session at any coordinator with the same token. That
-// spares both ends half of a handshake or more, when all agents of a cluster reconnect at once.
+// A peer of one coordinator can resume its TLS session at any coordinator with the same token. This
+// spares both ends at least half of the cost of a handshake, which matters when all agents of a
+// cluster reconnect at once.
 package mtls
 
 import (
@@ -39,9 +40,9 @@ type Identity struct {
 	Submits bool
 }
 
-// Server is the coordinator's side. It refuses a peer that has another token or no agent's or
-// client's leaf, and accepts the submit token that belongs to its own. What a submitter may do is
-// for the caller to decide. A submit token cannot serve.
+// Server returns the coordinator's configuration. It refuses a peer that has another token or no
+// agent's or client's leaf, and accepts the submit token that belongs to t. The caller decides what
+// a submitter may do. A submit token cannot serve.
 func Server(t Token, id Identity) *tls.Config {
 	ca := machines(t)
 	known := ca.pool()
@@ -58,8 +59,8 @@ func Server(t Token, id Identity) *tls.Config {
 	return config
 }
 
-// Client is the agent's or client's side. It refuses a peer that has another token or no
-// coordinator's leaf.
+// Client returns the configuration of an agent or client. It refuses a peer that has another token
+// or no coordinator's leaf.
 func Client(t Token, id Identity) *tls.Config {
 	coordinators := machines(t)
 	ca := coordinators
@@ -84,7 +85,7 @@ func Peer(s tls.ConnectionState) (Identity, error) {
 	}
 	q := s.PeerCertificates[0].URIs[0].Query()
 	chain := s.VerifiedChains[0]
-	by := chain[len(chain)-1].Subject.CommonName // of an authority that is known here
+	by := chain[len(chain)-1].Subject.CommonName // the authority is a known one
 	return Identity{Node: q.Get("node"), Job: q.Get("job"), Submits: strings.HasPrefix(by, submitName)}, nil
 }
 
@@ -96,8 +97,8 @@ type authority struct {
 	key ed25519.PrivateKey
 }
 
-// machines is the authority of coordinators and agents. A submit token can only verify what it has
-// signed.
+// machines returns the authority of coordinators and agents. A submit token can only verify what
+// this authority has signed.
 func machines(t Token) authority {
 	s := t.submitter()
 	public := ed25519.PublicKey(s.coordinator[:])
@@ -108,7 +109,7 @@ func machines(t Token) authority {
 	return newAuthority(machineName+t.ID(), public, nil, ed25519.NewKeyFromSeed(s.seed[:]))
 }
 
-// submitters is the authority of submit tokens.
+// submitters returns the authority of submit tokens.
 func submitters(t Token) authority {
 	s := t.submitter()
 	key := ed25519.NewKeyFromSeed(s.seed[:])
@@ -142,8 +143,8 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-// leaf is a key with its certificate. Making one costs a fifth of a handshake, and a coordinator
-// greets thousands at once.
+// leaf is a key with its certificate. It is reused because making one costs a fifth of a handshake,
+// and a coordinator greets thousands of agents at once.
 type leaf struct {
 	ca    authority
 	id    Identity
@@ -155,13 +156,13 @@ type leaf struct {
 	made time.Time
 }
 
-// renewal is how long a leaf is used, far less than it is valid.
+// renewal is how long a leaf is used. It is valid for much longer.
 const renewal = 10 * time.Minute
 
 func (l *leaf) get() (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now().Round(0) // the clock may be set
+	now := time.Now().Round(0) // drops the monotonic clock, since the wall clock may be set
 	if age := now.Sub(l.made); l.cert != nil && age >= 0 && age < renewal {
 		return l.cert, nil
 	}

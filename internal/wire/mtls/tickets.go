@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// Session tickets (RFC 8446 section 2.2) spare a peer that comes again the signatures of a handshake,
-// and its certificates. Their keys are derived from the token, so a ticket is good at any coordinator
-// of the token. crypto/tls verifies the leaf in a ticket as it does another one: its end, its
-// authority and its usage.
+// Session tickets (RFC 8446 section 2.2) spare a returning peer the signatures and the certificates
+// of a handshake. Their keys are derived from the token, so a ticket is good at any coordinator of
+// the token. crypto/tls verifies the leaf in a ticket like any other: its expiry, its authority and
+// its usage.
 //
 // A resumed session needs no hybrid key exchange either. Its keys also depend on the secret of its
-// ticket, which comes from a hybrid exchange, or from none that crossed a network, and travels under
-// a key of the token (RFC 8773 has the same argument). To read a recorded session takes both the
-// token and a broken elliptic curve.
+// ticket. This secret comes from a hybrid exchange, or from an exchange that did not cross a
+// network, and is encrypted with a key from the token (RFC 8773 has the same argument). To read a
+// recorded session, an attacker needs the token and must break the elliptic curve.
 
 const (
 	// ticketPeriod is how long a key encrypts tickets.
 	ticketPeriod = 24 * time.Hour
-	// ticketAge is the age at which an agent makes itself a new ticket. It leaves the other half of
-	// the life of a leaf to clocks that differ.
+	// ticketAge is the age at which an agent makes a new ticket. The other half of a leaf's life
+	// allows for clocks that differ.
 	ticketAge = drift / 2
 )
 
-// ticketKeys are the keys of a server in a period. The first encrypts. The others are for earlier
-// tickets, and for those of servers whose clocks differ by drift.
+// ticketKeys are the keys of a server in a period. The first key encrypts. The others decrypt
+// earlier tickets, and tickets of servers whose clocks differ by drift.
 func (t Token) ticketKeys(period int64) [][32]byte {
 	var keys [][32]byte
 	for _, back := range []int64{0, 1, 2, -1} {
@@ -40,7 +40,7 @@ func (t Token) ticketKeys(period int64) [][32]byte {
 	return keys
 }
 
-// keyring has the keys of now.
+// keyring has the keys of the current period.
 type keyring struct {
 	token Token
 
@@ -71,8 +71,8 @@ func serveTickets(config *tls.Config, t Token) {
 	}
 }
 
-// tickets has the newest ticket of a client. It is a [tls.ClientSessionCache] for one server: all
-// coordinators have one name.
+// tickets has the newest ticket of a client. It is a [tls.ClientSessionCache] for one server,
+// because all coordinators have one name.
 type tickets struct {
 	token Token
 
@@ -93,7 +93,7 @@ func (s *tickets) Put(_ string, state *tls.ClientSessionState) {
 	s.state, s.made = state, time.Now()
 }
 
-// fresh says that there is a ticket, and makes another one if it is old.
+// fresh reports whether there is a ticket, and makes a new one if the ticket is old.
 func (s *tickets) fresh(ctx context.Context, config *tls.Config) bool {
 	s.mu.Lock()
 	has, old := s.state != nil, time.Since(s.made) > ticketAge
@@ -107,8 +107,8 @@ func (s *tickets) fresh(ctx context.Context, config *tls.Config) bool {
 	return has
 }
 
-// mint makes a ticket. Whoever has the token may coordinate, so an agent can be its own coordinator
-// for a handshake in its process. So even after days all agents of a cluster return to a coordinator
+// mint makes a ticket. Any process with the token may coordinate, so the agent is its own
+// coordinator in a handshake within its process. So even after days, agents return to a coordinator
 // without a full handshake there.
 func (s *tickets) mint(ctx context.Context, config *tls.Config) error {
 	ours, theirs := net.Pipe()
@@ -118,14 +118,14 @@ func (s *tickets) mint(ctx context.Context, config *tls.Config) error {
 		defer theirs.Close()
 		server := tls.Server(theirs, Server(s.token, Identity{}))
 		if server.Handshake() == nil {
-			_, _ = server.Write([]byte{0}) // an error is the client's too
+			_, _ = server.Write([]byte{0}) // the client gets an error too
 		}
 	}()
 	s.Put("", nil)
 	config = config.Clone()
 	config.CurvePreferences = classical
 	conn := tls.Client(ours, config)
-	if _, err := conn.Read(make([]byte, 1)); err != nil { // the ticket is ahead of that
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the ticket comes before this byte
 		return err
 	}
 	if _, has := s.Get(""); !has {
@@ -140,7 +140,7 @@ var classical = []tls.CurveID{tls.CurveP256}
 var errTicket = errors.New("the coordinator does not know the session ticket")
 
 // Handshake secures an agent's connection. config is from [Client]. An agent that has a ticket
-// resumes its session; if the coordinator does not take the ticket, that is an error, and the next
+// resumes its session. If the coordinator does not accept the ticket, Handshake fails, and the next
 // handshake is a full one.
 func Handshake(ctx context.Context, raw net.Conn, config *tls.Config) (*tls.Conn, error) {
 	if s, is := config.ClientSessionCache.(*tickets); is && s.fresh(ctx, config) {

@@ -27,15 +27,15 @@ const (
 )
 
 // Token is the secret that the machines of a cluster share, or a submit token, which is derived
-// from it. It prints and logs as its ID, never as itself; both kinds have the same ID.
+// from it. It prints and logs as its ID, never as the secret. Both kinds have the same ID.
 type Token struct {
 	text string
 	// submits is set in a submit token only.
 	submits submitter
 }
 
-// submitter proves that its holder may submit, and recognizes a coordinator, but cannot pass for
-// one or for an agent.
+// submitter proves that its holder may submit, and verifies a coordinator. It cannot act as a
+// coordinator or an agent.
 type submitter struct {
 	seed        [ed25519.SeedSize]byte
 	coordinator [ed25519.PublicKeySize]byte
@@ -44,11 +44,11 @@ type submitter struct {
 // submitPrefix begins a submit token. The seed and the key follow in hexadecimal.
 const submitPrefix = "submit-"
 
-// ErrSubmitToken says that a token does not let its holder be a node or a coordinator.
+// ErrSubmitToken says that a token does not allow its holder to be a node or a coordinator.
 var ErrSubmitToken = errors.New("this token lets its holder submit, watch and stop jobs; a node or a coordinator needs the token of the cluster itself")
 
-// ParseToken parses a token's text, less white space around it. It must have 16 to 4096 bytes. They
-// must be random: anyone who can reach a coordinator can test guesses offline.
+// ParseToken parses a token's text, without white space around it. The text must have 16 to 4096
+// bytes. They must be random, because anyone who can reach a coordinator can test guesses offline.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if digits, is := strings.CutPrefix(text, submitPrefix); is {
@@ -139,8 +139,8 @@ func loadToken(path, env string) (Token, error) {
 	return t, err
 }
 
-// FindToken is LoadToken for clients. It creates no token, which would be useless to a client, and
-// accepts a submit token.
+// FindToken is LoadToken for clients. It creates no token, because that would be useless to a
+// client, and accepts a submit token.
 func FindToken(path, env string) (Token, error) {
 	if path != "" || env != "" {
 		return loadToken(path, env)
@@ -154,8 +154,8 @@ func FindToken(path, env string) (Token, error) {
 	return loadToken(path, env)
 }
 
-// readToken checks the file that it has opened, not the path, so that the file cannot be swapped in
-// between.
+// readToken checks the file that it has opened, not the path, so that the file cannot be replaced
+// in between.
 func readToken(path string) (Token, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -183,7 +183,7 @@ func readToken(path string) (Token, error) {
 	return t, nil
 }
 
-// makeToken links a finished file into place. Of two processes that start at once one wins, and
+// makeToken links a finished file into place. If two processes start at once, one of them wins, and
 // both read its token.
 func makeToken(path string) (Token, error) {
 	fail := func(err error) (Token, error) {
@@ -227,12 +227,12 @@ func (t Token) GoString() string { return t.String() }
 // LogValue hides the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// derive makes n bytes for one purpose. They reveal neither the token nor the bytes of another
+// derive makes n bytes for one purpose. These reveal neither the token nor the bytes for another
 // purpose (RFC 5869).
 func (t Token) derive(purpose string, n int) []byte {
 	b, err := hkdf.Key(sha256.New, []byte(t.text), nil, purpose, n)
 	if err != nil {
-		panic(err) // no caller asks for such a length
+		panic(err) // no caller asks for too many bytes
 	}
 	return b
 }

@@ -1,5 +1,5 @@
-// Package plainpb copies and measures protobuf messages as plain Go values. The tables that protobuf
-// makes of a message's type at its first use cost a process more than all messages of a small job.
+// Package plainpb copies and measures protobuf messages as plain Go values. At the first use of a
+// message's type, protobuf makes tables that cost a process more than all messages of a small job.
 package plainpb
 
 import (
@@ -20,7 +20,7 @@ func copyInto(to, from reflect.Value) {
 	switch from.Kind() {
 	case reflect.Struct:
 		for i := range from.NumField() {
-			if f := to.Field(i); f.CanSet() { // the others are protobuf's
+			if f := to.Field(i); f.CanSet() { // the others belong to protobuf
 				copyInto(f, from.Field(i))
 			}
 		}
@@ -62,10 +62,10 @@ func copyInto(to, from reflect.Value) {
 	}
 }
 
-// plain reports whether values of a kind have no reference to anything that can change.
+// plain reports whether values of a kind refer to nothing that can change.
 func plain(k reflect.Kind) bool { return k <= reflect.Complex128 || k == reflect.String }
 
-// Oversize returns the encoded size of a message that has more than limit bytes; else 0.
+// Oversize returns the encoded size of a message if that is more than limit bytes, else 0.
 func Oversize(m proto.Message, limit int) int {
 	if SizeBound(m) <= limit {
 		return 0
@@ -76,7 +76,7 @@ func Oversize(m proto.Message, limit int) int {
 	return 0
 }
 
-// SizeBound returns at least the encoded size of a message, and little more.
+// SizeBound returns a bound on the encoded size of a message, which is little more than the size.
 func SizeBound(m proto.Message) int { return sizeBound(reflect.ValueOf(m)) }
 
 func sizeBound(v reflect.Value) (size int) {
@@ -84,7 +84,7 @@ func sizeBound(v reflect.Value) (size int) {
 	case reflect.Struct:
 		n := v.NumField() // Fields would allocate for each of them
 		for i := range n {
-			if f := v.Field(i); f.CanInterface() && !f.IsZero() { // the others are protobuf's
+			if f := v.Field(i); f.CanInterface() && !f.IsZero() { // the others belong to protobuf
 				size += fieldBound(f)
 			}
 		}
@@ -99,7 +99,7 @@ func sizeBound(v reflect.Value) (size int) {
 	case reflect.Uint32:
 		size = varint(v.Uint())
 	case reflect.Uint64:
-		size = max(8, varint(v.Uint())) // it may be a fixed64
+		size = max(8, varint(v.Uint())) // the field may be a fixed64
 	default: // a bool, or a floating-point number
 		size = int(v.Type().Size())
 	}

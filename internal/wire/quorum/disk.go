@@ -10,12 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Disk keeps what a voter needs to be started again as itself: its ID, its votes and its part of
+// Disk keeps what a voter needs to start again as the same voter: its ID, its votes and its part of
 // the log.
 type Disk interface {
-	// Keep returns once everything would survive a power failure: the state, if not nil, which
-	// replaces all that was kept before, and the changes after it. A voter says and does nothing
-	// that depends on unkept entries, so a voter whose disk hangs acts like a lost one.
+	// Keep keeps a state, if not nil, which replaces everything before, and then the changes. It
+	// returns once all of these would survive a power failure. A voter says and does nothing that
+	// depends on unkept entries, so a voter whose disk hangs acts like a lost one.
 	Keep(state []byte, changes [][]byte) error
 }
 
@@ -25,11 +25,11 @@ const (
 	changeHardState byte = 'h'
 )
 
-// errKept says that a kept state makes no sense.
+// errKept says that a kept state is invalid.
 var errKept = errors.New("the log of this voter is inconsistent")
 
-// Resume continues as the voter that has kept a state on its [Disk], and changes after it. The ID
-// of Self comes from there.
+// Resume continues as the voter that kept a state and later changes on its [Disk]. The ID of Self
+// comes from the state.
 func Resume(cfg Config, state []byte, changes [][]byte) (*Log, error) {
 	l := newLog(cfg)
 	if err := l.recall(state, changes); err != nil {
@@ -82,7 +82,7 @@ func (l *Log) recall(state []byte, changes [][]byte) error {
 	return nil
 }
 
-// keep has the disk keep what raft wants kept before anything else.
+// keep has the disk keep what raft wants to be kept first.
 func (l *Log) keep(rd *raft.Ready) {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -91,7 +91,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	for _, e := range rd.Entries {
 		changes = append(changes, change(changeEntry, e))
 	}
-	if !raft.IsEmptyHardState(rd.HardState) { // after the entries, which it may declare committed
+	if !raft.IsEmptyHardState(rd.HardState) { // kept after the entries, which it may declare committed
 		changes = append(changes, change(changeHardState, rd.HardState))
 	}
 	if len(changes) > 0 {
@@ -99,7 +99,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	}
 }
 
-// rewrite has the disk keep the present state instead of everything before.
+// rewrite has the disk replace everything by the present state.
 func (l *Log) rewrite() {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -124,7 +124,7 @@ func (l *Log) rewrite() {
 	l.failed = l.cfg.Disk.Keep(state, changes)
 }
 
-// state is what is committed, as a message with a snapshot.
+// state returns what is committed, as a message with a snapshot.
 func (l *Log) state() *raftpb.Message {
 	m := &raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(l.cfg.Self.ID)}
 	if l.past.index > 0 {

@@ -9,7 +9,7 @@ import (
 // maxSteps bounds the messages that wait to be handled. Raft repeats what is lost.
 const maxSteps = 256
 
-// inbox is what other goroutines have for the log's.
+// inbox has the messages and functions that other goroutines give to the log's goroutine.
 type inbox struct {
 	steps   chan *step
 	wake    chan struct{}
@@ -38,7 +38,8 @@ func (b *inbox) step(s *step) {
 	}
 }
 
-// post has the log's goroutine call f, and never blocks. It is false when that goroutine has ended.
+// post has the log's goroutine call f, and never blocks. It returns false when that goroutine has
+// ended.
 func (b *inbox) post(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +54,7 @@ func (b *inbox) post(f func()) bool {
 	return true
 }
 
-// callPosted calls what was posted.
+// callPosted calls the posted functions.
 func (b *inbox) callPosted() {
 	b.mu.Lock()
 	posted := b.posted
@@ -64,7 +65,7 @@ func (b *inbox) callPosted() {
 	}
 }
 
-// end calls what was posted, and refuses the rest.
+// end calls the posted functions, and refuses later ones.
 func (b *inbox) end() {
 	b.mu.Lock()
 	b.ended = true

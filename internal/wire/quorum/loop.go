@@ -91,7 +91,7 @@ func (l *Log) advance() {
 	l.term.release()
 }
 
-// noteLeader stores the voter that leads.
+// noteLeader stores which voter leads.
 func (l *Log) noteLeader(now *raft.SoftState) {
 	switch {
 	case now == nil:
@@ -127,7 +127,7 @@ func (l *Log) setLeader(v Voter) {
 	}
 }
 
-// must is for a storage in memory, which fails only for an entry out of order.
+// must checks an error of the storage in memory, which fails only for an entry out of order.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -151,9 +151,9 @@ func (l *Log) apply(e *raftpb.Entry) {
 	}
 }
 
-// emptyEntry handles an empty entry. The first of a term is its leader's, which now knows
-// everything committed before. A later one stands for a refused change of voters, or follows one
-// that was made.
+// emptyEntry handles an empty entry. The first one of a term is from its leader, which now knows
+// everything that was committed before. A later one stands for a refused change of voters, or
+// follows a change that was made.
 func (l *Log) emptyEntry(e *raftpb.Entry) {
 	now := l.node.BasicStatus()
 	switch {
@@ -163,7 +163,7 @@ func (l *Log) emptyEntry(e *raftpb.Entry) {
 	default:
 		l.term = newTerm(l, e.GetTerm())
 		select {
-		case <-l.terms: // it is over
+		case <-l.terms: // the old term is over
 		default:
 		}
 		l.terms <- l.term

@@ -25,7 +25,7 @@ func (l *Log) send(m *raftpb.Message) {
 }
 
 // Bulk says that a message has entries and may be long. Bulk messages for one voter should arrive
-// in order. Others, such as heartbeats, must not wait for them.
+// in order. Other messages, such as heartbeats, must not wait for them.
 func (m Message) Bulk() bool {
 	return m.m.GetType() == raftpb.MsgApp || m.m.GetType() == raftpb.MsgSnap
 }
@@ -40,8 +40,8 @@ func (m Message) Bytes() []byte {
 	return b
 }
 
-// Done reports that a message has arrived, as far as is known, or why not. While a snapshot is on
-// its way to a voter, the leader sends it nothing else until Done is called.
+// Done tells raft that a message has probably arrived, or why not. While a snapshot is on its way
+// to a voter, the leader sends it nothing else until Done is called.
 func (m Message) Done(err error) {
 	switch {
 	case m.m.GetType() == raftpb.MsgSnap:

@@ -5,18 +5,18 @@ import (
 )
 
 // MaxSize bounds a log: its snapshot and the entries after it, in bytes, with some overhead for
-// each entry. MaxMessage bounds what [Log.Step] takes, in bytes: a whole log fits.
+// each entry. MaxMessage bounds a message for [Log.Step], in bytes. A whole log fits.
 const (
 	MaxSize    = 256 << 20
 	MaxMessage = MaxSize + 1<<20
 )
 
-// overhead is more than an entry takes beside its own bytes, in memory or in a message.
+// overhead is more than an entry needs beyond its own bytes, in memory or in a message.
 const overhead = 64
 
 func sizeOf(entry []byte) int { return len(entry) + overhead }
 
-// The first byte of what is in the log says what it is.
+// The first byte of an entry of the log says what the entry is.
 const (
 	kindEntry byte = iota
 	kindSnapshot
@@ -30,7 +30,7 @@ type Past struct {
 	Entries  [][]byte
 }
 
-// past is what a voter knows to be committed, up to the entry of an index.
+// past is what a voter knows to be committed, up to the entry with an index.
 type past struct {
 	index uint64
 	// sealed has the entries with their kind, from the latest snapshot on. Raft shares the bytes.
@@ -59,14 +59,14 @@ func (p *past) get() (all Past) {
 	return all
 }
 
-// metadata is what raft must know of a log up to the last applied entry, which is of the given
+// metadata returns what raft must know of a log up to the last applied entry, which has the given
 // term.
 func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
 	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.members.conf}
 }
 
-// compact has raft forget the entries that a snapshot replaces. No tail is kept for voters that are
-// a bit behind: they lack the snapshot too, and get both.
+// compact has raft forget the entries that a snapshot replaces. No entries are kept for voters that
+// are a bit behind: they lack the snapshot too, and get the whole log.
 func (l *Log) compact() {
 	if !l.past.snapped {
 		return
@@ -78,9 +78,9 @@ func (l *Log) compact() {
 	l.rewrite()
 }
 
-// fill puts the log into a message with a snapshot. As in etcd it is the present log, not the one
-// of the last compaction: the receiver may not have been a voter then, and would refuse it. The log
-// goes as entries of the message, which raft does not copy.
+// fill puts the log into a message with a snapshot. As in etcd, that is the present log, not the
+// log at the last compaction: the receiver may not have been a voter then, and would refuse it. The
+// log is in the entries of the message, which raft does not copy.
 func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)

@@ -2,8 +2,8 @@ package quorum
 
 // proposals are what a leader has proposed in its term. Entries are committed in order.
 type proposals struct {
-	// proposed and taken count the entries that were proposed and applied; pending is the size of
-	// those not applied yet.
+	// proposed and taken count the entries that were proposed and applied. pending is the size of
+	// the entries that are not applied yet.
 	proposed, taken uint64
 	pending         int
 	// waiting are the callbacks that wait for entries, in order.
@@ -12,13 +12,13 @@ type proposals struct {
 	lost bool
 }
 
-// waiter is called when the entry of a number is committed.
+// waiter is called when the entry with a number is committed.
 type waiter struct {
 	number uint64
 	done   func(error)
 }
 
-// add adds entries of a size. done is called once they are committed.
+// add adds entries of a total size. done is called once they are committed.
 func (p *proposals) add(entries, size int, done func(error)) {
 	p.proposed += uint64(entries)
 	p.pending += size
@@ -26,7 +26,7 @@ func (p *proposals) add(entries, size int, done func(error)) {
 	p.settle()
 }
 
-// applied counts an entry of a size.
+// applied counts an applied entry and its size.
 func (p *proposals) applied(size int) {
 	p.taken++
 	p.pending -= size

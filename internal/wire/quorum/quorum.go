@@ -2,12 +2,12 @@
 // extend it. It is Raft (Ongaro and Ousterhout, "In Search of an Understandable Consensus
 // Algorithm", USENIX ATC 2014) as implemented by go.etcd.io/raft; docs/adr/0008 says why.
 //
-// The log is bounded. Its leader replaces the past by a snapshot, which is an entry like any other:
-// each voter drops what is before it when it comes to it in the log. A new voter, or one too far
-// behind, gets the snapshot and what follows in one message.
+// The log is bounded. Its leader replaces the past by a snapshot, which is an entry like any other.
+// Each voter drops the entries before the snapshot when it applies it. A new voter, or one too far
+// behind, gets the snapshot and the entries after it in one message.
 //
-// The log is in memory, and on a [Disk] if there is one. Without a disk a voter that dies never
-// returns as itself: a process that starts again is another voter with a new ID.
+// The log is in memory, and on a [Disk] if there is one. Without a disk, a voter that dies never
+// returns: a process that starts again is another voter with a new ID.
 package quorum
 
 import (
@@ -26,7 +26,7 @@ import (
 type Voter struct {
 	// ID is random, not 0, and used once.
 	ID uint64
-	// Name is the node's, and Addr the HOST:PORT where other voters reach it.
+	// Name is the node's name, and Addr the HOST:PORT where other voters reach this one.
 	Name, Addr string
 }
 
@@ -35,31 +35,33 @@ type Config struct {
 	Self Voter
 	Disk Disk
 	// ElectionTimeout is how long a follower does not hear the leader before it becomes a
-	// candidate. Each waits for up to twice as long, for a random time. A leader that does not hear
-	// a majority for as long steps down.
+	// candidate. The actual time is random, up to twice as long. A leader that does not hear a
+	// majority for ElectionTimeout steps down.
 	ElectionTimeout time.Duration
 	// Send sends a message to another voter. It must not block and may lose the message, but must
 	// report the outcome with [Message.Done].
 	Send func(Message)
-	// VotersChanged is called when other voters vote. It must not block. A leader calls it when the
-	// new voters can do without the old ones, because enough of them know the change.
+	// VotersChanged is called when the voters have changed. It must not block. A leader calls it
+	// when the new voters no longer need the old ones, because enough of the new ones know the
+	// change.
 	VotersChanged func([]Voter)
 	// LeaderChanged is called when Leader has changed. It must not block.
 	LeaderChanged func()
 }
 
-// A leader sends heartbeats ten times as often as necessary, as in etcd. The clock is finer: voters
-// whose timeouts end at the same tick split the vote, and that costs a whole election.
+// A leader sends heartbeats ten times as often as necessary, as in etcd. The clock is finer,
+// because voters whose timeouts end at the same tick split the vote, and this costs a whole
+// election.
 const (
 	ticksToElect = 40
 	ticksToBeat  = 4
-	// ticksToDoubt is the silence of a leader after which its followers report none: three
+	// ticksToDoubt is the silence of a leader after which its followers report no leader: three
 	// heartbeats.
 	ticksToDoubt = 3 * ticksToBeat
 )
 
-// Limits on a message with entries, in bytes, unless one entry alone is longer, and on the
-// unanswered ones to a voter.
+// These limit the bytes of a message with entries, unless one entry alone is longer, and the number
+// of unanswered messages to a voter.
 const (
 	maxAppend        = 256 << 10
 	maxInflight      = 16
@@ -85,13 +87,14 @@ type Log struct {
 	term     *Term
 	// transfers are called with the outcome of a leadership transfer.
 	transfers []func(error)
-	// failed is the error of the disk, which ends this voter's part.
+	// failed is the error of the disk that has ended this voter's part.
 	failed error
 }
 
-// view is what any goroutine may know of a log.
+// view is what any goroutine may read of a log.
 type view struct {
-	// leader is the voter that leads, as far as this one knows. begun says that the log has voters.
+	// leader is the voter that leads, as far as this voter knows. begun says that the log has
+	// voters.
 	leader atomic.Pointer[Voter]
 	begun  atomic.Bool
 }
@@ -129,7 +132,7 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// renew starts raft with what is in the storage.
+// renew starts raft with the contents of the storage.
 func (l *Log) renew() (err error) {
 	l.node, err = raft.NewRawNode(&raft.Config{
 		ID: l.cfg.Self.ID, ElectionTick: ticksToElect, HeartbeatTick: ticksToBeat, Storage: l.storage,
@@ -144,8 +147,8 @@ func (l *Log) renew() (err error) {
 	return err
 }
 
-// Found begins a log that this voter and others keep, unless one has begun that this voter knows
-// of. All must be new followers. This voter is the first to lead: at once if alone, else when a
+// Found begins a log that this voter and others keep, unless this voter knows that one has begun.
+// All must be new followers. This voter is the first to lead: at once if alone, else when a
 // majority answers. Only one voter may found a log with the same others.
 func (l *Log) Found(others ...Voter) {
 	l.inbox.post(func() {
@@ -167,23 +170,23 @@ func (l *Log) found(voters []Voter) {
 	}
 	l.past.index = 1
 	must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: l.metadata(1)}))
-	hard, _, err := l.storage.InitialState() // it may have voted before
+	hard, _, err := l.storage.InitialState() // this voter may have voted before
 	must(err)
 	must(l.storage.SetHardState(&raftpb.HardState{Term: new(max(1, hard.GetTerm())), Vote: new(hard.GetVote()), Commit: new(uint64(1))}))
 }
 
-// Begun says that the log has voters, as far as this one knows.
+// Begun reports whether the log has voters, as far as this voter knows.
 func (l *Log) Begun() bool { return l.view.begun.Load() }
 
-// Leader returns the voter that leads, as far as this one has heard lately; its ID is 0 if there is
-// none.
+// Leader returns the voter that leads, as far as this voter has heard lately. The ID is 0 if there
+// is none.
 func (l *Log) Leader() Voter { return l.view.leads() }
 
 // Self returns this voter. A resumed voter has its former ID.
 func (l *Log) Self() Voter { return l.cfg.Self }
 
-// Ended is closed when this voter's part has ended, by Close or for the reason that Err then
-// returns.
+// Ended returns a channel that is closed when this voter's part has ended, by Close or for the
+// reason that Err then returns.
 func (l *Log) Ended() <-chan struct{} { return l.closed }
 
 // Err says why this voter's part has ended by itself: the disk failed. It is nil before that, and
@@ -197,12 +200,12 @@ func (l *Log) Err() error {
 	}
 }
 
-// Terms has each term in which this voter leads, when it begins. A term that is not received before
-// the next begins is dropped.
+// Terms returns a channel that gets each term in which this voter leads, when the term begins. A
+// term that is not received before the next begins is dropped.
 func (l *Log) Terms() <-chan *Term { return l.terms }
 
-// Step handles the [Message.Bytes] of another voter's message. It drops messages for others and
-// nonsense.
+// Step handles the [Message.Bytes] of another voter's message. It drops messages for other voters
+// and invalid ones.
 func (l *Log) Step(from Voter, message []byte) {
 	m := &raftpb.Message{}
 	if err := proto.Unmarshal(message, m); err != nil || m.GetTo() != l.cfg.Self.ID || m.GetFrom() != from.ID {
@@ -220,11 +223,11 @@ func (l *Log) Close() {
 	<-l.closed
 }
 
-// ErrNoSuccessor says that no other voter has taken the lead from this one.
+// ErrNoSuccessor says that no other voter has taken the lead from this voter.
 var ErrNoSuccessor = errors.New("no other voter answers")
 
-// Transfer has another voter lead if this one does. It calls done once: when this voter does not
-// lead any more, or when the others have had the time of an election. Proposals are refused
+// Transfer passes the lead to another voter if this voter leads. It calls done once: when this
+// voter no longer leads, or when the others have had the time of an election. Proposals are refused
 // meanwhile. Close should follow.
 func (l *Log) Transfer(done func(error)) {
 	if !l.inbox.post(func() { l.transfer(done) }) {

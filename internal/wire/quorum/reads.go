@@ -9,8 +9,8 @@ import (
 // reads check that no other voter led when they were asked, with Raft's read index.
 type reads struct {
 	node *raft.RawNode
-	// unread wait for the next request, and asked for the answer to the request of a number. last
-	// is the newest number.
+	// unread are the callbacks that wait for the next request, and asked those that wait for the
+	// answer to the request with a number. last is the newest number.
 	unread []func(error)
 	asked  map[uint64][]func(error)
 	last   uint64
@@ -18,7 +18,7 @@ type reads struct {
 
 func (r *reads) add(done func(error)) { r.unread = append(r.unread, done) }
 
-// begin asks once for all that wait now.
+// begin makes one request for all callbacks that wait now.
 func (r *reads) begin() {
 	if len(r.unread) == 0 {
 		return
@@ -30,7 +30,8 @@ func (r *reads) begin() {
 
 func (r *reads) ask(read uint64) { r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
 
-// repeat repeats requests that removed voters cannot answer any more: raft would wait for them.
+// repeat repeats requests that removed voters can no longer answer, because raft would wait for
+// these voters.
 func (r *reads) repeat() {
 	for read := range r.asked {
 		r.ask(read)

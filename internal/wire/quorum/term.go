@@ -10,11 +10,12 @@ import (
 // Term is a time in which this voter leads. Its methods never block. Callbacks are called once, by
 // the log's goroutine, and must not block; they may call any method.
 type Term struct {
-	// Past is what the log has from before.
+	// Past is what the log has from before the term.
 	Past Past
-	// Voters are those that vote when the term begins, or are to, the leader first.
+	// Voters are the voters when the term begins, and those that are to become voters. The leader
+	// comes first.
 	Voters []Voter
-	// Number is greater than that of any earlier term.
+	// Number is greater than the Number of any earlier term.
 	Number uint64
 
 	log  *Log
@@ -22,22 +23,22 @@ type Term struct {
 	// The fields below belong to the log's goroutine.
 	proposals proposals
 	reads     reads
-	// want are the voters that [Term.Reconfigure] wants, nil once they vote. changing says that a
-	// change of voters is under way.
+	// want are the voters that [Term.Reconfigure] was given, nil once they vote. changing says that
+	// a change of voters is under way.
 	want     []Voter
 	changing bool
-	// leaving are callbacks for voters that want to leave.
+	// leaving has the callbacks for voters that want to leave.
 	leaving []leaver
 }
 
-// leaver is called when a voter of a name is not needed any more.
+// leaver is called when the voter with a name is no longer needed.
 type leaver struct {
 	name string
 	done func(error)
 }
 
-// ErrNotLeader says that this voter does not lead any more. What it proposed may or may not be in
-// the log, now or later.
+// ErrNotLeader says that this voter no longer leads. The entries that it proposed may or may not be
+// in the log, now or later.
 var ErrNotLeader = errors.New("another coordinator may lead")
 
 // ErrFull says that the log has no room until a snapshot replaces its past. The entries are not in
@@ -48,12 +49,12 @@ func newTerm(l *Log, number uint64) *Term {
 	return &Term{Past: l.past.get(), Voters: l.voters(), Number: number, log: l, over: make(chan struct{}), reads: reads{node: l.node, asked: map[uint64][]func(error){}}}
 }
 
-// Over is closed when this voter does not lead any more.
+// Over returns a channel that is closed when this voter no longer leads.
 func (t *Term) Over() <-chan struct{} { return t.over }
 
 // Propose adds entries to the log, all or none. The error is nil when a majority of the voters has
-// them and everything proposed before. After ErrNotLeader nothing can be added any more; ErrFull is
-// the other error.
+// them and everything proposed before. After ErrNotLeader, no more entries can be added. The only
+// other error is ErrFull.
 func (t *Term) Propose(entries [][]byte, done func(error)) {
 	var sealed [][]byte
 	for _, e := range entries {
@@ -63,13 +64,13 @@ func (t *Term) Propose(entries [][]byte, done func(error)) {
 }
 
 // Snapshot replaces the past of the log, including all that was proposed before, by a state that
-// stands for it. Like an entry, it is proposed.
+// stands for it. A snapshot is proposed like an entry.
 func (t *Term) Snapshot(state []byte, done func(error)) {
 	sealed := seal(kindSnapshot, state)
 	t.post(done, func() { t.propose([][]byte{sealed}, done) })
 }
 
-// Confirm checks that no other voter led when it was called. The error is nil or ErrNotLeader.
+// Confirm checks that no other voter led at the time of the call. The error is nil or ErrNotLeader.
 func (t *Term) Confirm(done func(error)) {
 	t.post(done, func() {
 		if t.log.term != t {
@@ -80,18 +81,18 @@ func (t *Term) Confirm(done func(error)) {
 	})
 }
 
-// Reconfigure has the log kept by other voters. New ones learn it first, while the old ones vote,
-// so nothing waits. A new voter that does not answer is not waited for, if those that have the log
-// are a majority of the new voters. The leader stays a voter, because the others may need its vote
-// before they know that it has gone; one that is to go transfers the lead.
+// Reconfigure gives the log other voters. New ones first learn the log while the old ones vote, so
+// nothing waits. If a majority of the new voters have the log, the others are not waited for. The
+// leader stays a voter, because the others may need its vote before they know that it is gone. A
+// leader that is to leave must transfer the lead.
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
 	t.log.inbox.post(func() { t.want = voters })
 }
 
-// Release calls done when the voter of a name may leave: it does not vote, and is not about to. The
-// voters that [Term.Reconfigure] wants must be without it, or done waits for that. The error is
-// ErrNotLeader when another voter has to decide.
+// Release calls done when the voter with a name may leave: it does not vote, and is not about to.
+// While the voter is among those given to [Term.Reconfigure], done is not called. The error is
+// ErrNotLeader when another voter must decide.
 func (t *Term) Release(name string, done func(error)) {
 	t.post(done, func() {
 		if t.log.term != t {
@@ -102,8 +103,8 @@ func (t *Term) Release(name string, done func(error)) {
 	})
 }
 
-// release calls those that may leave. No change is under way that could make them vote, and a
-// majority knows the last one.
+// release calls back the voters that may leave. No change that could make them vote is under way,
+// and a majority knows the last change.
 func (t *Term) release() {
 	if t == nil || len(t.leaving) == 0 || t.changing || t.log.news.due || t.log.members.isChanging() {
 		return
@@ -145,7 +146,7 @@ func (t *Term) propose(sealed [][]byte, done func(error)) {
 	t.proposals.add(len(sealed), size, done)
 }
 
-// fits says that there is room. A snapshot makes room for itself.
+// fits reports whether there is room. A snapshot makes room for itself.
 func (t *Term) fits(sealed [][]byte, size int) bool {
 	if len(sealed) == 1 && sealed[0][0] == kindSnapshot {
 		return size <= MaxSize
@@ -153,8 +154,8 @@ func (t *Term) fits(sealed [][]byte, size int) bool {
 	return size == 0 || t.log.past.size+t.proposals.pending+size <= MaxSize
 }
 
-// applied counts an entry: after the first of a term all are its leader's, and they are committed
-// in order.
+// applied counts an entry. After the first entry of a term, all are from its leader, and they are
+// committed in order.
 func (t *Term) applied(sealed []byte) {
 	if t == nil {
 		return
@@ -162,7 +163,7 @@ func (t *Term) applied(sealed []byte) {
 	t.proposals.applied(sizeOf(sealed))
 }
 
-// read asks for a read index, once for all that wait now.
+// read asks for a read index, once for all callbacks that wait now.
 func (t *Term) read() {
 	if t != nil {
 		t.reads.begin()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// encode is the form of voters in a configuration change or a snapshot.
+// encode returns voters in the form for a configuration change or a snapshot.
 func encode(voters []Voter) []byte {
 	b, err := json.Marshal(voters)
 	must(err)
@@ -25,13 +25,14 @@ func decode(text []byte) (voters []Voter) {
 	return voters
 }
 
-// peer is another voter, or is to be one, and the tick when it was last heard or heard of.
+// peer is another voter, present or future, and the tick when this voter last heard from it or of
+// it.
 type peer struct {
 	Voter
 	heard int
 }
 
-// members are the voters of a log and those that are to be, as far as one of them knows.
+// members are the present and future voters of a log, as far as one of them knows.
 type members struct {
 	known map[uint64]peer
 	conf  *raftpb.ConfState
@@ -52,10 +53,10 @@ func (m *members) heard(v Voter) { m.known[v.ID] = peer{v, m.now} }
 // silence is for how many ticks a voter has not been heard.
 func (m *members) silence(id uint64) int { return m.now - m.known[id].heard }
 
-// isChanging says that old voters and new ones vote, until the change of voters is complete.
+// isChanging reports whether a change of voters is incomplete, so that old and new voters vote.
 func (m *members) isChanging() bool { return len(m.conf.GetVotersOutgoing()) > 0 }
 
-// set stores the voters, and forgets those that are gone once a change is complete.
+// set stores the voters. Once a change is complete, it forgets the removed ones.
 func (m *members) set(conf *raftpb.ConfState) {
 	if m.conf = conf; m.isChanging() {
 		return
@@ -64,10 +65,11 @@ func (m *members) set(conf *raftpb.ConfState) {
 	maps.DeleteFunc(m.known, func(id uint64, _ peer) bool { return !slices.Contains(members, id) })
 }
 
-// ids are those of the voters, in order.
+// ids returns the IDs of the voters, in order.
 func (m *members) ids() []uint64 { return slices.Sorted(slices.Values(m.conf.GetVoters())) }
 
-// voters are those that keep the log now, the one of the given ID first if it does.
+// voters returns the voters that keep the log now. The voter with the given ID comes first if it is
+// one.
 func (m *members) voters(self uint64) []Voter {
 	var voters []Voter
 	for _, id := range m.conf.GetVoters() {
@@ -85,7 +87,7 @@ func (m *members) voters(self uint64) []Voter {
 	return voters
 }
 
-// learnersToAdd are the changes that have new voters learn the log.
+// learnersToAdd returns the changes that let new voters learn the log.
 func (m *members) learnersToAdd(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
 	for id := range want {
 		if !slices.Contains(m.conf.GetVoters(), id) && !slices.Contains(m.conf.GetLearners(), id) {
@@ -95,7 +97,7 @@ func (m *members) learnersToAdd(want map[uint64]bool) (changes []*raftpb.ConfCha
 	return changes
 }
 
-// votersToChange are the changes that have learners vote, and remove the others.
+// votersToChange returns the changes that let learners vote, and remove the old voters.
 func (m *members) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
 	for _, id := range m.conf.GetLearners() {
 		if want[id] {
@@ -110,9 +112,9 @@ func (m *members) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfCh
 	return changes
 }
 
-// proposeVoterChange proposes the next change on the way to the voters that the leader wants: new
-// ones first learn the log; when they have it, they vote and the others go. A refused change is
-// proposed again, because raft makes one at a time.
+// proposeVoterChange proposes the next change on the way to the voters that the leader wants. New
+// ones first learn the log. When they have it, they vote and the old ones are removed. A refused
+// change is proposed again, because raft makes one change at a time.
 func (l *Log) proposeVoterChange() {
 	t := l.term
 	if t == nil || t.want == nil || t.changing || l.members.isChanging() {
@@ -139,7 +141,7 @@ func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
 }
 
-// ready says that these voters have the log, except for messages under way, or that a majority has
+// ready reports whether these voters have the log, except for messages under way, or a majority has
 // it and the others do not answer.
 func (l *Log) ready(want map[uint64]bool) bool {
 	now, have := l.node.Status(), 0
@@ -167,7 +169,7 @@ func (l *Log) voterChange(e *raftpb.Entry) {
 	}
 }
 
-// reconfigured stores the voters, and announces them if they are others.
+// reconfigured stores the voters, and announces them if they have changed.
 func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	l.members.set(conf)
 	if !l.members.isChanging() && !slices.Equal(l.news.voters, l.members.ids()) {
@@ -175,7 +177,7 @@ func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	}
 }
 
-// announcement is what VotersChanged was told of, or will be.
+// announcement is the change that VotersChanged was told, or will be told.
 type announcement struct {
 	voters []uint64
 	// due says that VotersChanged has yet to be told, once an entry after the given one is
@@ -184,12 +186,12 @@ type announcement struct {
 	after uint64
 }
 
-// isKnown says that enough voters know of a due announcement when an entry is committed.
+// isKnown reports whether enough voters know a due announcement when an entry is committed.
 func (a *announcement) isKnown(index uint64) bool { return a.due && index > a.after }
 
-// announce reports a change of voters. A leader first makes sure that others know it: a voter acts
-// on a change when it hears that it is committed, which it does with the next entry of the leader;
-// one of the majority that has that entry leads next.
+// announce reports a change of voters. A leader first makes sure that other voters know the change.
+// A voter acts on a change when it learns, from the leader's next entry, that the change is
+// committed. The next leader is one of the majority that has this entry.
 func (l *Log) announce() {
 	l.news = announcement{voters: l.members.ids(), due: true}
 	if l.node.BasicStatus().RaftState != raft.StateLeader {
@@ -209,5 +211,5 @@ func (l *Log) tellVoters() {
 	}
 }
 
-// voters are those that keep the log now, this one first if it does.
+// voters returns the voters that keep the log now, this one first if it is one.
 func (l *Log) voters() []Voter { return l.members.voters(l.cfg.Self.ID) }

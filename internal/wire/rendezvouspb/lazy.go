@@ -1,8 +1,8 @@
 //go:build ignore
 
 // Lazy makes the generated code register its messages when one is first encoded, decoded or
-// described, instead of when the program starts: that costs every process a millisecond, and most
-// encode no message.
+// described, instead of when the program starts. Registration costs a process a millisecond, and
+// most processes encode no message.
 package main
 
 import (
@@ -13,12 +13,12 @@ import (
 	"regexp"
 )
 
-// edits change what protoc-gen-go writes. Each must find something in every file.
+// edits change the output of protoc-gen-go. Each must match in every file.
 var edits = []struct {
 	find *regexp.Regexp
 	with string
 }{
-	{ // an initializer would make it
+	{ // an initializer would make the slice
 		regexp.MustCompile(`(?m)^var (file_\w+)_msgTypes = (make\(\[\]protoimpl\.MessageInfo, \d+\))$`),
 		"var ${1}_msgTypes []protoimpl.MessageInfo\n\nfunc ${1}_make() { ${1}_msgTypes = $2 }\n",
 	},
@@ -29,7 +29,7 @@ var edits = []struct {
 	{regexp.MustCompile(`(?m)^\tmi := &(file_\w+)_msgTypes\[`), "\t${1}_load()\n$0"},
 }
 
-// dependency is another file's registration, which comes first.
+// dependency matches the registration of another file, which must come first.
 var dependency = regexp.MustCompile(`(?m)^\t(file_\w+)_init\(\)$`)
 
 func main() {

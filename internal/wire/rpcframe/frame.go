@@ -21,10 +21,10 @@ const (
 	Ready                  // the worker can be called
 	Call                   // a method, by name, and its argument
 	Result                 // the answer to a call
-	Error                  // why a call failed, in JSON; from a controller, why it gives the worker up, as text
+	Error                  // why a call failed, in JSON; from a controller, why it gives up the worker, as text
 	Item                   // a part of an answer that continues
 	End                    // its end
-	Cancel                 // the answer is not wanted any more
+	Cancel                 // the answer is no longer wanted
 	Credit                 // one more part is wanted
 	Bye                    // the worker is not needed any more
 	Ack                    // how many frames were received
@@ -65,7 +65,7 @@ type Failure struct {
 }
 
 // Making is the body of a Make for a worker that is written in Go. Turns are names of handlers. The
-// worker's Ready lists those that it has, in JSON.
+// worker's Ready lists which of them it has, in JSON.
 type Making struct {
 	Turns []string `json:"turns"`
 }
@@ -80,11 +80,11 @@ type Greeting struct {
 	Node      string `json:"node"`
 	GPU       string `json:"gpu,omitempty"`
 	PID       int    `json:"pid"`
-	// Direct says that the other end is on this machine, so that descriptors can pass. A worker in
-	// Go takes none.
+	// Direct says that the other end is on this machine, so that descriptors can be passed. A
+	// worker in Go takes no descriptors.
 	Direct bool `json:"direct"`
 	// Received is how many of the controller's frames this process has received on earlier
-	// connections; nil if it does not continue after them.
+	// connections; nil if it does not continue from them.
 	Received *uint64 `json:"received,omitempty"`
 }
 

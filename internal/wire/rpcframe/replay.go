@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// After so many frames, or bytes of them, the receiver acknowledges them.
+// The receiver acknowledges frames after this number of frames, or of bytes in them.
 const (
 	ackFrames = 64
 	ackBytes  = 64 << 10
 )
 
-// Replay is what one end needs to resume after a connection has ended: the frames that it has sent
-// and the other end may not have, and how many frames it has received.
+// Replay is what one end needs to resume after a connection has ended: the sent frames that the
+// other end may not have, and the number of received frames.
 //
 // Each end counts the other's frames over all connections of a worker's life, except Hello and Ack.
 // A worker's Hello has its count, and the controller answers with its own in an Ack. Then each end
-// sends again what the other does not have, so that every frame is received exactly once.
+// sends again the frames that the other does not have, so that every frame is received exactly
+// once.
 type Replay[Sent any] struct {
 	unacked         []Sent
 	acked, received uint64
@@ -24,7 +25,7 @@ type Replay[Sent any] struct {
 }
 
 // Resumed returns the Replay of an end that does not know the earlier frames. The other end has
-// received so many of them, and has sent none that count.
+// received this number of them, and has sent none that count.
 func Resumed[Sent any](received uint64) *Replay[Sent] { return &Replay[Sent]{acked: received} }
 
 // Sent keeps a frame, and returns its number.
@@ -36,7 +37,7 @@ func (r *Replay[Sent]) Sent(f Sent) uint64 {
 // Unacked are the frames that the other end may not have.
 func (r *Replay[Sent]) Unacked() []Sent { return slices.Clone(r.unacked) }
 
-// Acked is how many frames the other end is known to have received, and Received how many this end
+// Acked is how many frames the other end is known to have received. Received is how many this end
 // has received.
 func (r *Replay[Sent]) Acked() uint64    { return r.acked }
 func (r *Replay[Sent]) Received() uint64 { return r.received }
@@ -50,14 +51,14 @@ func (r *Replay[Sent]) Acknowledge(count uint64) error {
 	return nil
 }
 
-// Answered forgets the frames up to the answered one.
+// Answered forgets the frames up to the answered frame.
 func (r *Replay[Sent]) Answered(is func(Sent) bool) { r.forget(slices.IndexFunc(r.unacked, is) + 1) }
 
 func (r *Replay[Sent]) forget(n int) {
 	r.unacked, r.acked = slices.Delete(r.unacked, 0, n), r.acked+uint64(n)
 }
 
-// Take counts a frame of the other end, and says whether an Ack is due.
+// Take counts a frame from the other end, and reports whether an Ack is due.
 func (r *Replay[Sent]) Take(f Frame) bool {
 	r.received++
 	r.frames++
