@@ -29,8 +29,8 @@ import (
 // RequestError says that the coordinator refuses a request. Trying again cannot help.
 type RequestError struct {
 	Target, Why string
-	// Bad says that it always will: the request makes no sense, or is about something that does not
-	// exist; then NotThere is set too.
+	// Bad says that the coordinator will always refuse the request, because it makes no sense or is
+	// about something that does not exist. NotThere is set only in the latter case.
 	Bad, NotThere bool
 }
 
@@ -38,10 +38,11 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 
 // ClientOptions say how a client reaches the coordinator. Only Target is needed.
 type ClientOptions struct {
-	// Target is the coordinator's HOST:PORT. It may name several, separated by commas; one of
-	// them leads.
+	// Target is the coordinator's HOST:PORT. It may name several coordinators, separated by commas,
+	// one of which leads.
 	Target string
-	// Dial connects to one of them; TCP when nil. If it returns a [RequestError], the client ends.
+	// Dial connects to one coordinator; TCP when nil. If Dial returns a [RequestError], the client
+	// ends.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
@@ -55,15 +56,15 @@ type Client struct {
 
 	mu sync.Mutex
 	// first is the connection that Connect made, until gRPC takes it. last is the newest
-	// connection. trouble is why none could be made.
+	// connection. trouble is why no connection could be made.
 	first, last net.Conn
 	made        int
 	trouble     error
-	// addrs are the coordinators' addresses; the first is asked next.
+	// addrs are the coordinators' addresses. The first is asked next.
 	addrs []string
 }
 
-// answerLimit bounds the wait for a coordinator that does not answer at the moment.
+// answerLimit bounds the wait for a coordinator that does not answer for the moment.
 const answerLimit = 10 * time.Second
 
 // Connect connects to the coordinator. Later calls reconnect when the connection has broken.
@@ -129,7 +130,7 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	lost := err != nil && len(c.addrs) == 1 && permanent(err)
 	c.mu.Unlock()
 	if lost { // gRPC would keep trying, and calls would wait for it
-		go func() { _ = c.conn.Close() }() // closed once only
+		go func() { _ = c.conn.Close() }() // it is closed only once
 	}
 	return conn, err
 }
@@ -153,7 +154,7 @@ func (c *Client) secureAt(ctx context.Context, addr string) (net.Conn, error) {
 	return abruptConn{conn, raw}, nil
 }
 
-// abruptConn closes without the TLS alert, behind which the coordinator would not see that the
+// abruptConn closes without the TLS alert. After an alert, the coordinator would not see that the
 // connection was closed.
 type abruptConn struct {
 	*tls.Conn
@@ -162,7 +163,7 @@ type abruptConn struct {
 
 func (c abruptConn) Close() error { return c.raw.Close() }
 
-// explain makes an error for users from gRPC's.
+// explain makes an error for users from an error of gRPC.
 func (c *Client) explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
@@ -185,7 +186,7 @@ func (c *Client) explain(err error) error {
 	return fmt.Errorf("the coordinator at %s does not answer: %s", c.Target, s.Message())
 }
 
-// mendable says that a stream with this error may be opened again.
+// mendable reports whether a stream that ended with this error may be opened again.
 func (c *Client) mendable(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,13 +209,13 @@ func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, .
 }
 
 // Stop asks a job, or all jobs if id is empty, to end with an exit code and a reason. It returns at
-// once, with the jobs that it has asked. Asking again kills what still lives.
+// once, with the jobs that it has asked. Asking again kills the ranks that still live.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why)})
 	return reply.GetJobs(), err
 }
 
-// Save asks as Stop does, but the ranks have the time of within to save first.
+// Save is like Stop, but the ranks first have the time of within to save.
 func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why), Save: durationpb.New(within)})
 	return reply.GetJobs(), err
@@ -232,15 +233,15 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 	return err
 }
 
-// Drain takes a node out of use and returns the jobs that still hold something there. Its agent
-// leaves when none does.
+// Drain takes a node out of use and returns the jobs that still hold a share of it. The agent
+// leaves when no job does.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Drain, &pb.DrainRequest{Node: node})
 	return reply.GetJobs(), err
 }
 
-// Swap has the jobs give up a node, and returns when its agent has left. Ranks have the time of
-// within to get ready.
+// Swap has the jobs give up a node, and returns when the node's agent has left. Ranks have the time
+// of within to get ready.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
 	return c.explain(c.ask(ctx, func() error {
 		_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))
@@ -262,8 +263,8 @@ func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
 	return s.Jobs[0], nil
 }
 
-// Query describes a part of the cluster. Each message of the answer may take as long as a whole
-// other answer.
+// Query describes a part of the cluster. Each message of the answer may take as long as the whole
+// answer of another call.
 func (c *Client) Query(ctx context.Context, q report.Query) (s report.Status, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -9,19 +9,19 @@ import (
 )
 
 // clock estimates how far the coordinator's wall clock is ahead of this node's, so that events on
-// different nodes can be ordered. As NTP does, it trusts the exchange with the shortest round trip,
-// which bounds the error to half of that (RFC 5905, section 10), until it is old enough for clocks
-// to drift.
+// different nodes can be ordered. Like NTP, it trusts the exchange with the shortest round trip,
+// until that is so old that clocks may have drifted. The error is at most half of the round trip
+// (RFC 5905, section 10).
 type clock struct {
 	ahead, trip time.Duration
-	// since is when that was measured, by the agent's monotonic clock.
+	// since is when the round trip was measured, by the agent's monotonic clock.
 	since time.Duration
 	known bool
 }
 
 const maxClockAge = 5 * time.Minute
 
-// hear uses a returned heartbeat; now is by the agent's monotonic clock.
+// hear learns from a returned heartbeat. now is by the agent's monotonic clock.
 func (c *clock) hear(b *pb.Heartbeat, now time.Duration) {
 	trip := now - b.GetAt().AsDuration()
 	if b.GetTime() == nil || trip < 0 || c.known && trip > c.trip && now-c.since < maxClockAge {

@@ -21,10 +21,10 @@ import (
 )
 
 // Conn is an agent's connection to a coordinator: gRPC over a network, or the coordinator itself if
-// it is in this process. It carries messages, which belong to the receiver once they are sent.
+// it is in this process. Messages belong to the receiver once they are sent.
 type Conn interface {
 	pb.RendezvousClient
-	// LocalAddr is this node's address on the connection; the zero value if it has none.
+	// LocalAddr is this node's address on the connection; the zero value if there is none.
 	LocalAddr() netip.Addr
 	// Close ends the connection at once, with all of its streams.
 	Close() error
@@ -39,15 +39,15 @@ type network struct {
 }
 
 func (n *network) LocalAddr() netip.Addr {
-	at, _ := netip.ParseAddrPort(n.conn.LocalAddr().String()) // in memory it has none
+	at, _ := netip.ParseAddrPort(n.conn.LocalAddr().String()) // a connection in memory has no address
 	return at.Addr().Unmap()
 }
 
-// Close ends the connection before gRPC, which would wait for last messages.
+// Close ends the connection first, because gRPC would wait for last messages.
 func (n *network) Close() error {
 	err := n.conn.Close()
 	if n.client != nil {
-		_ = n.client.Close() // closed once only
+		_ = n.client.Close() // it is closed only once
 	}
 	return err
 }
@@ -110,9 +110,9 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 // maxUnsent bounds the unsent bytes of a connection in the kernel: a heartbeat waits behind them.
 const maxUnsent = 16 << 10
 
-// limitUnsent keeps the output of ranks from filling the kernel's buffers, of up to megabytes,
-// ahead of heartbeats: on a slow network these would be late by more than a lease
-// (TCP_NOTSENT_LOWAT, tcp(7)). gRPC serves each stream in turn.
+// limitUnsent keeps the output of ranks from filling the kernel's buffers, which may have
+// megabytes, ahead of heartbeats. On a slow network, heartbeats would otherwise be late by more
+// than a lease (TCP_NOTSENT_LOWAT, tcp(7)). gRPC serves each stream in turn.
 func limitUnsent(conn net.Conn) {
 	tcp, ok := conn.(syscall.Conn)
 	if !ok {

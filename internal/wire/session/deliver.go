@@ -12,8 +12,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// Deliver sends what next returns until that is io.EOF. It sends any other error as what is
-// missing. Deliver waits for the reader; an error of its own says that the reader is gone.
+// Deliver sends what next returns until next returns io.EOF. It sends any other error of next as a
+// missing piece. Deliver waits for the reader. If it returns an error itself, the reader is gone.
 func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -45,7 +45,7 @@ func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.A
 	}
 }
 
-// Unread says that an error of Deliver means that the reader is gone.
+// Unread reports whether an error of Deliver means that the reader is gone.
 func Unread(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.Unavailable, codes.NotFound:

@@ -18,7 +18,7 @@ import (
 )
 
 // agentStream is an agent's side of a stream. Messages sent to out go to the coordinator. in has
-// what comes after first, and is closed at the end of the stream; ended is then the reason.
+// the messages after first, and is closed at the end of the stream. ended is then the reason.
 type agentStream struct {
 	node   placement.Node
 	first  *pb.ToAgent
@@ -30,7 +30,7 @@ type agentStream struct {
 	conn   Conn
 }
 
-// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many
+// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may need many
 // seconds.
 const helloLimit = 30 * time.Second
 
@@ -42,8 +42,8 @@ const minLease = 4 * time.Millisecond
 type patience struct{ dial, secure, hello time.Duration }
 
 // patience is short if another place may be quicker. But it exceeds the time for which a process
-// that does not lead may hold an agent, and the time that a leader may need for thousands of agents
-// at once.
+// that does not lead may hold an agent's request, and the time that a leader may need for thousands
+// of agents at once.
 func (d dialer) patience() patience {
 	if len(d.voters) == 0 {
 		return patience{wire.DialLimit, helloLimit, helloLimit}
@@ -133,7 +133,7 @@ func (d dialer) hello(n placement.Node, patience time.Duration) *pb.FromAgent {
 	}}}
 }
 
-// commitment is what the coordinator recognizes the proof by.
+// commitment is the value by which the coordinator recognizes the proof.
 func (o Options) commitment() []byte {
 	if o.Proof == ([wire.ProofSize]byte{}) {
 		return nil
@@ -142,10 +142,10 @@ func (o Options) commitment() []byte {
 	return sum[:]
 }
 
-// explain distinguishes a refusal, and a job that continues elsewhere, from an end that a new
-// connection may mend. A member of the job that knows its voters expects some of them not to lead,
-// but learns of others from them. If there was only one coordinator, and another one is in its
-// place, the job is over.
+// explain distinguishes a refusal, and a job that continues elsewhere, from an end after which a
+// new connection may help. A member of the job that knows its voters expects that some of them do
+// not lead, and learns the addresses of others from them. If there was only one coordinator, and
+// another one is in its place, the job is over.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
 	e := wire.Elsewhere(s)
@@ -168,7 +168,7 @@ func (d dialer) explain(err error) error {
 	return err
 }
 
-// hintError is an end that a new connection to one of more places may mend.
+// hintError is an end after which a connection to one of several other places may help.
 type hintError struct {
 	error
 	of *wire.ElsewhereError
@@ -191,7 +191,7 @@ func (l *agentStream) receive() {
 	}
 }
 
-// send ends with the stream; receive has the reason.
+// send returns when the stream ends. receive has the reason of the end.
 func (l *agentStream) send() {
 	for {
 		select {
@@ -205,8 +205,8 @@ func (l *agentStream) send() {
 	}
 }
 
-// close ends the connection before the stream, so that it does not wait for last messages of gRPC
-// and TLS.
+// close ends the connection before the stream, so that the stream does not wait for last messages
+// of gRPC and TLS.
 func (l *agentStream) close() {
 	_ = l.conn.Close() // the error does not matter any more
 	if l.cancel != nil {

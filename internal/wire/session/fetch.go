@@ -21,7 +21,7 @@ import (
 type links struct {
 	mu     sync.Mutex
 	newest pb.RendezvousClient
-	// replaced is closed when another is the newest; nil before the first.
+	// replaced is closed when there is a newer connection; nil before the first.
 	replaced chan struct{}
 }
 
@@ -40,7 +40,7 @@ func (l *links) get() (pb.RendezvousClient, <-chan struct{}) {
 	return l.newest, l.replaced
 }
 
-// silenceLimit is how long a workspace may not go on to come, or be taken.
+// silenceLimit bounds the time without progress in receiving or sending a workspace.
 const silenceLimit = time.Minute
 
 // fetchPause is the wait before another try on the same connection.
@@ -48,19 +48,19 @@ const fetchPause = time.Second
 
 // Fetcher is an agent that wants a workspace.
 type Fetcher struct {
-	// Have says that the agent has the workspace already.
+	// Have says that the agent already has the workspace.
 	Have bool
-	// Begin begins anew. Write takes the next bytes, and Fetch gets the workspace from another
-	// node, at HOST:PORT. End keeps what has come, and returns where other nodes get it from this
-	// one; empty if they cannot. An error of Begin or Write is final. The workspace is sent again,
-	// from elsewhere, after one of Fetch or End.
+	// Begin starts from the beginning. Write takes the next bytes, and Fetch gets the workspace
+	// from another node, at HOST:PORT. End keeps the received workspace, and returns the address
+	// where other nodes get it from this node; empty if they cannot. An error of Begin or Write is
+	// final. After an error of Fetch or End, the workspace is sent again from elsewhere.
 	Begin func() error
 	Write func([]byte) error
 	Fetch func(ctx context.Context, addr string) error
 	End   func() (addr string, err error)
 }
 
-// errKeep marks an error of this node, which another source would not help.
+// errKeep marks an error of this node, for which another source would not help.
 type errKeep struct{ error }
 
 func (e errKeep) Unwrap() error { return e.error }
@@ -112,7 +112,7 @@ func (f *Fetcher) fetch(ctx context.Context, rpc pb.RendezvousClient, w report.W
 	}
 	for {
 		if err := stream.Send(m); err != nil {
-			_, err = stream.Recv() // it says why
+			_, err = stream.Recv() // its error says why
 			return err
 		}
 		m = &pb.FetchRequest{}
@@ -135,8 +135,7 @@ func (f *Fetcher) fetch(ctx context.Context, rpc pb.RendezvousClient, w report.W
 	}
 }
 
-// take takes a workspace from where it comes. failed says that it did not come, and may come from
-// elsewhere.
+// take receives a workspace. failed says why it was not received, if another source may help.
 func (f *Fetcher) take(ctx context.Context, stream pb.Rendezvous_FetchClient, w report.Workspace) (failed, err error) {
 	if err := f.Begin(); err != nil {
 		return nil, errKeep{err}
@@ -161,7 +160,7 @@ func (f *Fetcher) take(ctx context.Context, stream pb.Rendezvous_FetchClient, w 
 	return nil, nil
 }
 
-// Offer brings a workspace to the coordinator, unless it is there.
+// Offer sends a workspace to the coordinator, unless it is already there.
 func (c *Client) Offer(ctx context.Context, w report.Workspace, read func() io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -180,12 +179,12 @@ func (c *Client) Offer(ctx context.Context, w report.Workspace, read func() io.R
 	return c.explain(err)
 }
 
-// Offer sends a workspace on a stream of the same name, unless it is there. It calls sent after each
-// piece.
+// Offer sends a workspace on an Offer stream, unless the receiver already has it. It calls sent
+// after each piece.
 func Offer(stream grpc.ClientStreamingClient[pb.OfferRequest, pb.OfferReply], w report.Workspace, in io.Reader, sent func()) error {
 	m, piece := &pb.OfferRequest{Workspace: wire.FromWorkspace(w)}, make([]byte, wire.MaxPiece)
 	for {
-		if err := stream.Send(m); err != nil { // the reply is here, or why there is none
+		if err := stream.Send(m); err != nil { // the reply, or an error in its place, has arrived
 			break
 		}
 		sent()

@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// inquire opens a stream of answers and waits until the coordinator has accepted it, also for one
-// that is starting.
+// inquire opens a stream of answers and waits until the coordinator, which may still be starting,
+// has accepted it.
 func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]report.LogPosition) (
 	stream grpc.BidiStreamingClient[pb.Inquiry, pb.Answer], cancel context.CancelFunc, err error,
 ) {
@@ -33,7 +33,7 @@ func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]
 			if err == nil {
 				var accepted metadata.MD
 				if accepted, err = stream.Header(); err == nil && accepted == nil {
-					_, err = stream.Recv() // why it was refused
+					_, err = stream.Recv() // the error says why it was refused
 				}
 			}
 			return err
@@ -44,9 +44,9 @@ func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]
 	}
 }
 
-// Inquire asks nodes, and yields their answers as they come, those of one node in order. It ends
-// when all have answered, or with the job if answers follow, or with an error when the connection
-// breaks.
+// Inquire asks nodes, and yields their answers as they arrive. The answers of one node are in
+// order. Inquire ends when all nodes have answered, or with the job if answers keep coming, or with
+// an error when the connection breaks.
 func (c *Client) Inquire(ctx context.Context, q wire.Inquiry) iter.Seq2[wire.Answer, error] {
 	return func(yield func(wire.Answer, error) bool) {
 		stream, cancel, err := c.inquire(ctx, q, nil)

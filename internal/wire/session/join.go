@@ -22,14 +22,14 @@ import (
 // RefusedError says that the coordinator refuses this agent. Trying again cannot help.
 type RefusedError struct {
 	Node, Target, Why string
-	// Over says that this agent comes after the end of its job.
+	// Over says that this agent tried to join after the end of its job.
 	Over bool
-	// Taken, if valid, is the address of this node, whose name is taken.
+	// Taken, if valid, is the address of this node, and says that its name is taken.
 	Taken netip.Addr
 }
 
-// Another is a name to use instead of one that is taken: with the node's address, or with the
-// process ID if another node of its machine has that name too. It is empty if another name would
+// Another returns a name to use instead of a taken one. It contains the node's address, or the
+// process ID if another node of the machine has that name too. It is empty if another name would
 // not help.
 func (e *RefusedError) Another() string {
 	if !e.Taken.IsValid() {
@@ -56,45 +56,48 @@ type Options struct {
 	// Dial connects to the coordinator; TCP to Target when nil.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Proof is a secret with which a guardian ends the connection, below TLS, once the session is
-	// over and its ranks are dead for good. The coordinator knows the SHA-256 and then counts the
-	// node as lost at once; after any other end the lease decides. Zero proves nothing.
+	// over and its ranks are dead for good. The coordinator knows the SHA-256 of the secret, and
+	// then counts the node as lost at once. After any other end of the connection, the lease
+	// decides. A zero Proof proves nothing.
 	Proof [wire.ProofSize]byte
 	// Voter is this process as a voter that may be elected to coordinate the job; nil if it cannot.
 	// DialAt connects to a coordinator at HOST:PORT; TCP when nil.
 	Voter  Voter
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
-	// Lease is what the coordinator will probably give; 15 s when 0.
+	// Lease is the lease that the coordinator will probably give; 15 s when 0.
 	Lease time.Duration
 	// Elsewhere is where the coordinator is or may be elected: the Addrs of an [ElsewhereError], or
 	// the peers of a cluster. It may be empty.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
-	// Node describes the machine. Without an address it gets that of its route to the coordinator.
+	// Node describes the machine. If it has no address, it gets the local address of the route to
+	// the coordinator.
 	Node placement.Node
-	// Facts are what must be the same on every node, by flag name; none to join any job.
+	// Facts are settings that must be the same on every node, by flag name. An agent without Facts
+	// may join any job.
 	Facts map[string]string
-	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose
-	// ranks live. This agent replaces it, and is asked at once to [Restate] what it runs. The death
-	// of the other must not have been proven.
+	// Former, if set, is the [Session.Membership] of an agent of this node that has died while its
+	// ranks live. This agent replaces it, and is asked at once to [Restate] what it runs. The
+	// former agent must not have been proven dead.
 	Former Membership
-	// Began, if set, is called before joining with the instance that distinguishes this session
-	// from others.
+	// Began, if set, is called before joining. instance distinguishes this session from others.
 	Began func(instance string)
-	// Clock measures the lease; time since Join when nil. CLOCK_BOOTTIME also counts while the
+	// Clock measures the lease; time since Join when nil. CLOCK_BOOTTIME also runs while the
 	// machine is suspended.
 	Clock func() time.Duration
-	// Heard says, by Clock, from when the lease runs anew, and how long it is. It must not block.
+	// Heard is called when the lease is renewed, with its beginning by Clock and its length. It
+	// must not block.
 	Heard func(at, lease time.Duration)
-	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; nil
-	// is slog's default logger.
+	// Warn is called with the reason why the coordinator cannot be reached, when the reason
+	// changes, from any goroutine; slog's default logger when nil.
 	Warn func(error)
 }
 
 // Voter is a process that keeps the state of a job and may be elected to coordinate it.
 type Voter interface {
 	// Open listens at an address of this node for a coordinator that wants its vote, and returns
-	// how that reaches it; the zero value if it does not listen.
+	// how the coordinator reaches this voter; the zero value if it does not listen.
 	Open(at netip.Addr) quorum.Voter
 	// Learn gets the addresses where the coordinator is or may be elected.
 	Learn(addrs []string)
@@ -107,7 +110,7 @@ func (nonVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
 
 func (nonVoter) Learn([]string) {}
 
-// Membership is what a coordinator recognizes an agent by.
+// Membership is how a coordinator recognizes an agent.
 type Membership struct{ Instance, Epoch string }
 
 // Join connects to the coordinator, retrying until ctx ends, and returns once it has welcomed this

@@ -9,16 +9,16 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// leaseKeeper keeps an agent's lease with heartbeats. The lease runs from when the newest returned
+// leaseKeeper keeps an agent's lease with heartbeats. The lease begins when the newest returned
 // heartbeat was sent.
 type leaseKeeper struct {
 	lease time.Duration
 	now   func() time.Duration
 	// onHeard is the Heard of the Options.
 	onHeard func(at, lease time.Duration)
-	// heard is when the newest returned heartbeat was sent, and limit the timer that ends the
-	// lease. asked is when a session that was paused for longer asked whether it still has its
-	// lease; 0 if it has not.
+	// heard is when the newest returned heartbeat was sent. limit is the timer that ends the lease.
+	// asked is when the session, after a pause longer than the lease, asked whether it still has
+	// it; 0 if it has not asked.
 	heard, asked time.Duration
 	limit        *time.Timer
 	// due fires when a heartbeat, or the answer to one, is due. beat is the heartbeat to send.
@@ -37,13 +37,13 @@ func (k *leaseKeeper) stop() {
 	k.due.Stop()
 }
 
-// isOver says that the lease has ended, without hope of a reprieve.
+// isOver reports whether the lease has ended and cannot be renewed.
 func (k *leaseKeeper) isOver(hasPeers bool) bool {
 	late := k.now() - k.heard - k.lease
 	return late >= 0 && !k.mayHaveReprieve(late, hasPeers)
 }
 
-// mayHaveReprieve says that a session whose lease ended some time ago may still have it.
+// mayHaveReprieve reports whether a session whose lease ended some time ago may still renew it.
 func (k *leaseKeeper) mayHaveReprieve(late time.Duration, hasPeers bool) bool {
 	now := k.now()
 	switch {
@@ -58,8 +58,8 @@ func (k *leaseKeeper) mayHaveReprieve(late time.Duration, hasPeers bool) bool {
 	return true
 }
 
-// heartbeatSlot aligns the heartbeats of different nodes by the coordinator's clock, which then
-// wakes up once for many of them. That saves it a fifth of the processor time.
+// heartbeatSlot aligns the heartbeats of different nodes by the coordinator's clock. The
+// coordinator then wakes up once for many heartbeats, which saves a fifth of its processor time.
 const heartbeatSlot = 100 * time.Millisecond
 
 // interval is the time from an answered heartbeat to the next: a third of the lease.
@@ -72,8 +72,8 @@ func (k *leaseKeeper) interval(hasPeers bool) time.Duration {
 	return now.Add(every).Truncate(min(heartbeatSlot, k.lease/20)).Sub(now)
 }
 
-// ask queues a heartbeat, replacing an unsent one. After a quarter of the lease without an answer
-// the session tries another connection, and sooner if others may lead.
+// ask queues a heartbeat, replacing an unsent one. After a quarter of the lease without an answer,
+// the session tries another connection. If other coordinators may lead, it does so sooner.
 func (k *leaseKeeper) ask(hasPeers bool) {
 	k.unanswered = true
 	patience := k.lease / 4

@@ -28,15 +28,15 @@ type LogReader struct {
 	stream  grpc.BidiStreamingClient[pb.Inquiry, pb.Answer]
 }
 
-// known is how much of a file was read, and the node that has it; empty if several have it, or it
-// was read before.
+// known says how much of a file was read, and which node has the file. The node is empty if several
+// have it, or if the file was read before.
 type known struct {
 	offset int64
 	node   string
 }
 
-// Logs reads the output of a job's ranks on all nodes. The output of each rank comes in order, that
-// of different nodes as it arrives.
+// Logs reads the output of a job's ranks on all nodes. The output of each rank comes in order, the
+// output of different nodes as it arrives.
 func (c *Client) Logs(ctx context.Context, id string, f report.LogFilter) (*LogReader, error) {
 	if len(f.Ranks) > wire.MaxSpans {
 		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
@@ -56,7 +56,7 @@ func (r *LogReader) open(ctx context.Context) (err error) {
 }
 
 // from returns the known positions by node, the newest attempts first, for as many files as fit
-// into a request. Nodes send other files whole, and the reader drops what it knows.
+// into a request. Nodes send other files whole, and the reader drops what it has already read.
 func (r *LogReader) from() map[string][]report.LogPosition {
 	from, size := map[string][]report.LogPosition{}, wire.MaxPiece
 	byAge := func(a, b report.LogPosition) int {
@@ -79,7 +79,7 @@ func (r *LogReader) from() map[string][]report.LogPosition {
 // maxMended bounds the attempts to reconnect without having read anything.
 const maxMended = 8
 
-// Next waits for the next piece. It returns io.EOF when everything was read, or with Follow, when
+// Next waits for the next piece. It returns io.EOF when everything was read or, with Follow, when
 // the job is over.
 func (r *LogReader) Next(ctx context.Context) (report.LogChunk, error) {
 	for mended := 0; ; mended++ {
@@ -110,8 +110,8 @@ func (r *LogReader) Next(ctx context.Context) (report.LogChunk, error) {
 	}
 }
 
-// fresh removes the part that is known already, because nodes that share a file system may both
-// send a file. It is false if nothing is new.
+// fresh removes the part that was already read, because nodes that share a file system may both
+// send a file. It returns false if nothing is new.
 func (r *LogReader) fresh(chunk *report.LogChunk) bool {
 	if chunk.Missing != "" {
 		told := r.lacking[chunk.Node]

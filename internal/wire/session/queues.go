@@ -10,8 +10,8 @@ import (
 // maxUnacked bounds the reports that an agent keeps for the coordinator.
 const maxUnacked = 1 << 14
 
-// reportQueue has the reports that the coordinator may not have, numbered in order. The first sent
-// of them were sent on the present stream.
+// reportQueue has the reports that the coordinator may not have, numbered in order. The first ones,
+// as many as sent, were sent on the present stream.
 type reportQueue struct {
 	unacked []*pb.FromAgent
 	sent    int
@@ -52,14 +52,14 @@ const maxPending = 64
 // orderQueue has the orders that the agent has not taken.
 type orderQueue struct {
 	orders []wire.Order
-	// peers came ahead of the next order, whose part they are.
+	// peers arrived before the next order and are part of it.
 	peers []netip.Addr
 }
 
 func (q *orderQueue) add(o wire.Order) { q.orders = append(q.orders, o) }
 
-// gather returns the order of a message, with the peers that came ahead of it, or nil if the message
-// has none.
+// gather returns the order of a message, with the peers that arrived before it, or nil if the
+// message has no order.
 func (q *orderQueue) gather(msg *pb.ToAgent, do any) any {
 	q.peers, do = wire.Gather(q.peers, msg, do)
 	return do

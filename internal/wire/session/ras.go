@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// rasLimit bounds the wait for NCCL. It exceeds what an agent allows.
+// rasLimit bounds the wait for NCCL. It exceeds the agent's own limit.
 const rasLimit = 20 * time.Second
 
 // RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some

@@ -19,7 +19,8 @@ type connection struct {
 	out chan<- *pb.FromAgent
 	// brokeWith is why the last stream broke.
 	brokeWith error
-	// redial has the outcome of connecting anew; nil while that is not under way. stop ends it.
+	// redial has the outcome of connecting anew; nil while no attempt is under way. stop ends the
+	// attempt.
 	redial chan dialResult
 	stop   context.CancelFunc
 }
@@ -41,9 +42,9 @@ func (s *Session) broken() {
 	c.redialFrom(s.dialer, firstAgain)
 }
 
-// If there are several coordinators: after the end of a connection an agent asks the same one
-// first, because its host answers and says at once whether a process listens there. After silence
-// it asks another one.
+// With several coordinators, after the end of a connection an agent asks the same one first,
+// because its host says at once whether a process still listens there. After silence, it asks
+// another one.
 const (
 	firstAgain = -1
 	firstOther = 0
@@ -78,7 +79,7 @@ func (s *Session) reconnected(r dialResult) {
 	go old.close()
 }
 
-// adopt switches to a stream. All that may not have arrived is sent again.
+// adopt switches to a stream. All messages that may not have arrived are sent again.
 func (s *Session) adopt(l *agentStream) {
 	s.connection.stream, s.connection.in, s.connection.out = l, l.in, l.out
 	s.unacked.sent = 0
@@ -96,8 +97,8 @@ func (s *Session) leaseError() error {
 	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
 }
 
-// abandon ends an attempt to connect and says why it has failed so far. It does not wait for a Dial
-// that ignores its context.
+// abandon ends an attempt to connect and returns why it has failed so far. It does not wait for a
+// Dial that ignores its context.
 func (c *connection) abandon() error {
 	if c.redial == nil {
 		return nil
@@ -123,7 +124,8 @@ func (r dialResult) close() {
 	}
 }
 
-// sayGoodbye sends what remains and a goodbye, and waits until the coordinator ends the stream.
+// sayGoodbye sends the remaining messages and a goodbye, and waits until the coordinator ends the
+// stream.
 func (s *Session) sayGoodbye(why string) {
 	limit := time.NewTimer(wire.GoodbyeLimit)
 	defer limit.Stop()

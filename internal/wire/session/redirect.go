@@ -13,11 +13,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// A client of several coordinators asks any of them. A process that does not lead does nothing and
-// names those that may; the client asks again there.
+// A client of several coordinators asks any of them. A process that does not lead only names those
+// that may. The client asks again there.
 
-// secure connects to the coordinator that is asked next, or to another one if that does not answer
-// at once.
+// secure connects to the coordinator that is asked next, or to another one if the first does not
+// answer at once.
 func (c *Client) secure(ctx context.Context) (net.Conn, error) {
 	c.mu.Lock()
 	addrs := slices.Clone(c.addrs)
@@ -50,7 +50,7 @@ func (c *Client) secure(ctx context.Context) (net.Conn, error) {
 				go func() {
 					for range running {
 						if o := <-outcomes; o.err == nil {
-							_ = o.conn.Close() // another was quicker
+							_ = o.conn.Close() // another connection was quicker
 						}
 					}
 				}()
@@ -78,7 +78,8 @@ func (c *Client) connected(addr string, conn net.Conn) {
 // headStart is how long one coordinator is tried before the next is tried too, as in RFC 8305.
 const headStart = 250 * time.Millisecond
 
-// redirectWait is how long a client waits before it asks elsewhere: the election may not be over.
+// redirectWait is how long a client waits before it asks elsewhere, because the election may not be
+// over.
 const redirectWait = 50 * time.Millisecond
 
 // newest is the number of the newest connection; several says that there are several coordinators.
@@ -88,7 +89,7 @@ func (c *Client) newest() (made int, several bool) {
 	return c.made, len(c.addrs) > 1
 }
 
-// giveUp turns to another coordinator than the silent one of a connection.
+// giveUp turns from the silent coordinator of a connection to another one.
 func (c *Client) giveUp(made int) {
 	c.mu.Lock()
 	silent := c.addrs[0]
@@ -97,7 +98,8 @@ func (c *Client) giveUp(made int) {
 	c.redirect(made, append(rest, silent))
 }
 
-// ask calls f, and again with another coordinator as long as one says that it does not lead.
+// ask calls f. It calls f again with another coordinator as long as the one asked says that it does
+// not lead.
 func (c *Client) ask(ctx context.Context, f func() error) error {
 	for said := error(nil); ; {
 		made, _ := c.newest()
@@ -133,18 +135,18 @@ func (c *Client) redirect(made int, addrs []string) {
 			c.addrs = append(c.addrs, addr)
 		}
 	}
-	reset(c.last) // gRPC makes another one
+	reset(c.last) // gRPC then makes another one
 	c.last = nil
 }
 
-// reset ends a connection unlike a process that dies does: a coordinator that leads after all, but
-// is slow, must not take the client for dead and end its job.
+// reset ends a connection differently from a process that dies. A coordinator that leads after all,
+// but is slow, must not take the client for dead and end its job.
 func reset(conn net.Conn) {
 	if abrupt, ok := conn.(abruptConn); ok {
 		conn = abrupt.raw
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // tcp(7): it is closed with a reset
+		_ = tcp.SetLinger(0) // tcp(7): the connection is closed with a reset
 	}
 	_ = conn.Close() // the error does not matter any more
 }

@@ -15,43 +15,43 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// dialer connects to the coordinator, wherever that is.
+// dialer connects to the coordinator, wherever it is.
 //
-// It tries a list of places. When a process that does not lead names the leader, it goes there at
-// once, even if the name is not in the list: the voters may have been replaced while the agent was
-// away. That is safe, because both the process that names and the one that is named must show a
+// It tries a list of places. When a process that does not lead names the leader, the dialer tries
+// that place at once, even if the list does not have it: the voters may have been replaced while
+// the agent was away. This is safe, because both the naming and the named process must show a
 // coordinator's certificate of the same token. The name may be outdated, though. So a named place
-// is tried once, and at most [maxBelieved] names in a row; then the list continues where it was, so
-// that none of it is skipped.
+// is tried once, and at most [maxBelieved] names in a row. Then the list continues where it was, so
+// that no place is skipped.
 type dialer struct {
 	Options
 	instance, epoch string
 	lease           time.Duration
-	// voters are the addresses where the coordinator is or may be elected; next counts those that
-	// were tried.
+	// voters are the addresses where the coordinator is or may be elected. next counts the tried
+	// ones.
 	voters []string
 	next   int
 	// named is where the coordinator is according to the process asked last, and believed counts
 	// names tried in a row.
 	named    string
 	believed int
-	// lost is the place that could not be reached the last time. A process that has not heard of
-	// that must not name it again.
+	// lost is the place that could not be reached the last time. A process that does not know this
+	// must not name the place again.
 	lost string
 	// home is the Target of the Options.
 	home string
-	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with
-	// another coordinator at the same place.
+	// bound says that the agent has had orders, or belongs to a cluster, so it may not begin anew
+	// with another coordinator at the same place.
 	bound bool
-	// shared says that the coordinator is a cluster's.
+	// shared says that the coordinator serves a cluster.
 	shared bool
 }
 
-// maxBelieved bounds the names in a row that are tried: one, and one that a named process gives.
+// maxBelieved bounds the names that are tried in a row: one, and another that the named process
+// gives.
 const maxBelieved = 2
 
-// startOver has an agent try the given places, and the first one of all if they are not known any
-// more.
+// startOver has an agent try the given places, and its first Target.
 func (d *dialer) startOver(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
 // maxPlaces bounds the places that an agent tries.
@@ -68,8 +68,8 @@ func (d *dialer) addVoters(addrs []string) {
 	}
 }
 
-// scatter gives each agent another order of the voters for when the leader, which is the first of
-// them, is lost, so that none of them has to greet all agents.
+// scatter gives each agent another order of the voters after the first one, the leader. If the
+// leader is lost, no other voter then has to greet all agents at once.
 func (d *dialer) scatter() {
 	if len(d.voters) < 3 {
 		return
@@ -81,7 +81,7 @@ func (d *dialer) scatter() {
 	d.voters = slices.Concat(d.voters[:1], others[first:], others[:first])
 }
 
-// nextTarget chooses the named place, or the next voter if there is any. The first is the
+// nextTarget chooses the named place, or the next voter if there is any. The first voter is the
 // coordinator that was lost.
 func (d *dialer) nextTarget() {
 	switch {
@@ -91,7 +91,7 @@ func (d *dialer) nextTarget() {
 		d.believed++
 	case len(d.voters) > 0:
 		d.believed = 0
-		d.next++ // on a copy: a session begins with the first each time
+		d.next++ // this is a copy: a session begins with the first each time
 		d.turnTo(d.voters[d.next%len(d.voters)])
 	}
 }
@@ -101,7 +101,7 @@ func (d *dialer) turnTo(addr string) {
 	d.Target, d.Connect, d.Dial = addr, nil, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
 }
 
-// hear learns from a failed attempt, and returns how long to wait before the next; wait is the
+// hear learns from a failed attempt, and returns how long to wait before the next one. wait is the
 // default.
 func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
@@ -128,16 +128,16 @@ func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	return told
 }
 
-// maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator
+// maxRedial is the longest wait between attempts to connect, give or take half. So a coordinator
 // that is started again has all its agents back within a second or two.
 const maxRedial = 700 * time.Millisecond
 
-// connect connects at once if possible, otherwise it retries with ever longer waits. When ctx ends
-// it returns why it failed so far.
+// connect connects at once if possible, and otherwise retries with growing waits. When ctx ends it
+// returns why it has failed so far.
 func (d dialer) connect(ctx context.Context) (*agentStream, error) {
 	longest := maxRedial
 	if len(d.voters) > 0 {
-		longest = min(longest, d.lease/40) // so that each of five is asked more than once in the rest of the lease
+		longest = min(longest, d.lease/40) // so each of five voters is asked more than once in the rest of the lease
 	}
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(longest),
 		backoff.WithMaxElapsedTime(0))
@@ -163,29 +163,29 @@ func (d dialer) connect(ctx context.Context) (*agentStream, error) {
 	}
 }
 
-// isNews says that people should hear of a failure. One like the last is no news, nor is a voter
-// that does not lead before all were asked twice.
+// isNews reports whether people should be told about a failure. They are not told about a failure
+// like the last, nor about voters that do not lead, until all were asked twice.
 func (d dialer) isNews(before, now error) bool {
 	if n := len(d.voters); n > 0 {
-		return d.next == 2*n && d.believed == 0 // what is named between two of the list is no turn
+		return d.next == 2*n && d.believed == 0 // a named place between two of the list does not count
 	}
 	return before == nil || before.Error() != now.Error()
 }
 
-// permanent says that trying again cannot help. While there are other voters, a failure at one
-// address is not permanent.
+// permanent reports whether trying again cannot help. While there are other voters, a failure at
+// one address is not permanent.
 func (d dialer) permanent(err error) bool {
 	return d.final(err) || len(d.voters) == 0 && permanent(err)
 }
 
-// final says that an answer ends the session that got it.
+// final reports whether an answer ends the session that got it.
 func (d dialer) final(err error) bool {
 	_, refused := errors.AsType[*RefusedError](err)
 	_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 	return refused || elsewhere && d.epoch != ""
 }
 
-// permanent says that trying again at the same place cannot help.
+// permanent reports whether trying again at the same place cannot help.
 func permanent(err error) bool {
 	var r *RefusedError
 	var q *RequestError

@@ -1,8 +1,8 @@
 // Package session connects agents and clients to a coordinator.
 //
 // An agent has a [Session], which delivers its orders and carries its reports. Its connections may
-// break and be made again for as long as the lease lasts. A [Client] submits jobs to a cluster,
-// watches, reads and stops them.
+// break and be made again while the lease lasts. A [Client] submits jobs to a cluster, watches,
+// reads and stops them.
 package session
 
 import (
@@ -19,23 +19,22 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Session is an agent's membership in a job. It outlives broken connections for as long as its
-// lease.
+// Session is an agent's membership in a job. It outlives broken connections while its lease lasts.
 //
-// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that
-// the coordinator has returned; when it ends, the agent must end its ranks. The coordinator waits
-// for a lease and the time to kill after it last heard the agent before it counts it as lost. That
-// is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
-// does so at once when the agent says goodbye, or when agent and ranks are proven dead: the
-// connection then ends with a secret that the agent has committed itself to, and that its guardian
-// holds. Any other end of a connection proves nothing.
+// One lease bounds both sides. An agent's lease begins when it sent the newest heartbeat that the
+// coordinator has returned. When the lease ends, the agent must end its ranks. The coordinator
+// counts an agent as lost only after a silence of a lease and the time to kill. That is later,
+// whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). The agent
+// counts as lost at once when it says goodbye, or when agent and ranks are proven dead. For this
+// proof, the connection ends with a secret to which the agent has committed itself, and which its
+// guardian holds. Any other end of a connection proves nothing.
 type Session struct {
-	// Job is the ID of the only job, empty in a cluster. Lease is the coordinator's. Node is what
-	// was said about this node, with its address.
+	// Job is the ID of the only job, empty in a cluster. Lease is the coordinator's lease. Node is
+	// the description of this node, with its address.
 	Job   string
 	Lease time.Duration
 	Node  placement.Node
-	// Workspace is that of the only job; its ID is empty if it has none.
+	// Workspace is the workspace of the only job. Its ID is empty if the job has none.
 	Workspace report.Workspace
 
 	links   links
@@ -45,7 +44,7 @@ type Session struct {
 	end     ending
 	closing sync.Once
 
-	// The fields below belong to the goroutine of run, and to Close once that has ended.
+	// The fields below belong to the goroutine of run, and to Close once that goroutine has ended.
 	dialer     dialer
 	connection connection
 	lease      leaseKeeper
@@ -77,12 +76,12 @@ func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 	return s
 }
 
-// Orders has the coordinator's orders. It is closed after the [job.Finish] of the only job, after
-// Close, and when the session ends for the reason that Err then returns: the agent must end its
-// ranks and call Close.
+// Orders returns a channel of the coordinator's orders. It is closed after the [job.Finish] of the
+// only job, after Close, and when the session ends for the reason that Err then returns. The agent
+// must then end its ranks and call Close.
 func (s *Session) Orders() <-chan wire.Order { return s.orders }
 
-// Membership is what an agent needs to replace this one.
+// Membership returns what another agent needs to replace this one.
 func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
 
 // Err says why Orders was closed: nil when the job has finished or the agent has left, a
@@ -96,12 +95,12 @@ func (s *Session) Err() error {
 	}
 }
 
-// Report tells the coordinator, exactly once, of a [job.Prepared], [job.Reached], [job.Started],
-// [job.Stalled], [job.Stepped], [job.Saved], [job.Exited] or [job.Stopped] of a job, an [Opened], a
-// [Met], a [Replica], a [Draining], a [Freed] or a [Restated], however often the connection breaks
-// within the lease. It does not wait for the network. After the end of the session it does nothing.
-// It warns of a report that is too long instead of sending it, because that would break every
-// connection.
+// Report sends the coordinator a [job.Prepared], [job.Reached], [job.Started], [job.Stalled],
+// [job.Stepped], [job.Saved], [job.Exited] or [job.Stopped] of a job, an [Opened], a [Met], a
+// [Replica], a [Draining], a [Freed] or a [Restated]. The coordinator takes it exactly once,
+// however often the connection breaks within the lease. Report does not wait for the network, and
+// does nothing after the end of the session. Instead of sending a report that is too long, it
+// warns, because such a report would break every connection.
 func (s *Session) Report(id string, ev any) {
 	msg := wire.FromEvent(id, ev)
 	if msg == nil {
@@ -132,7 +131,7 @@ func (s *Session) Close(why string) {
 }
 
 func (s *Session) run() {
-	defer close(s.orders) // after done, so that Err says why
+	defer close(s.orders) // closed after done, so that Err says why
 	defer close(s.end.done)
 	defer func() { _ = s.connection.abandon() }()
 	defer s.lease.stop()
@@ -179,12 +178,12 @@ func (s *Session) run() {
 	}
 }
 
-// hasPeers says that the cluster has several coordinators. If a coordinator is cut off or stopped,
-// the agent hears nothing, not even the end of the connection. It asks more often, so that it turns
-// to the next within a third of a lease.
+// hasPeers reports whether the cluster has several coordinators. If a coordinator is cut off or
+// stopped, the agent hears nothing, not even the end of the connection. With peers, the agent asks
+// more often, so that it turns to the next coordinator within a third of a lease.
 func (s *Session) hasPeers() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
-// next is what to send next: heartbeats before reports.
+// next returns the next message to send: heartbeats before reports.
 func (s *Session) next() (*pb.FromAgent, chan<- *pb.FromAgent) {
 	next := cmp.Or(s.lease.beat, s.unacked.next())
 	if next == nil {
@@ -201,8 +200,8 @@ func (s *Session) wrote() {
 	}
 }
 
-// readable is nil while the agent does not take its orders. Heartbeats are not read then either, so
-// an agent that hangs loses its lease.
+// readable returns the channel of incoming messages, nil while the agent does not take its orders.
+// Heartbeats are not read then either, so an agent that hangs loses its lease.
 func (s *Session) readable() <-chan *pb.ToAgent {
 	if s.pending.isFull() {
 		return nil

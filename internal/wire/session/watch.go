@@ -25,18 +25,18 @@ import (
 // Watch follows a job. It survives broken connections, and a coordinator that is started again in
 // time.
 type Watch struct {
-	// Job is the job's ID, and Lease the coordinator's.
+	// Job is the job's ID. Lease is the coordinator's lease.
 	Job   string
 	Lease time.Duration
 
 	client *Client
-	// submission is what Submit sends; nil for a job that exists.
+	// submission has the messages that Submit sends; nil for an existing job.
 	submission []*pb.Submission
 	owner      bool
 	reason     string
-	// granted are the placement groups that have come so far.
+	// granted are the placement groups that have arrived so far.
 	granted placement.Plan
-	// ctx ends with Close; drop ends the stream.
+	// ctx ends with Close. drop ends the stream.
 	ctx    context.Context
 	cancel context.CancelFunc
 	drop   context.CancelFunc
@@ -46,8 +46,8 @@ type Watch struct {
 // updates is the stream of Submit and Watch.
 type updates interface{ Recv() (*pb.Update, error) }
 
-// Submit submits a job or a reservation to the cluster. If it is not detached, closing its Watch
-// ends it.
+// Submit submits a job or a reservation to the cluster. Closing the Watch ends a job that is not
+// detached.
 func (c *Client) Submit(ctx context.Context, s replica.Submission) (*Watch, error) {
 	if why := wire.Excess(s); why != "" {
 		return nil, &RequestError{Target: c.Target, Why: why, Bad: true}
@@ -71,7 +71,7 @@ func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
 }
 
 // open opens a stream and waits until the coordinator has accepted it. If the stream ends
-// meanwhile, the submission may or may not have been accepted; it is sent again with its key.
+// meanwhile, the submission may or may not have been accepted. It is sent again with the same key.
 func (w *Watch) open(patience time.Duration) error {
 	limit, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
@@ -96,8 +96,8 @@ func (w *Watch) open(patience time.Duration) error {
 	}
 }
 
-// submit submits. If the coordinator asks, it adds a credential of the user, which is bound to the
-// connection. Without munge on this machine the user stays unknown.
+// submit sends the submission. If the coordinator asks, submit adds a credential of the user that
+// is bound to the connection. Without munge on this machine, the user stays unknown.
 func (w *Watch) submit(ctx context.Context, end time.Time) error {
 	first := w.submission[0]
 	first.Seals, first.Credential = munge.Installed(), ""
@@ -117,7 +117,7 @@ func (w *Watch) submit(ctx context.Context, end time.Time) error {
 	}
 }
 
-// credential proves the user of this client, for its newest connection.
+// credential returns a proof of this client's user, for the newest connection.
 func (c *Client) credential(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	conn, secure := c.last.(abruptConn)
@@ -153,8 +153,8 @@ func (w *Watch) start(patience time.Duration, open func(context.Context) (update
 	return nil
 }
 
-// patienceOfNotice is the part of a lease after which a client of several coordinators misses its
-// coordinator.
+// patienceOfNotice is the part of a lease, a fifth, after which a client of several coordinators
+// gives up a silent one.
 const patienceOfNotice = 5
 
 // receive tolerates the silence of one of several coordinators only for a while.
@@ -166,9 +166,9 @@ func (w *Watch) receive() (*pb.Update, error) {
 	return w.stream.Recv()
 }
 
-// Next waits for the next update. After the Result it returns io.EOF. It ends when ctx does, which
-// is Submit's or Watch's. Another error says that the coordinator is gone for good, or that the job
-// does not exist any more.
+// Next waits for the next update. After the Result it returns io.EOF. It ends when ctx ends, which
+// must be the context of Submit or Watch. Any other error says that the coordinator is gone for
+// good, or that the job no longer exists.
 func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
 	for {
 		m, err := w.receive()
@@ -207,8 +207,8 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 	return nil
 }
 
-// take is false for a message that the caller need not see: a repetition, or a part of a longer
-// one.
+// take returns false for a message that the caller need not see: a repetition, or a part of a
+// longer update.
 func (w *Watch) take(m *pb.Update) (wire.Update, bool) {
 	switch b := m.GetBody().(type) {
 	case *pb.Update_Decision:
