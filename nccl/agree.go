@@ -8,12 +8,12 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Label is the node label with which a node tells others about its network: the node's [Facts.Own].
+// Label is the label of a node that describes its network to other nodes: the node's [Facts.Own].
 const Label = "golaunch.network"
 
 // Agreement is what the networks of a job's nodes have in common, in a few words.
 type Agreement struct {
-	// Fabric is what all nodes have, or TCP.
+	// Fabric is the fabric that all nodes have, or TCP.
 	Fabric Fabric
 	// RDMA says that a node has devices that NCCL must not use if the fabric is TCP.
 	RDMA bool
@@ -28,14 +28,14 @@ func (f Facts) Own() Agreement {
 	}
 }
 
-// release leaves only the numbers of a version.
+// release returns only the numbers of a version.
 func release(v string) string {
 	rest := strings.TrimLeft(v, "0123456789.")
 	return strings.Trim(v[:len(v)-len(rest)], ".")
 }
 
-// String is one line of at most 100 bytes, "efa rdma libfabric=1.22.0 plugin=1.13.2", for
-// [ParseAgreement].
+// String returns one line of at most 100 bytes for [ParseAgreement], such as "efa rdma
+// libfabric=1.22.0 plugin=1.13.2".
 func (a Agreement) String() string {
 	words := []string{string(a.Fabric)}
 	if a.RDMA {
@@ -50,7 +50,8 @@ func (a Agreement) String() string {
 	return strings.Join(words, " ")
 }
 
-// ParseAgreement is false for a text in another format. It ignores unknown words.
+// ParseAgreement parses the text of String, and ignores unknown words. It returns false for another
+// format.
 func ParseAgreement(text string) (Agreement, bool) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(text) > 256 || !slices.Contains(fabrics, Fabric(words[0])) {
@@ -71,8 +72,8 @@ func ParseAgreement(text string) (Agreement, bool) {
 }
 
 // Agree finds what the nodes have in common, according to their labels, as text for
-// [ParseAgreement]. agreed is empty if no node has a label. A single node without the fabric of the
-// others makes the fabric TCP for all, because NCCL cannot mix fabrics; then why names the nodes
+// [ParseAgreement]. agreed is empty if no node has a label. If a single node lacks the fabric of
+// the others, the fabric is TCP for all, because NCCL cannot mix fabrics. Then why names the nodes
 // that differ.
 func Agree(nodes []placement.Node) (agreed, why string) {
 	var common Agreement

@@ -15,7 +15,7 @@ type Interface struct {
 	Addrs []netip.Prefix
 }
 
-// Interfaces lists this machine's.
+// Interfaces lists this machine's network interfaces.
 func Interfaces() ([]Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -38,9 +38,9 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Detect finds out about the network of the node whose address is addr, and says how it knows. root
-// is the node's file system; open is as in [NICs]. The first fabric with a usable device wins, in
-// the order EFA, InfiniBand, RoCE; without one it is TCP.
+// Detect finds out about the network of the node with the address addr, and says how it knows. root
+// is the node's file system. open is as in [NICs]. The first fabric with a usable device counts, in
+// the order EFA, InfiniBand, RoCE. Without such a device the fabric is TCP.
 func Detect(root fs.FS, addr netip.Addr, interfaces []Interface, open func(name string) error) (Facts, string) {
 	f := Facts{Fabric: TCP, Interface: carrier(addr, interfaces)}
 	sys, err := fs.Sub(root, "sys")

@@ -1,13 +1,13 @@
 // Package nccl chooses the environment variables with which NCCL, libfabric and gloo use a node's
 // network well.
 //
-// [Detect] reads what the node has from sysfs, [Agree] finds what all nodes of a job have in
-// common, and [Vars] turns both, or a preset that the user chose, into variables with reasons. What
-// must be the same on every node depends only on the agreement. A variable with an unknown value is
-// omitted, never guessed.
+// [Detect] reads the node's devices from sysfs. [Agree] finds what all nodes of a job have in
+// common. [Vars] turns both, or a preset that the user chose, into variables with reasons.
+// Variables that must be the same on every node depend only on the agreement. A variable with an
+// unknown value is omitted, never guessed.
 package nccl
 
-// Fabric is what NCCL uses between nodes.
+// Fabric is the kind of network that NCCL uses between nodes.
 type Fabric string
 
 const (
@@ -29,11 +29,11 @@ var fabrics = []Fabric{EFA, InfiniBand, RoCE, TCP}
 type Facts struct {
 	// Fabric is TCP when empty.
 	Fabric Fabric
-	// Devices are the usable RDMA devices of the fabric, and Others those of other fabrics, both
-	// sorted.
+	// Devices are the usable RDMA devices of the fabric. Others are the usable devices of other
+	// fabrics. Both are sorted.
 	Devices, Others []string
-	// Interface has the node's address; empty if none does.
+	// Interface is the interface with the node's address; empty if there is none.
 	Interface string
-	// Versions are those of EFA's software.
+	// Versions are the versions of EFA's software.
 	Versions Versions
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Place is where a PCI device is: its directory in /sys,
-// "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for a device on no PCI bus, and its NUMA
-// node, negative if unknown.
+// Place is where a PCI device is: its directory in /sys and its NUMA node. The directory is such as
+// "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for a device on no PCI bus. The NUMA node
+// is negative if unknown.
 type Place struct {
 	Path string
 	NUMA int
 }
 
-// PCI is the device's address, "0000:01:00.0".
+// PCI returns the device's address, such as "0000:01:00.0".
 func (p Place) PCI() string {
 	if p.Path == "" {
 		return ""
@@ -32,8 +32,8 @@ func GPUPlace(sys fs.FS, address string) Place {
 
 var pciAddress = lazyregexp.New(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// placeOf follows a link to a device, or to what a driver made of one. The last PCI address on the
-// way is the device's own.
+// placeOf follows a link to a device, or to what a driver made of a device. The last PCI address in
+// the path is the device's own.
 func placeOf(sys fs.FS, link string) Place {
 	target, err := fs.ReadLink(sys, link)
 	if err != nil {
@@ -69,8 +69,8 @@ const (
 func (d Distance) String() string { return [...]string{"PIX", "PXB", "PHB", "NODE", "SYS"}[d] }
 
 // Near measures the distance of two devices by their directories. Devices below one switch share
-// its upstream port, each with a downstream port of its own. Virtual machines often hide the
-// switches; then devices at PHB may be nearer.
+// its upstream port, and each has its own downstream port. Virtual machines often hide the
+// switches. Then devices at PHB may actually be nearer.
 func Near(a, b Place) Distance {
 	x, y := strings.Split(a.Path, "/"), strings.Split(b.Path, "/")
 	common := 0
@@ -91,7 +91,7 @@ func Near(a, b Place) Distance {
 	return SYS
 }
 
-// Nearest are the usable NICs of a fabric at the least distance from a device.
+// Nearest returns the usable NICs of a fabric at the least distance from a device.
 func Nearest(to Place, nics []NIC, fabric Fabric) (near []string, distance Distance) {
 	distance = SYS
 	for _, n := range nics {

@@ -15,17 +15,17 @@ const amazon = "0x1d0f"
 
 // NIC is a network device on the PCI bus: an RDMA device, or an Ethernet interface without RDMA.
 type NIC struct {
-	// Name is that of the RDMA device, mlx5_0, or of the interface, eth0.
+	// Name is the name of the RDMA device, such as mlx5_0, or of the interface, such as eth0.
 	Name string
 	// Fabric is TCP for an interface.
 	Fabric Fabric
 	Place
 	// Gbps is the rate of its link in Gbit/s; 0 if unknown.
 	Gbps int
-	// Device is the device file below /dev/infiniband by which a process uses it, uverbs0; empty
-	// for an interface.
+	// Device is the device file below /dev/infiniband through which a process uses the NIC, such as
+	// uverbs0; empty for an interface.
 	Device string
-	// Why says why no process can use it; empty if one can.
+	// Why says why no process can use the NIC; empty if one can.
 	Why string
 }
 
@@ -36,8 +36,8 @@ var (
 
 // NICs lists a node's NICs, sorted by fabric and name. sys is its /sys. A visible device may be
 // unusable: a container sees all of /sys/class/infiniband, but only its own files in
-// /dev/infiniband. So open must open and close the device file of that name there, or say why it
-// cannot.
+// /dev/infiniband. So open must open and close the file with the given name in /dev/infiniband, or
+// return why it cannot.
 func NICs(sys fs.FS, open func(name string) error) []NIC {
 	files := deviceFiles(sys)
 	var all []NIC
@@ -68,7 +68,7 @@ func NICs(sys fs.FS, open func(name string) error) []NIC {
 
 const infiniband = "class/infiniband"
 
-// names lists a directory. One that is missing or unreadable has nothing that NCCL could use.
+// names lists a directory. A missing or unreadable directory has nothing that NCCL could use.
 func names(sys fs.FS, dir string) []string {
 	entries, _ := fs.ReadDir(sys, dir)
 	out := make([]string, len(entries))
@@ -78,7 +78,7 @@ func names(sys fs.FS, dir string) []string {
 	return out
 }
 
-// deviceFiles are the names of the device files by RDMA device
+// deviceFiles returns the names of the device files by RDMA device
 // (Documentation/ABI/stable/sysfs-class-infiniband).
 func deviceFiles(sys fs.FS) map[string]string {
 	files := map[string]string{}
@@ -90,8 +90,8 @@ func deviceFiles(sys fs.FS) map[string]string {
 	return files
 }
 
-// rdmaDevice reads the active port, or else the first. The efa driver's ports are always active
-// with an unspecified link layer (efa_query_port), so the vendor tells EFA apart.
+// rdmaDevice reads the active port, or else the first port. The efa driver's ports are always
+// active with an unspecified link layer (efa_query_port), so the vendor tells EFA apart.
 func rdmaDevice(sys fs.FS, name string) NIC {
 	dir := path.Join(infiniband, name)
 	n := NIC{Name: name, Place: placeOf(sys, dir), Why: errNoPort.Error()}
@@ -121,7 +121,7 @@ func rdmaDevice(sys fs.FS, name string) NIC {
 	return n
 }
 
-// ethernet is false for an interface that is not a device on the PCI bus.
+// ethernet returns false for an interface that is not a device on the PCI bus.
 func ethernet(sys fs.FS, name string) (NIC, bool) {
 	dir := path.Join("class/net", name)
 	n := NIC{Name: name, Fabric: TCP, Place: placeOf(sys, dir)}
@@ -133,7 +133,8 @@ func ethernet(sys fs.FS, name string) (NIC, bool) {
 	return n, n.Path != ""
 }
 
-// attribute is empty if the device does not have it: a software device has no PCI vendor.
+// attribute returns an attribute; empty if the device does not have it. For example, a software
+// device has no PCI vendor.
 func attribute(sys fs.FS, dir, name string) string {
 	text, err := fs.ReadFile(sys, path.Join(dir, name))
 	if err != nil {

@@ -28,9 +28,9 @@ var presets = []string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"
 //   - tcp restricts NCCL to sockets;
 //   - none is empty.
 //
-// The error for any other preset lists these. A preset need not fit the fabric: the user may know
-// better. NCCL_NET, NCCL_PROTO and FI_PROVIDER depend only on the agreement, so they are the same
-// on every node.
+// The error for any other preset lists these presets. A preset need not fit the fabric: the user
+// may know better. NCCL_NET, NCCL_PROTO and FI_PROVIDER depend only on the agreement, so they are
+// the same on every node.
 func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 	if preset == "auto" {
 		preset = string(cmp.Or(a.Fabric, TCP))
@@ -66,7 +66,7 @@ func (m *maker) add(name, value, why string) {
 	})
 }
 
-// efa sets what a version needs only if that version of plugin or libfabric is known. Linux 5.15
+// efa sets what a version of plugin or libfabric needs only if the version is known. Linux 5.15
 // makes forks safe by itself. The plugin sets FI_EFA_FORK_SAFE since 1.1.5, but programs also use
 // libfabric without it.
 func (m *maker) efa(a Agreement, v Versions) {
@@ -75,7 +75,7 @@ func (m *maker) efa(a Agreement, v Versions) {
 		m.add("FI_PROVIDER", "efa", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
 		m.add("NCCL_PROTO", "simple", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
 	}
-	// On machines whose EFA has no RDMA read it would end the process.
+	// On machines whose EFA has no RDMA read, this setting would end the process.
 	if readsRemotely(v.Machine) {
 		switch {
 		case older(a.Libfabric, "1.18"):
@@ -89,14 +89,15 @@ func (m *maker) efa(a Agreement, v Versions) {
 	}
 }
 
-// readsRemotely reports whether the EFA of an instance type has RDMA read: of those that older
-// software knows, p4 and p5.
+// readsRemotely reports whether the EFA of an instance type has RDMA read. Of the types that older
+// software knows, these are p4 and p5.
 func readsRemotely(machine string) bool {
 	return strings.HasPrefix(machine, "p4d") || strings.HasPrefix(machine, "p5")
 }
 
 // sockets names the interface for connections without RDMA: NCCL's bootstrap, and all of gloo. With
-// "=" NCCL takes that name alone, where "eth1" would also mean eth10; gloo takes only whole names.
+// "=", NCCL uses only the interface with this name; without it, "eth1" would also mean eth10. gloo
+// takes only whole names.
 func (m *maker) sockets(f Facts) {
 	if f.Interface == "" {
 		return
@@ -105,8 +106,8 @@ func (m *maker) sockets(f Facts) {
 	m.add("GLOO_SOCKET_IFNAME", f.Interface, "the interface that has the node's address")
 }
 
-// verbs keeps NCCL off the devices of another network, such as storage's: by default it takes every
-// device with an active port.
+// verbs keeps NCCL off the devices of another network, such as one for storage. By default, NCCL
+// uses every device with an active port.
 func (m *maker) verbs(f Facts) {
 	if len(f.Others) > 0 && m.preset == string(f.Fabric) {
 		m.add("NCCL_IB_HCA", "="+strings.Join(f.Devices, ","), "these devices are on the fabric, and "+

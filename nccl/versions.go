@@ -10,23 +10,23 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Versions are those of the software below NCCL on EFA, as found in files: "1.22.0", "1.7.3-aws";
-// empty if unknown.
+// Versions are the versions of the software below NCCL on EFA, as found in files, such as "1.22.0"
+// and "1.7.3-aws"; empty if unknown.
 type Versions struct {
-	// Installer is that of AWS's package of all the others.
+	// Installer is the version of AWS's package that contains all the others.
 	Installer string
 	Libfabric string
 	// Plugin is aws-ofi-nccl, through which NCCL uses libfabric.
 	Plugin string
-	// Driver is the kernel module efa, Kernel the kernel's release.
+	// Driver is the version of the kernel module efa. Kernel is the kernel's release.
 	Driver, Kernel string
-	// Machine is the instance type, p5.48xlarge. The plugin uses it too (get_platform_type in its
-	// src/platform-aws.c).
+	// Machine is the instance type, such as p5.48xlarge. The plugin uses it too (get_platform_type
+	// in its src/platform-aws.c).
 	Machine string
 }
 
-// The files with versions, the most trustworthy first. The name of libfabric's library is no help:
-// libfabric.so.1.19.0 is 1.16.0 (aws/aws-ofi-nccl#141).
+// These are the files with versions, the most trustworthy first. The name of libfabric's library
+// does not help: libfabric.so.1.19.0 is version 1.16.0 (aws/aws-ofi-nccl#141).
 const packages = "opt/amazon/efa_installed_packages"
 
 var (
@@ -52,7 +52,7 @@ func ReadVersions(root fs.FS) Versions {
 		}
 	}
 	for _, file := range plugins {
-		// The loaded version counts, whatever was installed.
+		// The loaded version counts, whichever version was installed.
 		if found := pluginVersion(root, file); found != "" {
 			v.Plugin = found
 			break
@@ -61,7 +61,7 @@ func ReadVersions(root fs.FS) Versions {
 	return v
 }
 
-// version matches what other software takes for a version: numbers, then anything but a blank.
+// version matches what other software accepts as a version: numbers, then anything but a blank.
 const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
 
 var (
@@ -90,11 +90,11 @@ func first(pattern *lazyregexp.Regexp, text string) string {
 	return ""
 }
 
-// largest bounds what is read of a library, in bytes: the plugin has about two million.
+// largest bounds how much of a library is read, in bytes. The plugin has about two million.
 const largest = 32 << 20
 
-// pluginVersion finds what the plugin prints at its start, "NET/OFI Initializing aws-ofi-nccl
-// 1.17.1".
+// pluginVersion finds the version in the text that the plugin prints at its start, such as "NET/OFI
+// Initializing aws-ofi-nccl 1.17.1".
 func pluginVersion(root fs.FS, file string) string {
 	f, err := root.Open(file)
 	if err != nil {
@@ -117,8 +117,8 @@ func pluginVersion(root fs.FS, file string) string {
 	}
 }
 
-// older reports whether a version is known and before another, number by number. It ignores what
-// follows the numbers.
+// older reports whether a version is known and precedes another one, number by number. It ignores
+// what follows the numbers.
 func older(v, than string) bool {
 	if v == "" {
 		return false
@@ -143,7 +143,7 @@ func oldest(a, b string) string {
 	return a
 }
 
-// numbers are those at the start of a version: 1, 16, 0 of 1.16.0~amzn3.0.
+// numbers returns the numbers at the start of a version: 1, 16 and 0 for 1.16.0~amzn3.0.
 func numbers(v string) (out []int) {
 	for part := range strings.SplitSeq(v, ".") {
 		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))

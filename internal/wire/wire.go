@@ -1,6 +1,6 @@
-// Package wire is the language of agents, clients and coordinators: their messages as Go values,
-// the one conversion of these to and from rendezvouspb, and the bounds and limits that both sides
-// keep. The entries of a coordinator's log contain the same messages.
+// Package wire is the language of agents, clients and coordinators. It has their messages as Go
+// values, converts these to and from rendezvouspb, and has the bounds and limits that hold on both
+// sides. The entries of a coordinator's log contain the same messages.
 package wire
 
 import (
@@ -14,8 +14,8 @@ import (
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
 const Protocol = 6
 
-// RenamesLabel is the label of a job's node that comes again under another name if its own is
-// taken: always, or only if the other node has another address.
+// RenamesLabel is the label of a job's node that joins under another name if its own name is taken:
+// always, or only if the other node has another address.
 const (
 	RenamesLabel     = "renames"
 	RenamesAlways    = "always"
@@ -28,7 +28,7 @@ func Different(coordinator, agent map[string]string) string {
 	return DifferentAt("here", coordinator, agent)
 }
 
-// DifferentAt is Different for the process that where names.
+// DifferentAt is Different for the process that where describes.
 func DifferentAt(where string, coordinator, agent map[string]string) string {
 	if len(agent) == 0 {
 		return ""

@@ -18,7 +18,7 @@ type Comm struct {
 	size   int
 }
 
-// UniqueID names a communicator: one rank makes it and passes it to the others. Its layout is that
+// UniqueID names a communicator. One rank makes it and passes it to the others. It has the layout
 // of ncclUniqueId.
 type UniqueID struct{ Bytes [128]byte }
 
@@ -87,14 +87,15 @@ func (l *Library) Join(d *Device, id UniqueID, rank, size int) (*Comm, error) {
 		return nil, err
 	}
 	defer unlock()
-	// Without a configuration NCCL uses its default one (src/init.cc), and the call blocks.
+	// Without a configuration NCCL uses its default configuration (src/init.cc), and the call
+	// blocks.
 	if c.nccl.initScalable != nil {
 		return c, c.nccl.check("ncclCommInitRankScalable", c.nccl.initScalable(&c.handle, int32(size), int32(rank), 1, &id, 0), 0)
 	}
 	return c, c.nccl.check("ncclCommInitRankConfig", c.nccl.initConfig(&c.handle, int32(size), id, int32(rank), 0), 0)
 }
 
-// current makes the device that of this thread, which the goroutine keeps until unlock.
+// current makes the device current on this thread. The goroutine keeps the thread until unlock.
 func (c *Comm) current() (unlock func(), err error) {
 	runtime.LockOSThread()
 	if err := c.device.check("cuCtxSetCurrent", c.device.cuda.setCurrent(c.device.context)); err != nil {
@@ -111,9 +112,10 @@ func (c *Comm) Close() error { return c.nccl.check("ncclCommDestroy", c.nccl.des
 func (c *Comm) Abort() error { return c.nccl.check("ncclCommAbort", c.nccl.abort(c.handle), 0) }
 
 const (
-	// large is the message that measures bandwidth, and small that for latency, in floats.
+	// large is the size of the message that measures bandwidth, and small of the message that
+	// measures latency, in floats.
 	large, small = 8 << 20, 2
-	// times is how often each is sent, after one to warm up.
+	// times is how often each message is sent, after one message to warm up.
 	times = 10
 )
 
@@ -121,10 +123,10 @@ const (
 var ErrSum = errors.New("the sum is wrong")
 
 // Measure reduces over all ranks, which must call it together, and checks the sum of each element.
-// latency is that of an all-reduce of 8 bytes. bandwidth is the bus bandwidth in GB/s of one of 32
-// MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time, times 2(n-1)/n for n ranks,
-// which is comparable for all n; 0 for a single rank. It does not return while other ranks do not
-// answer.
+// latency is the time of an all-reduce of 8 bytes. bandwidth is the bus bandwidth in GB/s of an
+// all-reduce of 32 MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time, times
+// 2(n-1)/n for n ranks. It is comparable for all n, and 0 for a single rank. Measure does not
+// return while other ranks do not answer.
 func (c *Comm) Measure() (latency time.Duration, bandwidth float64, err error) {
 	unlock, err := c.current()
 	if err != nil {
@@ -164,7 +166,7 @@ func (c *Comm) measure(send, recv uintptr) (latency time.Duration, bandwidth flo
 	return latency, 4 * large / each.Seconds() / 1e9 * 2 * (n - 1) / n, nil
 }
 
-// reduce sends a message a number of times, and returns the time of each.
+// reduce sends a message a number of times, and returns the time for one.
 func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration, err error) {
 	begin := time.Now()
 	for range times {
@@ -179,8 +181,8 @@ func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration,
 	return time.Since(begin) / time.Duration(times), nil
 }
 
-// wait polls stream and communicator, as nccl-tests does (testStreamSynchronize in src/common.cu):
-// a stream with a failed communicator never ends, and neither has an event to wait for.
+// wait polls stream and communicator, as nccl-tests does (testStreamSynchronize in src/common.cu),
+// because neither has an event to wait for. The stream of a failed communicator never becomes idle.
 func (c *Comm) wait() error {
 	for {
 		idle, err := c.device.idle()
@@ -197,7 +199,7 @@ func (c *Comm) wait() error {
 	}
 }
 
-// pattern is what a rank adds: small whole numbers, so that sums are exact.
+// pattern returns the values that a rank adds: small whole numbers, so that sums are exact.
 func pattern(factor int) []float32 {
 	const period = 7
 	values := make([]float32, large)

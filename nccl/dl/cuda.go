@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/dylib"
 )
 
-// Device is a GPU with memory and a stream, through the driver's libcuda alone. It is for one
-// goroutine at a time. Its driver may hang: use it in a short-lived child, as with [Open].
+// Device is a GPU with memory and a stream. It uses only the driver's libcuda. It is for one
+// goroutine at a time. The driver may hang, so use a Device in a short-lived child, as with [Open].
 type Device struct {
 	cuda    driver
 	ordinal int
@@ -18,7 +18,7 @@ type Device struct {
 	stream  uintptr
 }
 
-// driver is libcuda's C functions (cuda.h, CUDA 11 and later). Addresses on the GPU are numbers
+// driver has libcuda's C functions (cuda.h, CUDA 11 and later). Addresses on the GPU are numbers
 // here.
 type driver struct {
 	initialize  func(flags uint32) result
@@ -142,7 +142,7 @@ func (d *Device) check(call string, code result) error {
 	return fmt.Errorf("%s on GPU %d: %s (%d)", call, d.ordinal, text(name), code)
 }
 
-// text is a C string.
+// text converts a C string.
 func text(s *byte) string {
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {

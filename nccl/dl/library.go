@@ -22,11 +22,11 @@ type Library struct {
 	getVersion func(*int32) int32
 }
 
-// Open loads the libnccl at path, or if path is empty, the libnccl.so.2 that the dynamic loader
-// finds. The loader does not look into Python's packages.
+// Open loads the libnccl at path. If path is empty, it loads the libnccl.so.2 that the dynamic
+// loader finds. The loader does not search Python's packages.
 //
-// Loading runs the library's code in this process, so a broken one can end the process. A process
-// that must live on, such as an agent, leaves this to a short-lived child.
+// Loading runs the library's code in this process, so a broken library can end the process. A
+// process that must live on, such as an agent, should call Open in a short-lived child.
 func Open(path string) (*Library, error) {
 	// dlerror returns the last failure on the calling thread.
 	runtime.LockOSThread()

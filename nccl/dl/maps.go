@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Loaded lists the libnccl that a process has mapped, sorted. More than one is a mixed-up
-// installation. It does not find an NCCL that is linked into another library. A path is as the
-// process sees it, so /proc/<pid>/root leads to it from outside of its container; a file that was
-// deleted since keeps its name.
+// Loaded lists the paths of libnccl that a process has mapped, sorted. More than one means a
+// mixed-up installation. Loaded does not find an NCCL that is linked into another library. A path
+// is as the process sees it; from outside its container, the file is below /proc/<pid>/root. A file
+// that was deleted since keeps its name.
 //
 // The error is fs.ErrNotExist if there is no such process, and fs.ErrPermission if it belongs to
 // another user.

@@ -21,11 +21,11 @@ const (
 	// patience is how long a process may take to answer a line. NVIDIA's client reconnects after
 	// one second.
 	patience = 5 * time.Second
-	// extra is what NCCL allows itself beyond the given wait (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC in
-	// src/ras/ras_internal.h).
+	// extra is the time that NCCL may take beyond the given wait (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC
+	// in src/ras/ras_internal.h).
 	extra = 5 * time.Second
-	// largest exceeds the JSON about 16,384 ranks in four communicators each, at under a kilobyte
-	// each.
+	// largest bounds a report. It exceeds the JSON for 16,384 ranks in four communicators each, at
+	// under a kilobyte per rank and communicator.
 	largest = 64 << 20
 )
 
@@ -63,9 +63,9 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 // Close hangs up.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Text returns NCCL's report for people. The service waits that long for other processes, in whole
-// seconds and at least one, and up to 5 s longer. With an error it returns what was read so far, at
-// most 64 MiB.
+// Text returns NCCL's report for people. The service waits for other processes for the time of
+// wait, in whole seconds and at least one, and up to 5 s longer. With an error it returns what was
+// read so far, at most 64 MiB.
 func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (string, error) {
 	if verbose {
 		return c.report(ctx, "VERBOSE STATUS", wait)
@@ -74,8 +74,8 @@ func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (st
 }
 
 // Report returns NCCL's report for programs, and waits as [Client.Text] does. With an error, Raw is
-// what was read so far. The error is errors.ErrUnsupported before NCCL 2.28.7; then the same
-// connection can still be asked for Text.
+// what was read so far. Before NCCL 2.28.7 the error is errors.ErrUnsupported; Text then still
+// works on the same connection.
 func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error) {
 	if err := c.set(ctx, "SET FORMAT json"); err != nil {
 		return Report{}, err
@@ -87,7 +87,7 @@ func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error)
 	return parseReport(raw)
 }
 
-// report ends when the service hangs up. Either format ends with a newline, unless the service
+// report reads until the service hangs up. Both formats end with a newline, unless the service
 // failed.
 func (c *Client) report(ctx context.Context, question string, wait time.Duration) (string, error) {
 	seconds := max(1, (wait+time.Second-1)/time.Second)
@@ -139,10 +139,10 @@ func (c *Client) command(ctx context.Context, line string) (string, error) {
 	return strings.TrimSpace(string(reply)), nil
 }
 
-// limit ends reads and writes after d, and the connection when ctx ends, until the returned
-// function is called.
+// limit ends reads and writes after d, and the connection when ctx ends. Both limits hold until the
+// returned function is called.
 func (c *Client) limit(ctx context.Context, d time.Duration) func() bool {
-	// If the connection has no deadlines it is closed, and the next read or write says so.
+	// If deadlines cannot be set, the connection is closed, and the next read or write says so.
 	_ = c.conn.SetDeadline(time.Now().Add(d))
 	return context.AfterFunc(ctx, func() { c.conn.Close() })
 }

@@ -18,8 +18,8 @@ type Report struct {
 	Communicators []Communicator `json:"communicators"`
 	Collection    struct {
 		Seconds float64 `json:"collection_time_sec"`
-		// Timeouts counts the connections without an answer in time. Above 0 the report is
-		// incomplete.
+		// Timeouts counts the connections without an answer in time. If it is above 0, the report
+		// is incomplete.
 		Timeouts int `json:"timeouts_count"`
 	} `json:"ras"`
 }
@@ -28,21 +28,22 @@ type Report struct {
 type Communicator struct {
 	Hash          string `json:"hash"`
 	SecondaryHash string `json:"secondary_hash"`
-	// Size is the number of its ranks, including those that the report says nothing about.
+	// Size is the number of its ranks, including those that the report omits.
 	Size    int           `json:"size"`
 	Ranks   []Rank        `json:"ranks"`
 	Missing []MissingRank `json:"missing_ranks"`
 }
 
-// Process is the process of a rank. Its number counts within the communicator; host and process are
-// the same in all communicators.
+// Process is the process of a rank. The rank's number counts within the communicator. Host and
+// process are the same in all communicators.
 type Process struct {
 	Rank int `json:"rank"`
 	// Host is an IP address, or "unknown".
 	Host string `json:"host"`
 	// PID is the number in the process's own namespace, or -1.
 	PID int `json:"pid"`
-	// CUDADevice counts the GPUs that the process sees, NVMLDevice those of the node.
+	// CUDADevice is the number of the GPU among those that the process sees, NVMLDevice among those
+	// of the node.
 	CUDADevice int `json:"cuda_dev"`
 	NVMLDevice int `json:"nvml_dev"`
 }
@@ -59,8 +60,8 @@ type Rank struct {
 		Destroyed bool `json:"destroy_flag"`
 		Aborted   bool `json:"abort_flag"`
 	} `json:"status"`
-	// Launched counts the operations that the rank has started, by name, such as AllReduce. The
-	// others wait for a rank that is behind.
+	// Launched counts the operations that the rank has started, by name, such as AllReduce. Other
+	// ranks wait for a rank that is behind.
 	Launched map[string]uint64 `json:"collective_counts"`
 }
 
@@ -76,7 +77,7 @@ type MissingRank struct {
 	} `json:"status"`
 }
 
-// noComma matches what NCCL 2.28.9 writes about each missing rank; it never occurs in valid JSON.
+// noComma matches what NCCL 2.28.9 writes about each missing rank. It never matches valid JSON.
 var noComma = lazyregexp.New(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 func parseReport(raw string) (Report, error) {

@@ -5,7 +5,7 @@ import "fmt"
 // Version is a release of NCCL.
 type Version struct{ Major, Minor, Patch int }
 
-// String is as NCCL prints it, 2.30.7.
+// String returns the version as NCCL prints it: 2.30.7.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
 // decode reverses the macro NCCL_VERSION of nccl.h: 2.8.4 and older are 2804, 2.9.6 and newer are

@@ -87,7 +87,7 @@ func (d dialer) open(ctx context.Context, limits patience) (Conn, error) {
 	}
 	n := &network{conn: conn}
 	if err = d.within(ctx, limits.secure, func(ctx context.Context) error { return d.secure(ctx, n) }); err != nil {
-		_ = n.Close() // the error does not matter any more
+		_ = n.Close() // the error no longer matters
 		return nil, err
 	}
 	return n, nil
@@ -208,7 +208,7 @@ func (l *agentStream) send() {
 // close ends the connection before the stream, so that the stream does not wait for last messages
 // of gRPC and TLS.
 func (l *agentStream) close() {
-	_ = l.conn.Close() // the error does not matter any more
+	_ = l.conn.Close() // the error no longer matters
 	if l.cancel != nil {
 		l.cancel()
 	}

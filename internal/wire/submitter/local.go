@@ -38,13 +38,13 @@ const (
 	sockDiagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 	established      = 1  // TCP_ESTABLISHED
 	noCookie         = ^uint32(0)
-	// answerLimit bounds the wait for the kernel, which answers at once.
+	// answerLimit bounds the wait for the kernel, which normally answers at once.
 	answerLimit = 5 * time.Second
 )
 
 // Local returns the user of the socket at the other end of a TCP connection, if that end is on this
-// machine and in this network namespace. A socket that is no longer connected has no user, and the
-// kernel would call it root's.
+// machine and in this network namespace. A socket that is no longer connected has no user; the
+// kernel would report root.
 func Local(here, there net.Addr) (uid uint32, ok bool) {
 	own, isTCP := here.(*net.TCPAddr)
 	peer, isTCPToo := there.(*net.TCPAddr)
@@ -59,7 +59,7 @@ func Local(here, there net.Addr) (uid uint32, ok bool) {
 	if err != nil || found.State != established || found.Inode == 0 || found.UID == overflow {
 		return 0, false
 	}
-	// If there is no such socket, the kernel answers with one that listens there.
+	// If there is no such socket, the kernel answers with a listening one.
 	if found.ID.Port != id.Port || found.ID.PeerPort != id.PeerPort || found.ID.Addr != id.Addr || found.ID.Peer != id.Peer {
 		return 0, false
 	}

@@ -1,9 +1,9 @@
 // Package submitter finds out which user is at the other end of a connection.
 //
-// On the same machine the kernel knows, because the other end is a socket with an owner. On another
-// machine the client has munge seal a value that only the two ends of its TLS connection can know
-// (RFC 9266). So a stolen credential is useless on another connection. Like munge, this assumes
-// that a user ID means the same user on all machines of a cluster.
+// On the same machine the kernel knows, because the other end is a socket with an owner. For
+// another machine, the client has munge seal a value that only the two ends of its TLS connection
+// can know (RFC 9266). So a stolen credential is useless on another connection. Like munge, this
+// assumes that a user ID means the same user on all machines of a cluster.
 package submitter
 
 import (
@@ -20,7 +20,7 @@ import (
 // reconnected.
 var ErrElsewhere = errors.New("the credential is for another connection")
 
-// overflow is the ID that the kernel and munge give to a user that a user namespace does not know
+// overflow is the ID that the kernel and munge give for a user without an ID in a user namespace
 // (user_namespaces(7)). It identifies no user.
 const overflow = 65534
 

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// file has the version of the last or the next release, without a v. Tags do not travel with every
-// clone.
+// file has the version of the last or the next release, without a v. It exists because not every
+// clone has the tags.
 //
 //go:embed VERSION
 var file string
@@ -29,7 +29,7 @@ func String() string {
 
 const module = "github.com/golaunch/golaunch"
 
-// pseudo ends a version that the go command makes up for a commit
+// pseudo matches the end of a version that the go command makes for a commit
 // (https://go.dev/ref/mod#pseudo-versions).
 var pseudo = lazyregexp.New(`\d{14}-([0-9a-f]{12})$`)
 

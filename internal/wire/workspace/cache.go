@@ -1,10 +1,10 @@
-// Package workspace lets a directory travel: it packs the directory into an archive, keeps archives
-// by their content, and unpacks them.
+// Package workspace copies a directory to other machines: it packs the directory into an archive,
+// keeps archives by their content, and unpacks them.
 //
-// An archive's ID is the SHA-256 of its bytes, so a changed file makes another archive, and equal
-// ones are kept and sent once. A process that keeps an archive, or a directory that was unpacked
-// from one, holds a lock (flock(2)) that ends with the process. So whatever a killed process has
-// left behind is found and removed by the next one, and nothing that is used ever is.
+// An archive's ID is the SHA-256 of its bytes. So a changed file makes another archive, and equal
+// archives are kept and sent once. A process that uses an archive, or a directory that was unpacked
+// from one, holds a lock (flock(2)) that ends with the process. So the next process finds and
+// removes whatever a killed process has left behind, and never removes anything in use.
 package workspace
 
 import (
@@ -29,12 +29,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// CacheLimit bounds the archives that a cache keeps for later, in bytes. It is Ray's
-// (RAY_RUNTIME_ENV_WORKING_DIR_CACHE_SIZE_GB). Those in use are kept in any case.
+// CacheLimit bounds the archives that a cache keeps for later, in bytes. It is Ray's limit
+// (RAY_RUNTIME_ENV_WORKING_DIR_CACHE_SIZE_GB). Archives in use are kept in any case.
 const CacheLimit = 10 << 30
 
-// MaxLimit bounds the files of any workspace, in bytes, and MaxArchive its archive, which adds 2 KiB
-// for each file, and more for long names. A cache holds any.
+// MaxLimit bounds the files of a workspace, in bytes. MaxArchive bounds its archive, which adds 2
+// KiB for each file, and more for long names. A cache has room for any archive.
 const (
 	MaxLimit   = 8 << 30
 	MaxArchive = CacheLimit
@@ -53,11 +53,10 @@ type Cache struct {
 	limit int64
 }
 
-// verified has the archives whose content this process knows to be right: a fs.FileInfo for each
-// path.
+// verified has the archives whose content this process has verified: a fs.FileInfo for each path.
 var verified sync.Map
 
-// NewCache returns the cache in a directory, which is made when it is first needed.
+// NewCache returns the cache in a directory. The directory is made when it is first needed.
 func NewCache(dir string) *Cache {
 	return &Cache{dir, CacheLimit}
 }
@@ -74,8 +73,8 @@ func (a *Archive) Close() { a.file.Close() }
 // Reader reads the archive from its beginning.
 func (a *Archive) Reader() io.Reader { return io.NewSectionReader(a.file, 0, a.Bytes) }
 
-// locked runs f while no other process changes which files the cache has. It makes the directory,
-// which other users can pass: the directories of their jobs are in it.
+// locked runs f while no other process changes which files the cache has. It makes the directory.
+// Other users can pass through it, because the directories of their jobs are in it.
 func (c *Cache) locked(f func() error) error {
 	for _, dir := range []string{c.dir, filepath.Join(c.dir, treesDir)} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -86,11 +85,11 @@ func (c *Cache) locked(f func() error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it is a directory, and nothing was written to it
+	defer func() { _ = root.Close() }() // root is a directory, and nothing was written to it
 	if err := safefile.Dir(root); err != nil {
 		return fmt.Errorf("cannot keep workspaces: %w", err)
 	}
-	for _, dir := range []string{".", treesDir} { // a umask may have closed it to the users of jobs
+	for _, dir := range []string{".", treesDir} { // a umask may have barred the users of jobs
 		if err := root.Chmod(dir, 0o711); err != nil {
 			return fmt.Errorf("cannot keep workspaces: %w", err)
 		}
@@ -119,7 +118,7 @@ func ValidID(id string) bool {
 	return err == nil && len(b) == sha256.Size && strings.ToLower(id) == id
 }
 
-// Get returns an archive, or fs.ErrNotExist. One whose content is wrong is removed.
+// Get returns an archive, or fs.ErrNotExist. It removes an archive with wrong content.
 func (c *Cache) Get(w report.Workspace) (*Archive, error) {
 	if !ValidID(w.ID) {
 		return nil, fmt.Errorf("%q is no workspace", w.ID)
@@ -142,7 +141,7 @@ func (c *Cache) Get(w report.Workspace) (*Archive, error) {
 			f.Close()
 			return err
 		}
-		_ = os.Chtimes(c.path(w.ID), time.Time{}, time.Now()) // the least recently used is removed first
+		_ = os.Chtimes(c.path(w.ID), time.Time{}, time.Now()) // the least recently used archive is removed first
 		if last, ok := verified.Load(c.path(w.ID)); ok {
 			known = os.SameFile(last.(fs.FileInfo), info) && last.(fs.FileInfo).Size() == info.Size()
 		}
@@ -168,7 +167,8 @@ func (c *Cache) Get(w report.Workspace) (*Archive, error) {
 	return a, nil
 }
 
-// removeWrong removes an archive, unless another process has put a right one in its place.
+// removeWrong removes an archive with wrong content, unless another process has replaced it by a
+// right one.
 func (c *Cache) removeWrong(a *Archive) error {
 	wrong, err := a.file.Stat()
 	if err != nil {
@@ -219,7 +219,7 @@ type Incoming struct {
 	ended bool
 }
 
-// Receive begins an archive. The caller must call Abort in the end.
+// Receive begins to receive an archive. The caller must call Abort in the end.
 func (c *Cache) Receive(w report.Workspace) (*Incoming, error) {
 	in := &Incoming{cache: c, want: w, sum: sha256.New()}
 	err := c.locked(func() (err error) {
@@ -252,7 +252,7 @@ func (in *Incoming) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Rewind forgets what has come so far.
+// Rewind drops the bytes received so far.
 func (in *Incoming) Rewind() error {
 	in.bytes = 0
 	in.sum.Reset()
@@ -263,7 +263,7 @@ func (in *Incoming) Rewind() error {
 	return err
 }
 
-// Received is how many bytes have come.
+// Received is how many bytes have arrived.
 func (in *Incoming) Received() int64 { return in.bytes }
 
 // Commit keeps the archive, unless its content is wrong.
@@ -293,7 +293,7 @@ func (in *Incoming) Commit() (*Archive, error) {
 func (in *Incoming) Abort() {
 	if !in.ended {
 		in.ended = true
-		_ = os.Remove(in.file.Name()) // the next process that receives one tries again
+		_ = os.Remove(in.file.Name()) // the next process that receives an archive tries again
 		in.file.Close()
 	}
 }
@@ -310,8 +310,8 @@ func unused(name string, f func()) {
 	}
 }
 
-// sweepParts removes archives that dead processes were receiving. What cannot be removed stays for
-// the next sweep, here and below.
+// sweepParts removes archives that dead processes were receiving. A file that cannot be removed
+// stays for the next sweep, as in evict and sweepDirectories.
 func (c *Cache) sweepParts() {
 	names, _ := filepath.Glob(filepath.Join(c.dir, "*"+partSuffix))
 	for _, name := range names {
@@ -319,7 +319,8 @@ func (c *Cache) sweepParts() {
 	}
 }
 
-// evict removes the least recently used archives that no process uses, until the limit is kept.
+// evict removes archives that no process uses, the least recently used first, until the rest is
+// within the limit.
 func (c *Cache) evict() {
 	names, _ := filepath.Glob(filepath.Join(c.dir, "*"+archiveSuffix))
 	infos := map[string]fs.FileInfo{}

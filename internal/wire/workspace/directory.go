@@ -14,24 +14,24 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// Directory is where a job's ranks find the files of a workspace. It is theirs alone, and they may
-// write to it.
+// Directory is where a job's ranks find the files of a workspace. Only these ranks use it, and they
+// may write to it.
 type Directory struct {
-	// Path is where it will be, or is.
+	// Path is the path of the directory, even before it is made.
 	Path  string
 	cache *Cache
-	// lock is the open directory, which is locked; nil before it is made.
+	// lock is the open and locked directory; nil before it is made.
 	lock *os.File
 }
 
-// NewDirectory returns a directory for a job, to be made.
+// NewDirectory returns a directory for a job. It is not made yet.
 func (c *Cache) NewDirectory(job string) *Directory {
 	return &Directory{Path: filepath.Join(c.dir, treesDir, job+"-"+strings.ToLower(rand.Text()[:8])), cache: c}
 }
 
-// Resume takes over the directory at a path from a process that has died. lock is that process's, if
-// another has kept it; else nil. An error says that the directory was not made completely; it may
-// then be made.
+// Resume takes over the directory at a path from a process that has died. lock is that process's
+// lock, if another process has kept it, else nil. An error says that the directory was not made
+// completely. It may then be made.
 func (c *Cache) Resume(path string, lock *os.File) (*Directory, error) {
 	d := &Directory{Path: path, cache: c, lock: lock}
 	if lock != nil {
@@ -40,7 +40,8 @@ func (c *Cache) Resume(path string, lock *os.File) (*Directory, error) {
 	return d, c.locked(func() error { return d.hold(path) })
 }
 
-// Lock is the open directory once it is made. Whatever process has a duplicate keeps the directory.
+// Lock returns the open directory once it is made. A process with a duplicate keeps the directory
+// from being removed.
 func (d *Directory) Lock() *os.File { return d.lock }
 
 // hold locks the directory.
@@ -56,9 +57,9 @@ func (d *Directory) hold(path string) error {
 	return nil
 }
 
-// Make makes the directory with the files of an archive, which belong to the user with those
-// rights. It appears under its name once it is complete. Make removes the directories that dead
-// processes have left behind.
+// Make makes the directory with the files of an archive, which belong to the user with the given
+// rights. The directory appears under its name once it is complete. Make also removes the
+// directories that dead processes have left behind.
 func (d *Directory) Make(a *Archive, r *safefile.Rights) error {
 	part := d.Path + partSuffix
 	err := d.cache.locked(func() error {

@@ -23,7 +23,7 @@ const format = "golaunch-workspace-1"
 
 const comment = "comment"
 
-// Describe says what a directory would be as a workspace of at most limit bytes of files.
+// Describe describes the workspace that a directory would make, with at most limit bytes of files.
 func Describe(dir string, limit int64) (report.Workspace, error) {
 	return Write(io.Discard, dir, limit)
 }
@@ -46,8 +46,8 @@ func Text(w report.Workspace) string {
 	return fmt.Sprintf("%.12s (%d %s, %s)", w.ID, w.Files, files, Size(w.Bytes))
 }
 
-// pack writes the archive of a tree: tar's, sorted by name, without times and owners, so that equal
-// content makes equal archives.
+// pack writes the archive of a tree, in the format of tar, sorted by name, without times and
+// owners. So equal content makes equal archives.
 func (t tree) pack(w io.Writer) (report.Workspace, error) {
 	sum := sha256.New()
 	counter := &counter{to: io.MultiWriter(sum, w)}
@@ -60,7 +60,7 @@ func (t tree) pack(w io.Writer) (report.Workspace, error) {
 	if err == nil {
 		err = errors.Join(out.Close(), buffered.Flush())
 	}
-	if counter.err != nil { // not of the file that was being read
+	if counter.err != nil { // not the error of the file that was being read
 		err = counter.err
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func (t tree) pack(w io.Writer) (report.Workspace, error) {
 	return report.Workspace{ID: hex.EncodeToString(sum.Sum(nil)), Bytes: counter.bytes, Files: t.files}, nil
 }
 
-// counter counts bytes, and keeps why they could not be written.
+// counter counts bytes, and keeps the error of a failed write.
 type counter struct {
 	to    io.Writer
 	bytes int64
@@ -113,7 +113,7 @@ func (t tree) write(out *tar.Writer, e entry) error {
 	return nil
 }
 
-// changed says that a file is not what it was when it was found.
+// changed returns the error for a file that has changed since it was found.
 func (t tree) changed(e entry, err error) error {
 	if err == nil {
 		err = errors.New("its size is another")

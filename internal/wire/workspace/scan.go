@@ -33,7 +33,7 @@ var ignoreFiles = []string{".gitignore", ".rayignore"}
 // 2.60).
 const defaultRules = ".git\n.venv\nvenv\n__pycache__\n"
 
-// InputError says why a directory cannot be a workspace. Each line of it is about one file.
+// InputError says why a directory cannot be a workspace. Each line of its text is about one file.
 type InputError struct{ text string }
 
 func (e *InputError) Error() string { return e.text }
@@ -42,11 +42,11 @@ func inputErrorf(format string, args ...any) error {
 	return &InputError{fmt.Sprintf(format, args...)}
 }
 
-// tree is what a directory contains that is not ignored.
+// tree is the content of a directory without the ignored files.
 type tree struct {
 	dir     string
 	entries []entry
-	// files counts all but directories, and bytes what the plain files have.
+	// files counts everything except directories. bytes is the size of the plain files.
 	files int
 	bytes int64
 }
@@ -57,25 +57,25 @@ type entry struct {
 	name string
 	mode fs.FileMode
 	size int64
-	// target is a link's.
+	// target is the target of a link.
 	target string
 }
 
-// scanner looks at a directory.
+// scanner scans a directory.
 type scanner struct {
 	tree
 	limit int64
-	// levels are the rules for the current directory, those of the outermost directory first.
+	// levels are the rules for the current directory, starting with the outermost directory.
 	levels []level
-	// refused has a line for each file that cannot travel.
+	// refused has a line for each file that cannot be in a workspace.
 	refused []string
 	more    int
-	// top is how much each file and directory at the top has.
+	// top has the size of each file and directory at the top.
 	top map[string]int64
 }
 
-// level has the rules of a directory. The files that they are about have names that begin with
-// prefix, once above is put before their path in the workspace.
+// level has the rules of a directory. They apply to files whose names begin with prefix, if above
+// is put before the path in the workspace.
 type level struct {
 	rules         *ignore.Rules
 	above, prefix string
@@ -113,7 +113,7 @@ func scan(dir string, limit int64) (tree, error) {
 	return s.tree, nil
 }
 
-// plain is an error without the path that its caller names.
+// plain returns an error without its path, because the caller names the path.
 func plain(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -121,7 +121,7 @@ func plain(err error) error {
 	return err
 }
 
-// enclosing adds the rules of the directories above, up to that of the git repository.
+// enclosing adds the rules of the directories above, up to the top of the git repository.
 func (s *scanner) enclosing() error {
 	rules := &ignore.Rules{}
 	rules.Add([]byte(defaultRules))
@@ -182,7 +182,7 @@ func (s *scanner) enter(dir string, l level) error {
 	return nil
 }
 
-// ignored says whether the innermost directory whose rules mention a file ignores it.
+// ignored reports whether a file is ignored by the innermost directory whose rules mention it.
 func (s *scanner) ignored(name string, dir bool) bool {
 	for _, l := range slices.Backward(s.levels) {
 		if ignored, mentioned := l.rules.Match(strings.TrimPrefix(l.above+name, l.prefix), dir); mentioned {
@@ -192,7 +192,7 @@ func (s *scanner) ignored(name string, dir bool) bool {
 	return false
 }
 
-// scan looks at a directory by its name in the workspace.
+// scan scans a directory, by its name in the workspace.
 func (s *scanner) scan(dir string) error {
 	path := filepath.Join(s.dir, dir)
 	list, err := os.ReadDir(path)
@@ -221,10 +221,10 @@ func (s *scanner) scan(dir string) error {
 	return nil
 }
 
-// add adds a file or a directory with all that is in it.
+// add adds a file, or a directory with everything in it.
 func (s *scanner) add(name string) error {
 	info, err := os.Lstat(filepath.Join(s.dir, name))
-	if errors.Is(err, fs.ErrNotExist) { // it has just been removed
+	if errors.Is(err, fs.ErrNotExist) { // the file has just been removed
 		return nil
 	}
 	if err != nil {
@@ -263,7 +263,7 @@ func (s *scanner) add(name string) error {
 	return nil
 }
 
-// kind says what a special file is.
+// kind names the kind of a special file.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSocket != 0:
@@ -290,12 +290,13 @@ func (s *scanner) link(name string) (string, error) {
 	return target, nil
 }
 
-// staysInside says whether a link leads to a place in the workspace, if no other link is on the way.
+// staysInside reports whether a link leads to a place in the workspace, if no other link is on the
+// way.
 func staysInside(name, target string) bool {
 	return target != "" && !path.IsAbs(target) && filepath.IsLocal(path.Join(path.Dir(name), target))
 }
 
-// refuse notes why a file cannot travel.
+// refuse notes why a file cannot be in a workspace.
 func (s *scanner) refuse(name, format string, args ...any) {
 	if len(s.refused) == maxRefused {
 		s.more++
@@ -324,7 +325,7 @@ func (s *scanner) count(name string, size int64) error {
 		s.dir, Size(s.limit), strings.Join(words, ", "), filepath.Join(s.dir, ".rayignore"))
 }
 
-// Size is a number of bytes for people.
+// Size formats a number of bytes for people.
 func Size(bytes int64) string {
 	for _, unit := range []struct {
 		name  string

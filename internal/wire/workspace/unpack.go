@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// errForeign says that an archive is none that golaunch has packed.
+// errForeign says that golaunch has not packed an archive.
 var errForeign = errors.New("this is no workspace that golaunch has packed")
 
-// Unpack makes an archive's files in an empty directory. It refuses what pack does not write, and
-// makes no more bytes than the archive has, and no file outside. After an error the directory has a
-// part of the files.
+// Unpack makes an archive's files in an empty directory. It refuses everything that pack does not
+// write. It makes no more bytes than the archive has, and no file outside the directory. After an
+// error the directory has a part of the files.
 func Unpack(archive io.Reader, size int64, dir *os.Root) error {
 	u := unpacker{dir: dir, room: size}
 	in := tar.NewReader(archive)
@@ -48,9 +48,9 @@ func Unpack(archive io.Reader, size int64, dir *os.Root) error {
 
 type unpacker struct {
 	dir *os.Root
-	// room is how many bytes may still follow.
+	// room is how many more bytes the files may have.
 	room int64
-	// dirs get their modes in the end, since some cannot be written to.
+	// dirs are the directories. They get their modes in the end, because some modes forbid writing.
 	dirs []dirMode
 }
 

@@ -1,8 +1,8 @@
 // Package ignore decides which files of a tree git would ignore, by the rules of gitignore(5).
 //
 // It reads rules and looks at no index, so a file that git tracks in spite of a rule is ignored, as
-// "git check-ignore --no-index" says. It knows neither core.excludesFile nor .git/info/exclude,
-// which are not the tree's own.
+// "git check-ignore --no-index" says. It reads neither core.excludesFile nor .git/info/exclude,
+// which are not part of the tree.
 package ignore
 
 import (
@@ -13,14 +13,15 @@ import (
 	"strings"
 )
 
-// Rules are those of one directory, in the order of its files.
+// Rules are the rules of one directory, in the order of its files.
 type Rules struct {
 	rules []rule
 }
 
-// rule is one line.
+// rule is one line of a file with rules.
 type rule struct {
-	// negated rules take files back, and onlyDirs concern directories alone.
+	// negated says that the rule includes files again, and onlyDirs that it is only for
+	// directories.
 	negated, onlyDirs bool
 	// byName says that the last element of a path decides, at any depth.
 	byName bool
@@ -30,7 +31,7 @@ type rule struct {
 	re     *regexp.Regexp
 }
 
-// Add adds the rules of a file, which take precedence over those before.
+// Add adds the rules of a file, which take precedence over earlier rules.
 func (r *Rules) Add(file []byte) {
 	file = bytes.TrimPrefix(file, []byte("\xef\xbb\xbf"))
 	for line := range bytes.Lines(file) {
@@ -41,8 +42,8 @@ func (r *Rules) Add(file []byte) {
 	}
 }
 
-// Match says whether the rules ignore a file, or take it back, by its path below their directory.
-// Neither means that the rules do not mention it.
+// Match reports whether the rules ignore a file, and whether they mention it at all. name is the
+// file's path below the directory of the rules.
 func (r *Rules) Match(name string, dir bool) (ignored, mentioned bool) {
 	for _, rule := range slices.Backward(r.rules) {
 		if rule.match(name, dir) {
@@ -111,7 +112,7 @@ func (r rule) match(name string, dir bool) bool {
 	return name == r.text
 }
 
-// widen makes a character of each byte, because git matches bytes.
+// widen turns each byte into a character, because git matches bytes.
 func widen(text string) string {
 	if !strings.ContainsFunc(text, func(c rune) bool { return c >= 0x80 }) {
 		return text

@@ -16,18 +16,18 @@ func compile(pattern string, byName bool) *regexp.Regexp {
 		}
 	}
 	re, err := regexp.Compile(`^(?s:` + t.out.String() + `)$`)
-	if err != nil { // it is longer than Go permits
+	if err != nil { // the expression is longer than Go permits
 		return nil
 	}
 	return re
 }
 
-// translation has translated a pattern up to a position.
+// translation is the translation of a pattern up to a position.
 type translation struct {
 	pattern string
 	byName  bool
 	at      int
-	// globbed says that something before was not literal.
+	// globbed says that an earlier element was not literal.
 	globbed bool
 	out     strings.Builder
 }
@@ -67,7 +67,7 @@ func (t *translation) next() bool {
 	return true
 }
 
-// one is any character of an element of a path.
+// one matches any character of an element of a path.
 func (t *translation) one() string {
 	if t.byName {
 		return "."
@@ -76,7 +76,7 @@ func (t *translation) one() string {
 }
 
 // stars translates a run of stars. Two or more between slashes match any number of directories. Git
-// compares a pattern's literal beginning apart, so that the rest of it begins anew.
+// compares the literal beginning of a pattern separately, so the rest counts as a new beginning.
 func (t *translation) stars() {
 	first := t.at
 	for t.at < len(t.pattern) && t.pattern[t.at] == '*' {
@@ -100,7 +100,7 @@ func (t *translation) stars() {
 // set has the bytes of a class.
 type set [256]bool
 
-// text is the set as an expression.
+// text returns the set as an expression.
 func (s *set) text() string {
 	var out strings.Builder
 	for c, in := range s {
@@ -114,14 +114,15 @@ func (s *set) text() string {
 	return "[" + out.String() + "]"
 }
 
-// class parses a class at the beginning of a pattern, and returns its length; 0 if it does not end.
+// class parses a class at the beginning of a pattern, and returns the length of the class; 0 if it
+// has no end.
 func class(pattern string) (s set, length int) {
 	at := 1
 	negated := at < len(pattern) && (pattern[at] == '!' || pattern[at] == '^')
 	if negated {
 		at++
 	}
-	// before is the character that may begin a range; -1 if none may.
+	// before is the character that may begin a range; -1 if there is none.
 	before := -1
 	for first := true; ; first = false {
 		if at == len(pattern) {
@@ -154,7 +155,7 @@ func class(pattern string) (s set, length int) {
 				return s, 0
 			}
 			name, closed := strings.CutSuffix(pattern[at+2:at+2+end], ":")
-			if !closed || end == 0 { // it is no class of POSIX's
+			if !closed || end == 0 { // it is no POSIX class
 				s['['], before = true, '['
 				break
 			}
