@@ -44,16 +44,17 @@ import (
 
 // Agent is a node of a cluster. It runs ranks of the jobs that the coordinator gives it.
 type Agent struct {
-	// Coordinator is HOST:PORT, or that of each coordinator of the cluster, with commas.
+	// Coordinator is the HOST:PORT of the coordinator; several coordinators are separated by
+	// commas.
 	Coordinator string
 	// GPUs declares that many GPUs instead of those found here; nil declares none.
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
-	// Preflight is as a Job's Health has it; "fail" ends this agent.
+	// Preflight is as in a Job's Health; "fail" ends this agent.
 	Preflight string
-	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its
-	// Stopping.
+	// Name, Address, Interface and TokenFile are as in a Job's Network, and Standalone is as in a
+	// Job's Stopping.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
 	// AsSubmitter runs the ranks of each job as the user who submitted it, and refuses the job if
@@ -62,19 +63,19 @@ type Agent struct {
 	// AllowRunAsRoot lets this process run as root, so that anyone with the token, or a submit
 	// token, is root on this node. With AsSubmitter it lets root's jobs run as root.
 	AllowRunAsRoot bool
-	// Adopt lets ranks outlive this process, for the next agent with the same Name and LogDir. They
-	// die unless it comes within the coordinator's lease. A SIGHUP among Signals makes Serve return
-	// at once; the process must then end.
+	// Adopt lets ranks outlive this process, for the next agent with the same Name and LogDir. The
+	// ranks die unless that agent starts within the coordinator's lease. A SIGHUP among Signals
+	// makes Serve return at once; the process must then end.
 	Adopt bool
-	// PortRange is where this node listens for others, as in a Job's Network, whose range narrows
-	// it.
+	// PortRange is where this node listens for other nodes, as in a Job's Network. The range of a
+	// job narrows it.
 	PortRange string
-	// LogDir gets the output of jobs that name no directory, below the node's name; it is in the
-	// system's temporary directory when empty. At least the last 180 jobs are kept. While another
-	// agent has the directory, this agent is refused if it has a Name and a LogDir, or Adopt;
-	// otherwise it takes another directory next to it.
+	// LogDir gets the output of jobs that name no directory, below the node's name. When LogDir is
+	// empty, the output goes to the system's temporary directory. At least the last 180 jobs are
+	// kept. While another agent has the directory, this agent is refused if it has a Name and a
+	// LogDir, or Adopt; otherwise it takes another directory next to it.
 	LogDir string
-	// Preload are Python modules, with commas, for jobs whose Ranks.Preload is empty.
+	// Preload are Python modules, separated by commas, for jobs whose Ranks.Preload is empty.
 	Preload string
 	// Signals has the signals of this process: SIGINT, SIGTERM, SIGHUP and SIGQUIT make the node
 	// leave in order, and a later SIGINT or SIGQUIT kills its ranks; SIGUSR1 and SIGUSR2 go to the
@@ -82,19 +83,19 @@ type Agent struct {
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready after a SIGTERM before they are stopped.
 	DrainTime time.Duration
-	// Spot is the cloud (aws, gcp, azure) that the agent asks whether it takes this machine back;
-	// none when empty.
+	// Spot is the cloud (aws, gcp, azure) of this machine: the agent asks the cloud whether it
+	// takes the machine back. When empty, the agent asks no cloud.
 	Spot string
 	// Say gets what a user wants to know, and Warn what went wrong without ending the agent; nil
-	// prints on os.Stderr. The node does not wait for them: a stopped terminal, or an unread pipe,
-	// stops no rank.
+	// prints on os.Stderr. The node does not wait for these calls: a stopped terminal, or an unread
+	// pipe, stops no rank.
 	Say  func(string)
 	Warn func(error)
 }
 
-// Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was
-// drained. If a signal had asked it to leave before, the code is the signal's. An error before it
-// has joined says why it cannot.
+// Serve joins the cluster, and joins again after each loss of the coordinator for a lease, until
+// the node is drained. If a signal asked the node to leave, the code is the signal's. An error
+// before the node has joined says why it cannot join.
 func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Warn == nil {
 		a.Warn = warnStderr
@@ -182,7 +183,7 @@ func (a Agent) submitters() submitter.Policy {
 	return submitter.Policy{AsSubmitter: a.AsSubmitter, AllowRoot: a.AllowRunAsRoot}
 }
 
-// node is the agent, which obeys n. Its directory is its own until owned is closed.
+// node makes the agent, which obeys n. No other agent gets its directory until owned is closed.
 func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
 	base, err := jobdir.Base(a.LogDir)
 	if err != nil {
@@ -250,8 +251,8 @@ func printAsync(say *func(string), warn *func(error)) *asyncwriter.Writer {
 	return words
 }
 
-// tell passes signals on to the node, and finds out whether they are Slurm's warning. The agents of
-// a job ask Slurm one after another.
+// tell passes signals on to the node, and finds out whether a signal is Slurm's warning. The agents
+// of a job ask Slurm one after another.
 func (a Agent) tell(place *schedenv.Place, n *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
 		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && place.Slurm() {
@@ -263,8 +264,8 @@ func (a Agent) tell(place *schedenv.Place, n *signals.Node) func(os.Signal) {
 	}
 }
 
-// coordinators are the addresses of the coordinators. In a pod it waits for their names, which may
-// be unknown until their pods run. The code is that of a stop during the wait.
+// coordinators returns the addresses of the coordinators. In a pod it waits for their names, which
+// may be unknown until their pods run. The code is the exit code of a stop during the wait.
 func (a Agent) coordinators(ctx context.Context) (addrs []string, code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -286,7 +287,7 @@ func (a Agent) chosenName(place *schedenv.Place) string {
 	return cmp.Or(a.Name, place.Name)
 }
 
-// joining says what this node is, and where the coordinators are. Outside of a scheduler place is
+// joining says what this node is, and where the coordinators are. Without a scheduler, place is
 // nil.
 func (a Agent) joining(ctx context.Context, addrs []string) (place *schedenv.Place, join session.Options, err error) {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))

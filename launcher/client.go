@@ -31,15 +31,16 @@ import (
 // An error of its methods is an ErrUsage if the request makes no sense to the coordinator. If it is
 // about something that does not exist, it is an ErrNotThere too.
 type Client struct {
-	// Target is the coordinator's HOST:PORT, or those of several, with commas.
+	// Target is the coordinator's HOST:PORT; several are separated by commas.
 	Target string
 
 	head *session.Client
 	tls  *tls.Config
 }
 
-// Connect connects to the coordinator at HOST:PORT, to one of several with commas, or, when it is
-// empty, to the one that this user runs on this machine. TokenFile is as in a Job's Network.
+// Connect connects to the coordinator at HOST:PORT. Of several addresses, separated by commas, it
+// takes one. If coordinator is empty, it takes the coordinator that this user runs on this machine.
+// TokenFile is as in a Job's Network.
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
@@ -66,8 +67,8 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	return &Client{coordinator, c, config}, nil
 }
 
-// ConnectJob connects to a job's own coordinator if this user runs the job on this machine,
-// otherwise as Connect does.
+// ConnectJob connects to a job's own coordinator if this user runs the job on this machine.
+// Otherwise it does what Connect does.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
 		if c, err := connectLocal(ctx, job); !errors.Is(err, discovery.ErrNoJob) {
@@ -90,8 +91,8 @@ func leftBehind(job string) string {
 	return " any more (its logs are in " + dir + ")"
 }
 
-// LocalJobs are the IDs of this user's jobs with a coordinator of their own on this machine: those
-// that were not submitted to a cluster.
+// LocalJobs returns the IDs of this user's jobs with a coordinator of their own on this machine:
+// the jobs that were not submitted to a cluster.
 func LocalJobs(ctx context.Context) ([]string, error) { return discovery.Jobs(ctx) }
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
@@ -123,12 +124,12 @@ func (c *Client) TLS() *tls.Config { return c.tls }
 // Local reports whether this is a job's own coordinator on this machine, which ends with the job.
 func (c *Client) Local() bool { return c.Target == localTarget }
 
-// Close ends the client, and with it the jobs that it submitted, unless they are detached.
+// Close ends the client, and the jobs that it submitted unless they are detached.
 func (c *Client) Close() error { return c.head.Close() }
 
-// Submit gives a job to the cluster. The watch tells how it goes on. If the watch is closed before
-// the job's end, or ctx ends, the job is stopped, unless it is Detached. Submit ignores the job's
-// Output and Ranks.Stdin: Logs has the output.
+// Submit gives a job to the cluster. The watch reports the decisions about the job. If the watch is
+// closed before the job's end, or ctx ends, the job is stopped, unless it is Detached. Submit
+// ignores the job's Output and Ranks.Stdin: Logs has the output.
 func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
@@ -157,14 +158,14 @@ func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 	return watchOf(c.head.Watch(ctx, id))
 }
 
-// Stop asks for the end of a job, or of all when id is empty, with an exit code and the reason. It
-// returns at once, with these jobs. A second call kills what is still alive.
+// Stop asks for the end of a job, or of all jobs when id is empty, with an exit code and the
+// reason. It returns the IDs of these jobs at once. A second call kills what is still alive.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	return c.stopped(id)(c.head.Stop(ctx, id, code, why))
 }
 
-// Save stops as Stop does, but as soon as the ranks have saved a checkpoint, or after the time of
-// within. The Result has what they saved in Saves.
+// Save stops jobs as Stop does, but only once the ranks have saved a checkpoint, or the time within
+// is over. Saves of the Result says what they saved.
 func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
 	if within <= 0 {
 		return nil, fmt.Errorf("%w: ranks cannot save within %s", ErrUsage, within)
@@ -187,14 +188,14 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 	return refusalOf(c.head.Signal(ctx, id, number))
 }
 
-// Drain takes a node out of use and returns the jobs that still hold something there. Its agent
-// leaves when none does.
+// Drain takes a node out of use and returns the jobs that still hold something there. The node's
+// agent leaves when no job does.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	jobs, err := c.head.Drain(ctx, node)
 	return jobs, refusalOf(err)
 }
 
-// Swap makes the jobs give a node up, after within, in which their ranks there get ready. It
+// Swap makes the jobs give up a node. Their ranks there have the time within to get ready. Swap
 // returns when the node's agent has left.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
 	return refusalOf(c.head.Swap(ctx, node, within))
@@ -243,7 +244,7 @@ func refusalOf(err error) error {
 	return err
 }
 
-// remote is the job for a cluster, without what depends on the caller's process.
+// remote returns the job as a cluster gets it, without what depends on the caller's process.
 func (j Job) remote() (replica.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false

@@ -87,7 +87,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	return result, nil
 }
 
-// lost says why a submitted job is out of sight. That is never an ErrNotThere: the request was
+// lost says why a submitted job is out of sight. Its error is never an ErrNotThere: the request was
 // right, even if the coordinator says that there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
@@ -97,7 +97,7 @@ func lost(err error) error {
 	return err
 }
 
-// printID prints the ID of a job that goes on.
+// printID prints the ID of a job that runs on without this process.
 func (l *localRun) printID(id string) error {
 	if l.job.Output.JSON {
 		return jsonout.Print(l.job.Output.Stdout, &jsonout.Submitted{Job: id})
@@ -147,8 +147,8 @@ func (l *localRun) show(ctx context.Context, c *Client) error {
 	return show(ctx, chunks, l.Console, l.job.Output.prefixed, func(missing string) { l.Warn(errors.New(missing)) })
 }
 
-// Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns
-// whether something is missing, and says so on Stderr.
+// Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It reports
+// whether some output is missing, and names that output on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f report.LogFilter, o Output) (missing bool, err error) {
 	if err := o.validateFold(); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUsage, err)
@@ -162,8 +162,8 @@ func (c *Client) Print(ctx context.Context, id string, f report.LogFilter, o Out
 	return missing, errors.Join(err, console.Close())
 }
 
-// show prints chunks on a console, with a prefix before each line if prefixed says so for that
-// world size.
+// show prints chunks on a console, with a prefix before each line if prefixed returns true for the
+// job's world size.
 func show(
 	ctx context.Context, chunks iter.Seq2[report.LogChunk, error], screen *console.Console, prefixed func(worldSize int) bool, missing func(string),
 ) error {

@@ -39,30 +39,30 @@ type Coordinator struct {
 	// route, or 127.0.0.1; the default port is the first of PortRange, or DefaultPort. Port 0 is a
 	// free one.
 	Listen string
-	// Peers are where the 3, 5 or 7 coordinators of one cluster listen, HOST:PORT or HOST each, in
-	// the same order for each. Any minority may be lost. This one is the peer that Listen names, or
-	// the one whose host is this machine. The cluster begins when all have come; later a majority
-	// is enough.
+	// Peers are where the 3, 5 or 7 coordinators of one cluster listen, each as HOST:PORT or HOST.
+	// All coordinators have the same list in the same order. Any minority may be lost. This
+	// coordinator is the peer that Listen names, or the peer whose host is this machine. The
+	// cluster begins when all peers have connected; later a majority is enough.
 	Peers []string
-	// PortRange is FIRST:LAST; see Listen. Peers without a port have the first of it, too.
+	// PortRange is FIRST:LAST; see Listen. Peers without a port have its first port, too.
 	PortRange string
-	// Store is a directory for what a restarted coordinator must know; ~/.golaunch/ADDRESS:PORT
-	// when empty.
+	// Store is the directory of the state that a restarted coordinator must know;
+	// ~/.golaunch/ADDRESS:PORT when empty.
 	Store string
 	// Lease is as in a Job.
 	Lease time.Duration
 	// TokenFile is as in a Job.
 	TokenFile string
-	// Capacity is a file that says which nodes the cluster may ask for when jobs wait (docs/capacity.md);
-	// empty asks for none.
+	// Capacity is a file that says which nodes the cluster may ask for when jobs wait
+	// (docs/capacity.md). When empty, the cluster asks for no nodes.
 	Capacity string
 	// Announced lets commands of this user on this machine find the coordinator without its
 	// address.
 	Announced bool
-	// Ready gets the address once agents and clients can connect. The cluster does not wait for it,
-	// nor for Say and Warn: a stopped terminal, or an unread pipe, stops no job.
+	// Ready gets the address once agents and clients can connect. The cluster does not wait for
+	// Ready, Say and Warn: a stopped terminal, or an unread pipe, stops no job.
 	Ready func(addr netip.AddrPort)
-	// Say gets the nodes and jobs that come and go.
+	// Say gets a line for each node that joins or leaves, and each job that begins or ends.
 	Say func(string)
 	// Warn gets what went wrong without ending the cluster; nil prints on os.Stderr.
 	Warn func(error)
@@ -71,8 +71,8 @@ type Coordinator struct {
 	ports ports.Range
 }
 
-// Serve serves until ctx ends. Jobs do not end with it: their ranks live on for a lease, within
-// which a coordinator at the same address, with the same store, takes them over.
+// Serve serves until ctx ends. Jobs do not end then: their ranks live on for a lease. Within this
+// time, a coordinator at the same address, with the same store, takes them over.
 func (c Coordinator) Serve(ctx context.Context) error {
 	c.defaults()
 	if c.Lease < time.Second {
@@ -171,7 +171,7 @@ func (c *Coordinator) defaults() {
 
 func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
 
-// announced lets commands find the coordinator until end is called, or returns why they do not.
+// announced lets commands find the coordinator until end is called. The error says why they cannot.
 func announced(at string) (end func(), err error) {
 	name, err := discovery.Tell(at, wire.Protocol)
 	switch {
@@ -253,8 +253,8 @@ func (c Coordinator) candidate(own string, peers []string, token mtls.Token, fil
 // giveBackLimit bounds how long providers may take to end all nodes.
 const giveBackLimit = 15 * time.Minute
 
-// GiveBack deletes all nodes that coordinators with this Store have asked for, and returns once their
-// providers have none of them. The coordinator must have ended.
+// GiveBack deletes all nodes that coordinators with this Store have asked for, and returns once
+// their providers list none of these nodes. The coordinator must have ended.
 func (c Coordinator) GiveBack(ctx context.Context) (err error) {
 	c.defaults()
 	switch {

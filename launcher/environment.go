@@ -77,8 +77,8 @@ func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error
 	}, nil
 }
 
-// fabric has the variables for the node at addr, by what the job's nodes agreed on. A job on one
-// node uses no fabric.
+// fabric returns the variables for the node at addr, according to what the job's nodes agreed on. A
+// job on one node uses no fabric.
 func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil

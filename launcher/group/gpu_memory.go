@@ -18,15 +18,15 @@ type MemoryQuery struct {
 	Job string `json:"job"`
 	// GPUs are the UUIDs of the job's GPUs, by node.
 	GPUs map[string][]string `json:"gpus"`
-	// Keep is how much of a GPU each other process may have, in bytes. Whole is how much of it may
-	// be in use if the driver does not name the processes; 0 does not check that.
+	// Keep is how much memory of a GPU each other process may have, in bytes. Whole is how much of
+	// a GPU's memory may be in use if the driver does not name the processes; 0 means no check.
 	Keep  int64 `json:"keep"`
 	Whole int64 `json:"whole"`
 	// Within is how long the memory may take to become free.
 	Within time.Duration `json:"-"`
 }
 
-// GPUMemory is memory of a GPU that is in the way. PID is 0 if the driver does not name the
+// GPUMemory is memory of a GPU that another process holds. PID is 0 if the driver does not name the
 // process. Job is empty and Rank -1 for a process that is not a rank of the node's agent.
 type GPUMemory struct {
 	Node  string `json:"node"`
@@ -37,12 +37,12 @@ type GPUMemory struct {
 	Rank  int    `json:"rank"`
 }
 
-// GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them,
-// the most first. If that is unknown, Missing says why, for each node.
+// GPUMemoryError says that the GPUs of a job are not free. Held is the memory that other processes
+// hold there, the most first. If that is unknown, Missing says why, for each node.
 type GPUMemoryError struct {
 	Job string
-	// Keep is what each other process might have kept, in bytes, and Within how long golaunch has
-	// looked.
+	// Keep is the memory that each other process might have kept, in bytes. Within is how long
+	// golaunch has looked.
 	Keep    int64
 	Within  time.Duration
 	Held    []GPUMemory
@@ -87,9 +87,9 @@ const (
 	answerLimit = 5 * time.Second
 )
 
-// Freed checks a job's GPUs by NVML, on each of its nodes, until no memory is in the way, or
-// q.Within is over: it then returns a [*GPUMemoryError]. If no node has a driver, no memory is in
-// the way.
+// Freed checks a job's GPUs by NVML, on each of its nodes, until no other process holds too much
+// memory. When q.Within is over, it returns a [*GPUMemoryError]. If no node has a driver, it
+// returns nil.
 func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	begin := time.Now()
 	end := begin.Add(q.Within)
@@ -121,7 +121,7 @@ func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	}
 }
 
-// known fails if the driver told of some GPUs but not of all; declared GPUs have no driver.
+// known fails if the driver answered for some GPUs but not for all; declared GPUs have no driver.
 func (q MemoryQuery) known(checked int) error {
 	unknown := -checked
 	for _, gpus := range q.GPUs {
@@ -133,7 +133,8 @@ func (q MemoryQuery) known(checked int) error {
 	return nil
 }
 
-// look asks the nodes once. It returns what is in the way, and of how many GPUs a driver told.
+// look asks the nodes once. It returns the memory that other processes hold, and for how many GPUs
+// a driver answered.
 func look(ctx context.Context, client *launcher.Client, q MemoryQuery) (*GPUMemoryError, int, error) {
 	found, checked := &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within}, 0
 	silent := maps.Clone(q.GPUs)
@@ -159,7 +160,8 @@ func look(ctx context.Context, client *launcher.Client, q MemoryQuery) (*GPUMemo
 	return found, checked, nil
 }
 
-// judge returns what is in the way on a node, and of how many GPUs the driver told.
+// judge returns the memory that other processes hold on a node, and for how many GPUs the driver
+// answered.
 func (q MemoryQuery) judge(n launcher.NodeSamples) (checked int, held []GPUMemory) {
 	for _, uuid := range q.GPUs[n.Node] {
 		whole, told := math.NaN(), false

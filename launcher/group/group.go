@@ -32,9 +32,9 @@ const leaveLimit = 30 * time.Second
 // worker. Several goroutines may call.
 type Group struct {
 	ID string
-	// OthersKeep is how much of a GPU each other process may keep, in bytes, when a turn of this
-	// group begins ([Group.Active]), for its CUDA context and NCCL's buffers; 4 GB when 0. Set it
-	// before the first turn.
+	// OthersKeep is how much memory of a GPU each other process may keep, in bytes, when a turn of
+	// this group begins ([Group.Active]): a CUDA context and NCCL's buffers. It is 4 GB when 0. Set
+	// it before the first turn.
 	OthersKeep int64
 
 	client  *launcher.Client
@@ -66,24 +66,25 @@ type lifetime struct {
 	endWithin time.Duration
 }
 
-// state is what is known of the workers.
+// state is what the group knows of the workers.
 type state struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at each change
 	workers []worker
 	next    uint64
 	closing bool
-	// failed is how an attempt failed, by attempt, and over how the job ended.
+	// failed has the failure of each attempt, and over is how the job ended.
 	failed map[int]*report.Failure
 	over   *report.Result
-	// trouble is why workers could not connect, if they could not.
+	// trouble is why workers could not connect, or nil.
 	trouble error
-	// lastOrder is what turns told the workers last, who were then in the attempts in obeying.
+	// lastOrder is the last order of a turn to the workers. obeying has the attempts of these
+	// workers.
 	lastOrder string
 	obeying   []int
 }
 
-// worker is what is known of one worker.
+// worker is what the group knows of one worker.
 type worker struct {
 	// link is nil while the worker is not connected.
 	link *link
@@ -92,7 +93,7 @@ type worker struct {
 	// exited is the link of a worker that has exited with code 0, and is not started again.
 	exited *link
 	// attempt is -1 before the worker first connects. Attempts before minAttempt are over: a late
-	// connection of one may be from a worker that is about to be stopped.
+	// connection of such an attempt may be from a worker that is about to be stopped.
 	attempt    int
 	minAttempt int
 	node, gpu  string
@@ -106,16 +107,16 @@ type Answer struct {
 	Err  error
 }
 
-// WorkerError says that a worker has failed in a call: its handler, as Message says, with the stack
-// of a panic, or the worker itself, as Failure says. If the Exit of a Failure has code 0 and no
-// Spawn, the worker exited as if it were done.
+// WorkerError says that a worker has failed in a call. If its handler failed, Message says how,
+// with the stack of a panic. If the worker itself failed, Failure says how. If the Exit of a
+// Failure has code 0 and no Spawn, the worker exited as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string
 	Message, Stack string
 	Failure        *report.Failure
 
-	gone bool // the worker has ended, and not its handler alone
+	gone bool // the worker has ended, not only its handler
 }
 
 func (e *WorkerError) Error() string {
@@ -130,9 +131,9 @@ func (e *WorkerError) Error() string {
 }
 
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first
-// calls wait for them. It ends with ctx, with Close, or with the reservation. It fails and restarts
-// like any job; a call that its worker does not live to answer is a [WorkerError]. A worker that
-// exits with code 0 before Close is not started again while the others go on.
+// calls wait for them. The job ends with ctx, with Close, or with the reservation. It fails and
+// restarts like any job. A call returns a [WorkerError] if its worker ends before it answers. A
+// worker that exits with code 0 before Close is not started again while the others go on.
 func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
@@ -200,14 +201,14 @@ func (e *entrance) unlisten() error {
 func (g *Group) Size() int { return g.size }
 
 // Call calls a worker by its rank, and waits for the answer. Input and answer have at most 4 GiB, a
-// method's name 256 bytes. If a call fails, as by ctx, its worker may still read in: do not change
-// in before the worker has answered a later call, or has ended. The same holds for CallAll, and for
-// a CallEach that is not read to its end.
+// method's name 256 bytes. If a call fails, for instance when ctx ends, its worker may still read
+// in: do not change in before the worker has answered a later call, or has ended. The same holds
+// for CallAll, and for a CallEach that is not read to its end.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
 
-// call calls a worker. Calls with the same number shared, unless it is 0, have the same in.
+// call calls a worker. Calls with the same shared number have the same in; 0 shares nothing.
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
@@ -271,8 +272,8 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 }
 
 // Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
-// remaining ones, as [launcher.Client.Stop] does. An error says why it could not, for instance
-// without a coordinator: the workers then go on until the coordinator misses this program.
+// remaining workers, as [launcher.Client.Stop] does. An error says why it could not, for instance
+// without a coordinator: the workers then run until the coordinator misses this program.
 func (g *Group) Close() (report.Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -314,8 +315,8 @@ func (g *Group) stop() error {
 	return err
 }
 
-// release ends what is in this process. A job that has not ended then ends when the coordinator
-// misses its watch.
+// release ends the parts of the group in this process. A job that still runs ends when the
+// coordinator misses its watch.
 func (g *Group) release(why error) error {
 	g.end(why)
 	g.watch.Close()
@@ -326,7 +327,7 @@ func (g *Group) release(why error) error {
 
 var errClosed = errors.New("the group is closed")
 
-// ready waits for a worker, over restarts. One that has exited does not come again.
+// ready waits for a worker, over restarts. An exited worker does not connect again.
 func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 	for {
 		g.mu.Lock()
@@ -408,8 +409,8 @@ func (g *Group) follow(far *endpoints.Reach) {
 	}
 }
 
-// failWorkers gives up the workers that a failure ends: all, those of an attempt or a node, or one.
-// Pending calls fail with it; later ones wait for the next worker.
+// failWorkers gives up the workers that a failure ends: all workers, those of an attempt or a node,
+// or one. Their pending calls return the failure; later calls wait for the next worker.
 func (g *Group) failWorkers(f *report.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]

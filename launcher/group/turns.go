@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// offload and onload are the handlers that a turn calls, of the workers that have them.
+	// offload and onload are the handlers that a turn calls, on the workers that have them.
 	offload = "offload"
 	onload  = "onload"
 	// othersKeep is the default of a Group's OthersKeep.
@@ -24,20 +24,20 @@ const (
 
 // Active calls do in a turn of the group on its GPUs, which other groups of the reservation may
 // share ([Reserve], colocated). It waits, in the order of callers, until no other group on these
-// GPUs has a turn. It then makes these groups offload, and checks by NVML for at most 30 s that
-// they have freed their memory, or returns a [*GPUMemoryError]; and makes this group's workers
-// onload. The turn ends when do returns, and with it the context that do gets. The group keeps the
-// memory until another group's turn begins. Within bounds all that precedes do; 0 leaves that to
-// ctx.
+// GPUs has a turn. It then makes the other groups offload, and checks by NVML for at most 30 s that
+// they have freed their memory. If they have not, it returns a [*GPUMemoryError]. Then it makes
+// this group's workers onload and calls do. When do returns, the turn and the context of do end.
+// The group keeps the memory until another group's turn begins. Within bounds the time before do; 0
+// leaves the bound to ctx.
 //
 // Goroutines that call Active of a group in its turn share the turn. A call of Active within a turn
-// must pass the context that do gets: for the same group it is part of that turn, and for a group
-// that cannot have its turn before this one ends it fails at once. With another context it would
-// wait for that end.
+// must pass the context that do gets. For the same group, the call is then part of that turn. For a
+// group that cannot have its turn before this one ends, it fails at once; with another context, it
+// would wait for that end.
 //
-// The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. Workers without
-// them are not called. A handler must bear a second call. A group whose workers restart counts as
-// one that has loaded.
+// The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. A turn does not
+// call workers without them. A handler must bear a second call. A group whose workers restart
+// counts as loaded.
 func (g *Group) Active(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
 	b, err := g.enter(ctx, within)
 	if err != nil {
@@ -57,7 +57,7 @@ func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error)
 		defer cancel()
 		ctx = limited
 	}
-	if _, err := g.allReady(ctx); err != nil { // until then their places are unknown
+	if _, err := g.allReady(ctx); err != nil { // until then the workers' places are unknown
 		return nil, fmt.Errorf("%s did not get its turn: %w", g.ID, err)
 	}
 	b, first, err := g.turns.wait(ctx, g, outer)
@@ -72,7 +72,7 @@ func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error)
 	return b, nil
 }
 
-// turns are those on the GPUs of a reservation. Lock mu before that of a group.
+// turns are the turns on the GPUs of a reservation. Lock its mu before the mu of a group.
 type turns struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at each change
@@ -98,7 +98,7 @@ type block struct {
 
 type blockKey struct{}
 
-// waiter waits for a turn of its group, in blocks of the groups inside.
+// waiter waits for a turn of its group, within blocks of the groups in inside.
 type waiter struct {
 	group  *Group
 	inside []*Group
@@ -189,8 +189,8 @@ func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 	return g.turn, true, nil
 }
 
-// ahead are those that w waits for: groups in their turn, and earlier waiters, which are nil for
-// the former.
+// ahead yields the groups that w waits for: groups in their turn, with a nil waiter, and groups of
+// earlier waiters.
 func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 	return func(yield func(*Group, *waiter) bool) {
 		for _, other := range t.groups {
@@ -231,10 +231,10 @@ func (t *turns) whyWaits(w *waiter) string {
 	return ""
 }
 
-// deadlock returns the group in held whose turn would have to end before w can have its own,
-// directly or through other waiters, or nil. It says nothing of groups whose workers may be on any
-// GPU. Only the earlier waiters in before count, so that of callers that wait for each other the
-// last one fails.
+// deadlock returns the group in held whose turn would have to end before w can have its own turn,
+// directly or through other waiters, or nil. It ignores groups whose workers may be on any GPU.
+// Only the earlier waiters in before count, so that only the last of callers that wait for each
+// other fails.
 func (t *turns) deadlock(w *waiter, held []*Group, before []*waiter, seen map[*waiter]bool) *Group {
 	if len(held) == 0 || seen[w] {
 		return nil
@@ -314,9 +314,9 @@ func (g *Group) offload(ctx context.Context) error {
 	}
 }
 
-// callHandlers calls a handler of all workers, if one of them has it, and returns their attempts.
-// It waits for all, so that a failure of one worker does not cut off the others. Exited workers
-// have no memory.
+// callHandlers calls a handler of all workers, if one of them has it, and returns the workers'
+// attempts. It waits for all answers, so that a failure of one worker does not cut off the others.
+// Exited workers have no memory.
 func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int, err error) {
 	methods, err := g.allReady(ctx)
 	if err == nil {
@@ -340,7 +340,7 @@ func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int
 }
 
 // awaitMemory waits until no other process has memory of the group's GPUs, as far as NVML tells.
-// sharing is how many other groups may have some.
+// sharing is how many other groups may have memory there.
 func (g *Group) awaitMemory(ctx context.Context, sharing int) error {
 	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: memoryLimit}
 	if q.Keep == 0 {
@@ -381,8 +381,7 @@ func (g *Group) allReady(ctx context.Context) ([]string, error) {
 	return methods, nil
 }
 
-// attempts identify the workers: after a restart they are others, to which no turn has said
-// anything.
+// attempts identify the workers: no turn has told anything to a worker that has just restarted.
 func (g *Group) attempts() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -393,14 +392,14 @@ func (g *Group) attempts() []int {
 	return attempts
 }
 
-// note notes what the workers were told last.
+// note notes the last order to the workers.
 func (g *Group) note(order string, attempts []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lastOrder, g.obeying = order, attempts
 }
 
-// obeyed reports whether the present workers were told that last.
+// obeyed reports whether an order was the last one to the present workers.
 func (g *Group) obeyed(order string) bool {
 	now := g.attempts()
 	g.mu.Lock()
@@ -408,7 +407,7 @@ func (g *Group) obeyed(order string) bool {
 	return g.lastOrder == order && slices.Equal(g.obeying, now)
 }
 
-// ended says why the group has ended, or is nil.
+// ended returns why the group has ended, or nil.
 func (g *Group) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -458,7 +457,7 @@ func overlap(a, b *Group) bool {
 	return false
 }
 
-// mayOverlap is overlap, or that workers are starting, which may get any GPU.
+// mayOverlap reports whether two groups may share a place: starting workers may get any GPU.
 func mayOverlap(a, b *Group) bool {
 	_, known := a.places()
 	_, others := b.places()

@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// acceptAgain is the pause after an accept that failed, as for want of a descriptor.
+// acceptAgain is the pause after a failed accept, for instance when descriptors are scarce.
 const acceptAgain = 100 * time.Millisecond
 
 // accept serves workers of this machine.
@@ -114,8 +114,8 @@ func (g *Group) readGreeting(conn net.Conn, in *bufio.Reader) (who rpcframe.Gree
 	return who, nil
 }
 
-// resume returns the link of a worker that connects again, or nil for a new one. Instead of a link,
-// last is what to tell a worker that must end.
+// resume returns the link of a worker that connects again, or nil for a new worker. For a worker
+// that must end, it returns last, the frame to send, and no link.
 func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
@@ -154,7 +154,7 @@ func (g *Group) newLink(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) 
 			l.bye()
 		}
 	})
-	if !fresh { // a late one, which is about to be stopped
+	if !fresh { // a late worker, which is about to be stopped
 		return nil, rpcframe.ErrFrame
 	}
 	return l, nil

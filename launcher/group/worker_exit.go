@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// verdictLimit bounds the wait of a lost worker's calls for the coordinator's verdict. It
-	// usually takes milliseconds for a failure, and up to two seconds for an exit with code 0; more
-	// on a busy machine.
+	// verdictLimit bounds the wait of a lost worker's calls for the coordinator's verdict. The
+	// verdict usually takes milliseconds for a failure, and up to two seconds for an exit with code
+	// 0; more on a busy machine.
 	verdictLimit = 10 * time.Second
 	// firstPause and lastPause bound the pause between two questions about lost workers.
 	// exitAnswerLimit bounds the wait for nodes that do not answer.
@@ -21,9 +21,9 @@ const (
 	exitAnswerLimit = time.Second
 )
 
-// awaitVerdict ends the pending calls of a worker whose connection has ended with the coordinator's
-// verdict, or without one after verdictLimit. A worker that may connect again has until the
-// coordinator says that it is dead.
+// awaitVerdict is for a worker whose connection has ended. It ends the pending calls with the
+// coordinator's verdict, or without one after verdictLimit. If the worker may connect again, it
+// waits until the coordinator reports the worker's death.
 func (g *Group) awaitVerdict(l *link, attempt int) {
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()
@@ -59,8 +59,9 @@ func (g *Group) awaitVerdict(l *link, attempt int) {
 	}
 }
 
-// findExited finds the workers that have exited with code 0, which the coordinator does not report.
-// It asks their nodes while a link is lost. A live worker connects again by itself.
+// findExited finds the workers that have exited with code 0, since the coordinator does not report
+// these exits. It asks the workers' nodes while a link is lost. A live worker connects again by
+// itself.
 func (g *Group) findExited() {
 	pause := lastPause
 	for {

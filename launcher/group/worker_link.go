@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// findLimit bounds the question to the nodes where their workers are, and helloLimit a worker's
-	// greeting.
+	// findLimit bounds the wait for the nodes to say where their workers are. helloLimit bounds the
+	// wait for a worker's greeting.
 	findLimit  = 10 * time.Second
 	helloLimit = 10 * time.Second
-	// sharedFrom is the size from which a shared input goes to each node only once. That costs a
+	// sharedFrom is the size from which a shared input goes to each node only once. Sharing costs a
 	// worker one round trip.
 	sharedFrom = 64 << 10
 )
@@ -34,14 +34,14 @@ type link struct {
 	node string
 	// methods are the handlers of turns that the worker has.
 	methods []string
-	// slots bound the calls without an answer.
+	// slots bounds the unanswered calls.
 	slots chan struct{}
 
-	// writing is held by the goroutine that writes.
+	// writing belongs to the goroutine that writes.
 	writing chan struct{}
 	mu      sync.Mutex
-	// newest is the connection that is read. conn is the same once it is written to. They are nil
-	// without a connection.
+	// newest is the connection that the link reads. conn is the connection that it writes to, nil
+	// until newest is ready for that. Both are nil without a connection.
 	newest, conn net.Conn
 	// replay is nil for a worker that cannot resume.
 	replay  *rpcframe.Replay[sentFrame]
@@ -53,7 +53,7 @@ type link struct {
 	gone    chan struct{}
 }
 
-// sentFrame is a frame. Frames with the same number shared, unless it is 0, have the same body.
+// sentFrame is a frame. Frames with the same shared number have the same body; 0 shares nothing.
 type sentFrame struct {
 	rpcframe.Frame
 	shared uint64
@@ -66,9 +66,10 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call calls the worker and waits for its answer. If ctx ends before, the worker is told once the
-// frame is written, since a partial frame would end the connection. Until then the call keeps its
-// slot and reads in. Calls with the same number shared, unless it is 0, have the same in.
+// call calls the worker and waits for its answer. If ctx ends first, the link tells the worker
+// after it has written the whole frame, since a partial frame would end the connection. Until then
+// the call keeps its slot and reads in. Calls with the same shared number have the same in; 0
+// shares nothing.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -124,8 +125,8 @@ func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-// write writes a frame, unless ctx ends before its turn. Without a connection, the next one gets
-// it.
+// write writes a frame, unless ctx ends before its turn. Without a connection, the next connection
+// gets the frame.
 func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -145,8 +146,8 @@ func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error
 	return nil
 }
 
-// writeTo writes to a connection, which a failure ends; its reader sees that. The caller holds
-// writing.
+// writeTo writes to a connection. A failure closes the connection, which its reader notices. The
+// caller holds writing.
 func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 	if conn == nil {
 		return false
@@ -163,10 +164,10 @@ func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 	return err == nil
 }
 
-// errNoResume says that a worker cannot go on with its calls.
+// errNoResume says that a worker cannot continue its calls.
 var errNoResume = errors.New("its connection had ended, and its calls with it")
 
-// resume goes on with a worker that has connected again, after some received frames.
+// resume continues with a worker that has connected again, after the frames that it has received.
 func (l *link) resume(conn net.Conn, received *uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +185,8 @@ func (l *link) resume(conn net.Conn, received *uint64) error {
 	return nil
 }
 
-// resend begins a connection with what was received, and with what the worker has not.
+// resend begins a connection with the number of received frames and the frames that the worker
+// lacks.
 func (l *link) resend(conn net.Conn) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -226,7 +228,7 @@ func writeShared(far *endpoints.Stream, f rpcframe.Frame, shared uint64) error {
 	return far.Send(endpoints.Blob{ID: endpoints.ID{shared}, Size: int64(len(f.Body)), Content: bytes.NewReader(f.Body), Inline: true})
 }
 
-// send writes a frame that a dead worker need not get.
+// send writes a frame. It does not matter if a dead worker never gets it.
 func (l *link) send(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) }
 
 // bye tells the worker to end.
@@ -302,8 +304,8 @@ func (l *link) connected() bool {
 	return l.newest != nil
 }
 
-// fail ends all calls with a failure, which may be nil. A failure that is known later is for later
-// calls.
+// fail ends all calls with a failure, which may be nil. A failure that becomes known later counts
+// for later calls only.
 func (l *link) fail(f *report.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
