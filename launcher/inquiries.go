@@ -18,32 +18,32 @@ import (
 
 // SampleQuery chooses among what the nodes of a cluster measure.
 type SampleQuery struct {
-	// Job is the only job whose nodes and ranks count; empty for all. Nodes are asked; all when
-	// empty.
+	// Job is the only job whose nodes and ranks count; empty for all jobs. Nodes are the nodes to
+	// ask; all when empty.
 	Job   string
 	Nodes []string
 	// Since leaves out older samples, except the newest of each series.
 	Since time.Duration
-	// Every is how often newer samples follow, until the end of the job or of ctx; at least 1s. 0
-	// is one answer of each node.
+	// Every is the time between two answers of a node, at least 1s, until the end of the job or of
+	// ctx. With 0, each node answers once.
 	Every time.Duration
-	// Within bounds the wait for nodes that do not answer, which then have Missing; 0 waits. With
-	// Every, late answers may still follow.
+	// Within bounds the wait for nodes that do not answer; their Missing then says so. With 0 there
+	// is no bound. With Every, late answers may still follow.
 	Within time.Duration
 }
 
 // NodeSamples is what one node has measured, or a part of it.
 type NodeSamples struct {
 	Node string
-	// Now is the node's clock, which all times are of.
+	// Now is the node's clock; all times are by this clock.
 	Now    time.Time
 	Series []report.Series
-	// Missing says why there are none.
+	// Missing says why there are no samples.
 	Missing string
 }
 
-// Samples asks nodes what they and their ranks do. Nodes send nothing of it, and the coordinator
-// keeps nothing, unless it is asked for. An error comes last.
+// Samples asks nodes what they and their ranks do. Nodes send samples only on request, and the
+// coordinator keeps none. An error comes last.
 func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	inquiry := wire.Inquiry{
 		Job: q.Job, Nodes: q.Nodes, Within: q.Within,
@@ -62,7 +62,7 @@ func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSampl
 	}
 }
 
-// series asks again and again for what the ranks of a job do.
+// series asks repeatedly what the ranks of a job do.
 func (c *Client) series(job string) progress.Samples {
 	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
 		return func(yield func([]report.Series, error) bool) {
@@ -71,7 +71,7 @@ func (c *Client) series(job string) progress.Samples {
 	}
 }
 
-// seriesHere is series of the job's own coordinator, which it reaches by its socket.
+// seriesHere does what series does, at the job's own coordinator, through its socket.
 func seriesHere(job string) progress.Samples {
 	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
 		return func(yield func([]report.Series, error) bool) {
@@ -89,13 +89,14 @@ func seriesHere(job string) progress.Samples {
 // Pong is a node's answer to a Ping.
 type Pong struct {
 	Node string
-	// After is how long the answer took, through the coordinator. Missing says why there is none.
+	// After is how long the answer took, through the coordinator. Missing says why there is no
+	// answer.
 	After   time.Duration
 	Missing string
 }
 
-// Ping asks the nodes of a job, or all when it is empty, for an answer without cost, and waits for
-// them within a limit.
+// Ping asks the nodes of a job, or all nodes when job is empty, for an answer without cost. It
+// waits for the answers within a limit.
 func (c *Client) Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[Pong, error] {
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()
@@ -128,12 +129,12 @@ func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration
 	return endpoints, nil
 }
 
-// GPUs asks the nodes of a job by NVML how the memory of their GPUs is used now, and waits for them
-// within a limit. Each GPU, or MIG instance, has a series without a PID for all its memory, the
-// driver's own included. At most 16 processes with a compute context have a series each, those with
-// the most memory first; Job is empty for a process that is no rank of the node's agent. Unknown
-// values are NaN: in a container the driver tells no processes, or the host's pids. A node without
-// a driver has no series.
+// GPUs asks the nodes of a job by NVML how the memory of their GPUs is used now, and waits for the
+// answers within a limit. Each GPU, or MIG instance, has a series without a PID for all its memory,
+// the driver's own included. At most 16 processes with a compute context have a series each, the
+// most memory first. Job is empty for a process that is no rank of the node's agent. Unknown values
+// are NaN: in a container the driver names no processes, or gives the host's pids. A node without a
+// driver has no series.
 func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
 		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutGPUs}}) {

@@ -1,6 +1,6 @@
 // Package launcher runs distributed jobs from Go programs: describe a [Job], see with [Plan] where
-// its ranks would run, and [Run] it. [Connect] reaches a cluster that jobs share, of a
-// [Coordinator] and [Agent]s.
+// its ranks would run, and [Run] it. [Connect] reaches a cluster that jobs share. A cluster is a
+// [Coordinator] with [Agent]s.
 //
 //	result, err := launcher.Run(ctx, launcher.Job{
 //		Command:   []string{"python3", "train.py"},
@@ -64,20 +64,21 @@ type Job struct {
 	Cluster   Cluster   `json:"Cluster"`   // a cluster that gets the job instead
 
 	// Workspace is a directory that travels to the nodes of the job; none when empty. It is packed
-	// when the job begins, without what .gitignore and .rayignore name, and on each node the ranks run
-	// in a copy of their own, at Dir, which is relative to it (docs/workspace.md). A directory that
-	// cannot travel is an ErrUsage.
+	// when the job begins, without the files that .gitignore and .rayignore name. On each node the
+	// ranks run in a copy of it, in Dir, which is relative to the copy (docs/workspace.md). A
+	// directory that cannot travel is an ErrUsage.
 	Workspace string `json:"Workspace"`
 	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
 	WorkspaceLimit int64 `json:"WorkspaceLimit"`
 	// CheckpointDir is where the ranks write checkpoints, relative to their working directory. When
-	// empty, golaunch finds it out by the files that they have open (docs/checkpoints.md).
+	// empty, golaunch finds the directory by the files that the ranks have open
+	// (docs/checkpoints.md).
 	CheckpointDir string `json:"CheckpointDir"`
 	// SetAsidePartial renames the newest checkpoint to NAME.partial before the ranks start, if it is
 	// partial and the program would load it.
 	SetAsidePartial bool `json:"SetAsidePartial"`
 
-	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
+	// place is what a scheduler says. hasID says that the user gave the ID. ruleText is the text of
 	// FailureRules.
 	place    *schedenv.Place
 	hasID    bool
@@ -108,7 +109,7 @@ func (j Job) submission() replica.Submission {
 	}
 }
 
-// pool is how many nodes can come at all; 0 if any number can.
+// pool is how many nodes can join at all; 0 if any number can.
 func (j Job) pool() int {
 	switch {
 	case j.Resources.Simulate:
@@ -121,8 +122,8 @@ func (j Job) pool() int {
 	return 0
 }
 
-// startedTogether is how many nodes a scheduler started at once, each with this command; 0 for
-// other jobs.
+// startedTogether is how many nodes a scheduler started at once, each with this command. It is 0
+// for other jobs.
 func (j Job) startedTogether() int {
 	if j.place != nil && j.place.Each && j.fixedNodes() {
 		return j.place.Nodes
@@ -135,13 +136,13 @@ func (j Job) started() int {
 	return cmp.Or(j.startedTogether(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
-// fixedNodes reports whether no node can come later. Pods can: they are replaced.
+// fixedNodes reports whether no node can join later. Pods can: Kubernetes replaces them.
 func (j Job) fixedNodes() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
 // allNodesKnown is how many nodes the job has if a scheduler restarts them one by one, like pods:
-// node 0 may then have been here before. It is 0 for other jobs, and for one that waits for all
+// node 0 may then have run the job before. It is 0 for other jobs, and for a job that waits for all
 // nodes anyway.
 func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
@@ -160,8 +161,8 @@ func (j Job) machine() machine.Wanted {
 	return w
 }
 
-// thisNode is this machine as a node, with its GPUs if the job wants any, and all devices that the
-// driver then shows.
+// thisNode is this machine as a node. If the job wants GPUs, the node has its GPUs, and devices are
+// all that the driver shows.
 func (j Job) thisNode(ctx context.Context) (placement.Node, []gpu.Device, error) {
 	if j.Resources.GPU {
 		return j.machine().WithGPUs(ctx)
@@ -170,7 +171,7 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, []gpu.Device, error)
 	return node, nil, err
 }
 
-// labels are what placement reads of this node; nil for none.
+// labels are the labels of this node that placement reads; nil for none.
 func (j Job) labels() map[string]string {
 	labels := map[string]string{}
 	if j.place != nil && j.place.Topology != "" {
@@ -179,7 +180,7 @@ func (j Job) labels() map[string]string {
 	if j.Resources.Slots > 0 {
 		labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
 	}
-	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun each node may have another
+	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun roles may differ
 		labels[placement.RoleLabel] = j.Ranks.Role
 	}
 	if r := j.Resources; r.MaxNodes+r.Spares > 1 {
@@ -248,7 +249,7 @@ func (j Job) facts() map[string]string {
 	return facts
 }
 
-// maxFact bounds a fact, in bytes: a command may have megabytes, and one message has all facts.
+// maxFact bounds a fact, in bytes: a command may have megabytes, but all facts go into one message.
 const maxFact = 1 << 10
 
 // short shortens a text. Different texts stay different.
@@ -272,7 +273,7 @@ func (o Output) prefixed(worldSize int) bool {
 	return worldSize > 1
 }
 
-// policy is what restarts when a rank fails.
+// policy says what restarts when a rank fails.
 func (r Restarts) policy() job.Restart {
 	if r.ReplicaGroups > 0 {
 		return job.RestartGroup

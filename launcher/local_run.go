@@ -31,13 +31,13 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// unleased is the lease of an agent in the coordinator's own process: neither can lose the other.
-// If the process was stopped (^Z), or the machine paused, it finds its ranks alive.
+// unleased is the lease of an agent in the coordinator's own process: neither can lose the other. A
+// process that was stopped (^Z), or whose machine was paused, finds its ranks alive.
 const unleased = 10 * 365 * 24 * time.Hour
 
-// leaseParts divides a lease: an agent keeps its ranks for silence without hearing from the
-// coordinator, and then has kill to end them. With a quarter of a second for a busy machine, this
-// is over when its node counts as lost.
+// leaseParts divides a lease. An agent keeps its ranks for the time silence without a word from the
+// coordinator, and then has the time kill to end them. With a quarter of a second for a busy
+// machine, the ranks have ended before the coordinator counts the node as lost.
 func leaseParts(lease time.Duration) (silence, kill time.Duration) {
 	return lease - lease/10, lease/10 + 250*time.Millisecond
 }
@@ -102,7 +102,7 @@ func (l *localRun) role() *role.Process {
 }
 
 // examinedNode is this machine as a node, after preflight. alone says that nothing else cleans up
-// after this process, so that it needs a cgroup.
+// after this process, which therefore needs a cgroup.
 func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := l.job.thisNode(ctx)
 	if err == nil {
@@ -125,7 +125,7 @@ func (l *localRun) pack() error {
 
 // agentWork is what the ranks of the job do on this node, at an address.
 func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
-	if err := l.files.GiveUp(id); err != nil { // a task that fails must not keep the directory
+	if err := l.files.GiveUp(id); err != nil { // a failed task must not keep the directory
 		return agent.Work{}, err
 	}
 	task, err := l.job.task(at, os.Environ())
@@ -141,8 +141,8 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.Console, l.Warn)}}, nil
 }
 
-// nodesHear says that the other nodes, or the ranks, get what this process is sent: a scheduler
-// started them all.
+// nodesHear says that the other nodes, or the ranks, get the signals of this process too: a
+// scheduler started them all.
 func (j Job) nodesHear() bool {
 	return j.place.RanksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
 }
@@ -162,9 +162,10 @@ func (l *localRun) identity(node placement.Node) mtls.Identity {
 	return mtls.Identity{Node: node.Name, Job: l.job.ID}
 }
 
-// candidate is this node as a possible leader. It listens already where the nodes meet, or they
-// meet at home, HOST:PORT; both are empty if they find each other only once. A job on one or two
-// nodes has no majority without one of them.
+// candidate is this node as a possible leader. listens is set if this node listens already where
+// the nodes meet; home, HOST:PORT, if they meet at another node. Both are empty if the nodes find
+// each other only once. A job on one or two nodes has no candidate, since it has no majority once
+// it loses a node.
 func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
 	if l.job.Resources.MaxNodes+l.job.Resources.Spares < 3 {
 		return nil
@@ -209,8 +210,8 @@ func (l *localRun) evidence(r report.Result, logs string) string {
 	return logs + " (golaunch explain has the rest)"
 }
 
-// bundle is the evidence of the failure on this node: if possible, that of the failed rank's node;
-// empty if there is none.
+// bundle is the file with the evidence of the failure on this node, if possible of the failed
+// rank's node; empty if there is none.
 func (l *localRun) bundle(r report.Result) string {
 	dir := l.files.Dir()
 	if dir.Root() == nil {

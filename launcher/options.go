@@ -22,10 +22,10 @@ const (
 	DefaultGrowAfter = 10 * time.Minute
 	// DefaultExcludeFor is how long a job avoids a node that caused failures.
 	DefaultExcludeFor = time.Hour
-	// DefaultLastCall is that of torchrun's c10d rendezvous (last_call_timeout).
+	// DefaultLastCall is the last_call_timeout of torchrun's c10d rendezvous.
 	DefaultLastCall = 30 * time.Second
-	// DefaultPort is where a coordinator listens if its address names no port; that of torchrun's
-	// c10d rendezvous.
+	// DefaultPort is where a coordinator listens if its address names no port. torchrun's c10d
+	// rendezvous has the same port.
 	DefaultPort = 29400
 	// DefaultLogLimit bounds each log file, in bytes.
 	DefaultLogLimit = 8 << 30
@@ -37,8 +37,9 @@ const (
 
 // Resources are the nodes, ranks and GPUs that a job wants, and how long it waits for them.
 type Resources struct {
-	// MinNodes and MaxNodes bound the number of nodes. If both are 0, they are the nodes that a
-	// scheduler gave, or Network.Hosts, less Spares; without these, 1.
+	// MinNodes and MaxNodes bound the number of nodes. If both are 0, they are the number of nodes
+	// that a scheduler gave, or of Network.Hosts, less Spares. Without a scheduler and Hosts, they
+	// are 1.
 	MinNodes int `json:"MinNodes"`
 	MaxNodes int `json:"MaxNodes"`
 	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
@@ -50,30 +51,30 @@ type Resources struct {
 	// CPUs and Memory, in bytes, are what a rank takes of its node; 0 asks for nothing.
 	CPUs   int   `json:"CPUs"`
 	Memory int64 `json:"Memory"`
-	// Strategy says how ranks spread over nodes, placement.StrictPack when empty. Order sorts the
-	// nodes into node ranks, by address when zero.
+	// Strategy says how ranks spread over nodes, placement.StrictPack when empty. Order says how
+	// nodes get their node ranks: by address when zero.
 	Strategy placement.Strategy `json:"Strategy"`
 	Order    placement.Order    `json:"Order"`
-	// Spares is how many nodes beyond the needed ones wait until one is lost.
+	// Spares is how many nodes beyond the needed ones wait to replace a lost node.
 	Spares int `json:"Spares"`
-	// OwnGPUs are the only GPUs of this machine that the job may use, indexes or UUIDs with commas,
-	// as in CUDA_VISIBLE_DEVICES; all visible ones when empty.
+	// OwnGPUs are the only GPUs of this machine that the job may use: indexes or UUIDs separated by
+	// commas, as in CUDA_VISIBLE_DEVICES. When empty, the job may use all visible GPUs.
 	OwnGPUs string `json:"OwnGPUs"`
 	// Slots is how many ranks this node runs if PerNode is placement.AllGPUs; 0 is one on each GPU.
-	// Nodes may differ in it.
+	// Nodes may have different Slots.
 	Slots int `json:"Slots"`
-	// Simulate runs every node on this machine, in a process each, with PerNode declared GPUs, at
+	// Simulate runs every node in a process on this machine, with PerNode declared GPUs, at
 	// 127.0.0.1, 127.0.0.2, ...
 	Simulate bool `json:"Simulate"`
 	// PlacementTimeout bounds the wait for nodes and GPUs, after which the job ends with code 124;
 	// 0 waits forever.
 	PlacementTimeout time.Duration `json:"PlacementTimeout"`
-	// LastCall is how long a job that has MinNodes waits for more, up to MaxNodes: DefaultLastCall
-	// when 0, not at all when negative.
+	// LastCall is how long a job that has MinNodes waits for more nodes, up to MaxNodes:
+	// DefaultLastCall when 0, not at all when negative.
 	LastCall time.Duration `json:"LastCall"`
-	// GrowAfter is how long a job runs with fewer nodes than MaxNodes before it stops, with
-	// Stopping.DrainTime, to start again with more nodes if there are any: DefaultGrowAfter when 0,
-	// never when negative.
+	// GrowAfter is how long a job runs with fewer nodes than MaxNodes before it grows: if there are
+	// more nodes, it stops with Stopping.DrainTime and starts again with more. GrowAfter is
+	// DefaultGrowAfter when 0; when negative, the job never grows.
 	GrowAfter time.Duration `json:"GrowAfter"`
 }
 
@@ -108,24 +109,24 @@ type Ranks struct {
 	//   - "golaunch" (when empty): the agent of that node serves an empty store for each attempt
 	//     before any rank starts, and every rank is a client, as under torchrun
 	//     (TORCHELASTIC_USE_AGENT_STORE).
-	//   - "proxy": the same, and each other node has a proxy of the store, to which MASTER_ADDR and
-	//     MASTER_PORT lead there.
+	//   - "proxy": the same, but each other node has a proxy of the store. There, MASTER_ADDR and
+	//     MASTER_PORT lead to the proxy.
 	//   - "rank0": rank 0 serves the store, and any program may listen at the port.
 	Store string `json:"Store"`
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string `json:"Role"`
-	// TimerFile, if set, is a FIFO for the ranks of this node (TORCHELASTIC_TIMER_FILE), in which
-	// torch's FileTimerClient says when they must be killed.
+	// TimerFile, if set, is a FIFO for the ranks of this node (TORCHELASTIC_TIMER_FILE). torch's
+	// FileTimerClient writes there when a rank must be killed.
 	TimerFile string `json:"TimerFile"`
-	// Preload are Python modules, with commas, that each node imports once in a fork server. It
-	// forks the ranks of `python script.py`, `python -m module` and `python -c code` in all
-	// attempts (docs/preload.md). "auto" takes the modules that the last run of the same command
-	// loaded. With "none", each rank imports for itself; when empty too, unless the agent of a
-	// cluster has a Preload. A rank that cannot be forked imports for itself, with a warning, or
-	// does not start if PreloadStrict is set.
+	// Preload are Python modules, separated by commas, that each node imports once in a fork
+	// server. The server forks the ranks of `python script.py`, `python -m module` and `python -c
+	// code` in all attempts (docs/preload.md). "auto" takes the modules that the last run of the
+	// same command loaded. With "none", each rank imports for itself. Empty means "none", unless
+	// the agent of a cluster has a Preload. A rank that cannot be forked imports for itself, with a
+	// warning, or does not start if PreloadStrict is set.
 	Preload       string `json:"Preload"`
 	PreloadStrict bool   `json:"PreloadStrict"`
-	// Endpoint lets a controller on another machine reach the ranks ([Client.Endpoints]). They
+	// Endpoint lets a controller on another machine reach the ranks ([Client.Endpoints]). The ranks
 	// connect to the socket in GOLAUNCH_ENDPOINT.
 	Endpoint bool `json:"Endpoint"`
 	// Stdin lets rank 0 read the caller's standard input, if it runs in this process's agent.
@@ -135,81 +136,83 @@ type Ranks struct {
 // Restarts say what happens when a rank fails. The zero value restarts nothing; the golaunch
 // command has Max 3 and waits of 1s to 60s.
 type Restarts struct {
-	// Policy says which ranks restart: those of the whole "job" (when empty), of the "node", the
-	// "rank" alone, or "never" any.
+	// Policy says which ranks restart: all of the "job" (when empty), those of the "node", the
+	// "rank" alone, or none ("never").
 	Policy string `json:"Policy"`
-	// ReplicaGroups divides the ranks into that many groups of consecutive ranks, which restart one by
-	// one and train together by torchft; 0 for none. The job ends when fewer than MinGroups can run.
+	// ReplicaGroups divides the ranks into that many groups of consecutive ranks; 0 for no groups.
+	// Groups restart one by one and train together by torchft. The job ends when fewer than
+	// MinGroups can run.
 	ReplicaGroups int `json:"ReplicaGroups,omitzero"`
 	MinGroups     int `json:"MinGroups,omitzero"`
 	// TolerateLostRanks is how many ranks of an attempt may fail, or be lost with their node, while
-	// the others go on. A further one is a failure of the job.
+	// the others run on. A further loss is a failure of the job.
 	TolerateLostRanks int `json:"TolerateLostRanks,omitzero"`
 	// Max is the budget of restarts for the whole job, or for each replica group.
 	Max int `json:"Max"`
-	// RefillAfter is how long the job must run without a failure to get all of Max back; 0 never.
+	// RefillAfter is how long the job must run without a failure to get all of Max back; never when
+	// 0.
 	RefillAfter time.Duration `json:"RefillAfter"`
-	// BackoffMin is the wait before the first restart, and BackoffMax its upper bound: it doubles,
-	// with jitter. 0 and 0 do not wait.
+	// BackoffMin is the wait before the first restart. The wait doubles with each restart, with
+	// jitter, up to BackoffMax. If both are 0, there is no wait.
 	BackoffMin time.Duration `json:"BackoffMin"`
 	BackoffMax time.Duration `json:"BackoffMax"`
-	// ExitCodes replace the exit codes of endings other than success (docs/failures.md), by codes
-	// from 1 to 255, for programs that decide by the code whether to submit the job again.
+	// ExitCodes replace the exit codes of endings other than success (docs/failures.md) by codes
+	// from 1 to 255. They are for programs that decide by the code whether to submit the job again.
 	ExitCodes map[report.Ending]int `json:"ExitCodes"`
 }
 
-// Stopping says what stops a job, and how its ranks learn of it in time.
+// Stopping says what stops a job, and how its ranks learn in time that they must stop.
 type Stopping struct {
-	// Grace is how long a rank may take to end after it was asked to, before it is killed;
+	// Grace is how long a rank may take to end after the stop signal, before it is killed;
 	// DefaultGrace when 0, none when negative.
 	Grace time.Duration `json:"Grace"`
-	// StopSignal asks a rank to end. When 0, it is the signal that this process got, SIGTERM for a
-	// SIGHUP, and SIGTERM if there was none.
+	// StopSignal asks a rank to end. When 0, it is the signal that this process got. It is SIGTERM
+	// if that signal was SIGHUP, or if there was none.
 	StopSignal syscall.Signal `json:"StopSignal"`
-	// Linger is how long processes that ranks left behind go on when all ranks have exited 0. Then
-	// they get SIGTERM, and Grace.
+	// Linger is how long processes that ranks left behind may run after all ranks have exited 0.
+	// Then they get SIGTERM, and Grace.
 	Linger time.Duration `json:"Linger"`
-	// DrainTime is how long ranks have to get ready before they are stopped when their node gets
-	// SIGTERM; if that node leads the job, all ranks are. 0 stops them at once. NoticeSignal,
-	// SIGUSR1 or SIGUSR2, tells ranks that they have a notice; none when 0.
+	// DrainTime is how long ranks have to get ready before they are stopped because their node got
+	// SIGTERM. If that node leads the job, all ranks are stopped. 0 stops them at once.
+	// NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they have a notice; no signal when 0.
 	DrainTime    time.Duration  `json:"DrainTime"`
 	NoticeSignal syscall.Signal `json:"NoticeSignal"`
-	// Spot is the cloud, "aws", "gcp" or "azure", that this node asks whether it takes the machine
-	// back; none when empty.
+	// Spot is the cloud of this node, "aws", "gcp" or "azure": the node asks the cloud whether it
+	// takes the machine back. When empty, the node asks no cloud.
 	Spot string `json:"Spot"`
 	// Signals has the signals of this process. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the job in
-	// order, a first SIGTERM after DrainTime. Stops within a second of each other are one. A later
-	// stop ends DrainTime. A later SIGINT or SIGQUIT kills a job that is being stopped. SIGUSR1 and
-	// SIGUSR2 go to the ranks. Nil has none.
+	// order, a first SIGTERM after DrainTime. Stops within a second of each other count as one. A
+	// later stop ends DrainTime. A later SIGINT or SIGQUIT kills a job that is being stopped.
+	// SIGUSR1 and SIGUSR2 go to the ranks. Nil has none.
 	Signals <-chan os.Signal `json:"-"`
 	// Stops are further signals that stop the job.
 	Stops []os.Signal `json:"-"`
-	// Standalone says that this process exists for the job alone, as the golaunch command does: it
-	// then adopts and reaps orphans of its ranks. Leave it false in a program that starts other
-	// processes.
+	// Standalone says that this process exists for the job alone, as the golaunch command does. The
+	// process then adopts and reaps orphans of its ranks. Leave it false in a program that starts
+	// other processes.
 	Standalone bool `json:"Standalone"`
 }
 
-// Health says what to do about nodes and ranks that are not well, and what to keep of a failure.
+// Health says what to do about unhealthy nodes and ranks, and what evidence of a failure to keep.
 // The zero value avoids no node; the golaunch command avoids a node for an hour after 2 failures.
 type Health struct {
 	// Preflight says what to do about a node with findings (docs/doctor.md): "warn" (when empty),
 	// "exclude" starts no rank there, "fail" ends the job with code 125, and "off" does not look.
 	Preflight string `json:"Preflight"`
 	// HangTimeout is how long ranks may make no progress before their attempt fails, at least 1s
-	// (docs/failures.md); 0 forever.
+	// (docs/failures.md). 0 sets no limit.
 	HangTimeout time.Duration `json:"HangTimeout"`
 	// RankMonitor serves the rank monitor of NVIDIA's resiliency extension to the ranks
 	// (docs/ft-launcher.md): "on", or limits such as "step:180,checkpointing:none", after which
 	// their attempt fails. Empty serves none.
 	RankMonitor string `json:"RankMonitor"`
-	// InProcessRestart serves the socket of Amazon's HyperPod elastic agent to the ranks, which then
-	// restart within their processes. A rank that is not back at the barrier as long after a fault
-	// fails its attempt (docs/hyperpod.md). 0 serves none.
+	// InProcessRestart serves the socket of Amazon's HyperPod elastic agent to the ranks, which
+	// then restart within their processes. A rank that does not return to the barrier within this
+	// time after a fault fails its attempt (docs/hyperpod.md). 0 serves no socket.
 	InProcessRestart time.Duration `json:"InProcessRestart"`
-	// ExcludeAfter is how many failures a node may have caused before other nodes are preferred to
-	// it for ExcludeFor, which is DefaultExcludeFor when 0; 0 is never. A node whose hardware fails
-	// is avoided at once.
+	// ExcludeAfter is how many failures a node may cause before the job prefers other nodes for the
+	// time ExcludeFor; 0 is never. ExcludeFor is DefaultExcludeFor when 0. The job avoids a node
+	// whose hardware fails at once.
 	ExcludeAfter int           `json:"ExcludeAfter"`
 	ExcludeFor   time.Duration `json:"ExcludeFor"`
 	// Bundle keeps evidence of each failed attempt beside the logs: "on" (when empty) or "off".
@@ -219,35 +222,37 @@ type Health struct {
 	FailureRules string `json:"-"`
 }
 
-// Output says where the output of ranks goes, and golaunch's own.
+// Output says where the output of ranks goes, and where golaunch's own output goes.
 type Output struct {
 	// Stdout gets the ranks' standard output, Stderr their standard error and golaunch's messages;
 	// os.Stdout and os.Stderr when nil.
 	Stdout, Stderr io.Writer `json:"-"`
-	// Ranks are shown; all when empty.
+	// Ranks are the ranks to show; all when empty.
 	Ranks []report.Span `json:"Ranks"`
-	// Prefix puts "[r3 n1] " before each line; nil does so for more than one rank.
+	// Prefix puts "[r3 n1] " before each line. When nil, lines have it if the job has more than one
+	// rank.
 	Prefix *bool `json:"Prefix"`
-	// Fold shows lines that several ranks print once, with these ranks: "on", "off", or "auto"
-	// (when empty) on a terminal if more than eight ranks have a prefix. Files have all lines.
+	// Fold shows a line that several ranks print only once, with the ranks: "on", "off", or "auto"
+	// (when empty), which folds on a terminal if more than eight ranks have a prefix. Files have
+	// all lines.
 	Fold string `json:"-"`
-	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix is then ignored,
-	// and the arguments of the command are torchrun's templates too, in which "$$" is a dollar. Nil
-	// shows it as golaunch does.
+	// Torch shows the ranks' output, and names its files, as torchrun does. Prefix is then ignored,
+	// and the arguments of the command are torchrun's templates, where "$$" is a dollar. When nil,
+	// golaunch shows the output in its own way.
 	Torch *TorchOutput `json:"Torch"`
 	// LogDir gets <id>/attempt-<n>/rank-<r>.{stdout.log,stderr.log,error.json} and
-	// <id>/events.jsonl. When it is empty, they are below the system's temporary directory and are
-	// removed if the job succeeds. While another run with the same ID has the directory, this one
-	// is refused, or takes <id>.2 if LogDir is empty.
+	// <id>/events.jsonl. When LogDir is empty, the files are below the system's temporary directory
+	// and are removed if the job succeeds. While another run with the same ID has the directory,
+	// this run is refused, or takes <id>.2 if LogDir is empty.
 	LogDir string `json:"LogDir"`
 	// LogLimit bounds each log file, in bytes; DefaultLogLimit when 0.
 	LogLimit int64 `json:"LogLimit"`
 	// TerminationLog is a file that gets one line about the end of the job; "none" writes none.
 	// When empty, it is a pod's /dev/termination-log, if there is one.
 	TerminationLog string `json:"-"`
-	// Observe gets each decision, in order; nil prints on Stderr what a person wants to know of
-	// them. JSON prints all of them, and the result, as JSON lines (docs/json.md); Quiet prints
-	// neither.
+	// Observe gets each decision, in order. When nil, golaunch prints on Stderr the decisions that
+	// a person wants to know. JSON prints all decisions, and the result, as JSON lines
+	// (docs/json.md). Quiet prints neither.
 	Observe func(report.Decision) `json:"-"`
 	JSON    bool                  `json:"JSON"`
 	Quiet   bool                  `json:"Quiet"`
@@ -260,53 +265,54 @@ type Network struct {
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: the owner of
 	// HOST runs the coordinator.
 	Rendezvous string `json:"Rendezvous"`
-	// Hosts are machines on which ssh starts an agent each.
+	// Hosts are machines. ssh starts an agent on each.
 	Hosts []Host `json:"Hosts"`
 	// Golaunch is the path of the golaunch command, here and on the machines where ssh or srun
 	// starts it as an agent; when empty, it is golaunch in this machine's PATH. A program never
-	// starts itself on another machine, where only an argument could tell it what it is.
+	// starts itself on another machine: only an argument could tell it there that it is an agent.
 	Golaunch string `json:"Golaunch"`
 	// Scheduler is "none" to ignore what a scheduler or another launcher says (SLURM_*, PET_*,
 	// ...).
 	Scheduler string `json:"Scheduler"`
-	// Name is this node's name: the scheduler's, or the host name, when empty. Address is that of
-	// this node: the one on the route to the coordinator when empty; Interface names the network
-	// interface that has it instead.
+	// Name is this node's name; when empty, the scheduler's name for it, or the host name. Address
+	// is this node's address; when empty, the address on the route to the coordinator. Interface
+	// names the network interface that has the address instead.
 	Name      string `json:"Name"`
 	Address   string `json:"Address"`
 	Interface string `json:"Interface"`
 	// TokenFile has the secret that the nodes share. When empty, the secret is GOLAUNCH_TOKEN, or
 	// is in ~/.golaunch/token, which is made at first use.
 	TokenFile string `json:"TokenFile"`
-	// PortRange, "FIRST:LAST", is where this node listens for others: the coordinator, the store,
-	// and all else without a port of its own. Open it in the firewall. On a cluster it narrows the
-	// ranges of the agents. Any free port when empty.
+	// PortRange, "FIRST:LAST", has the ports where this node listens for other nodes: the ports of
+	// the coordinator, the store, and everything else without a port of its own. Open it in the
+	// firewall. On a cluster it narrows the ranges of the agents. When empty, any free port will
+	// do.
 	PortRange string `json:"PortRange"`
-	// Lease is after how much silence a node counts as lost, at least 1s; DefaultLease when 0. It
-	// has killed its ranks by then: an agent does so after nine tenths of a lease without the
-	// coordinator.
+	// Lease is after how much silence a node counts as lost, at least 1s; DefaultLease when 0. The
+	// node has killed its ranks by then: an agent kills them after nine tenths of a lease without
+	// the coordinator.
 	Lease time.Duration `json:"Lease"`
 }
 
 // noScheduler is a Network's Scheduler.
 const noScheduler = "none"
 
-// Cluster gives the job to a running cluster. The zero value does not.
+// Cluster gives the job to a running cluster. With the zero value, no cluster gets the job.
 type Cluster struct {
 	// Coordinator is HOST:PORT of the cluster's coordinator, which gets the job. The other fields
-	// need it.
+	// have no use without a Coordinator.
 	Coordinator string `json:"Coordinator"`
-	// Detached jobs go on without the process that submitted them. Their Run prints the job's ID
+	// Detached jobs run on without the process that submitted them. Run prints the ID of such a job
 	// and returns at once.
 	Detached bool `json:"Detached"`
-	// Within names the reservation on whose GPUs the job runs. GPUs are the only indexes that it
-	// may have on each node. Backfill lets it start before earlier jobs that wait, if that takes
-	// nothing from the first of them.
+	// Within names the reservation on whose GPUs the job runs. GPUs are the indexes of the only
+	// GPUs that the job may use on each node. Backfill lets the job start before earlier jobs that
+	// wait, if this takes nothing from the first of them.
 	Within   string `json:"Within"`
 	GPUs     []int  `json:"GPUs"`
 	Backfill bool   `json:"Backfill"`
-	// Priority is "production", "interactive" (the default) or "batch". The job may preempt those of a
-	// lower one: they get ready, end, and start again later.
+	// Priority is "production", "interactive" (the default) or "batch". The job may preempt jobs of
+	// a lower priority: these get ready, end, and start again later.
 	Priority string `json:"Priority,omitempty"`
 }
 
@@ -316,12 +322,12 @@ type Cluster struct {
 // in a directory for each node and run.
 type TorchOutput struct {
 	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the
-	// console. Other streams are shown as they are, and unlike torchrun's are in files too. The
-	// keys are local ranks, -1 for all without an entry; the values are torchrun's: 0 none, 1
-	// stdout, 2 stderr, 3 both.
+	// console. Other streams are shown as they are and, unlike under torchrun, are in files too.
+	// The keys are local ranks; -1 stands for all ranks without an entry. The values are
+	// torchrun's: 0 none, 1 stdout, 2 stderr, 3 both.
 	Redirects map[int]int `json:"Redirects"`
 	Tee       map[int]int `json:"Tee"`
-	// LocalRanks are shown; all when empty.
+	// LocalRanks are the local ranks to show; all when empty.
 	LocalRanks []int `json:"LocalRanks"`
 	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname};
 	// "[${role_name}${local_rank}]:" when empty.
@@ -329,8 +335,9 @@ type TorchOutput struct {
 	// Filters are texts, for stdout and for stderr: lines of Tee that contain one of them are also
 	// in <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
 	Filters [2][]string `json:"Filters"`
-	// ErrorFile, if set, gets the error file of the rank that failed first, if it ran on this node,
-	// with its exit code as errorCode: the TORCHELASTIC_ERROR_FILE of torchrun's caller.
+	// ErrorFile, if set, is the TORCHELASTIC_ERROR_FILE of torchrun's caller. It gets the error
+	// file of the rank that failed first, if that rank ran on this node, with its exit code as
+	// errorCode.
 	ErrorFile string `json:"ErrorFile"`
 }
 
@@ -344,11 +351,11 @@ type Host struct {
 }
 
 // ParseHosts reads a list such as n1,n2:4, where the number after the colon is the slots, or a file
-// of mpirun or DeepSpeed: n1 slots=4. It returns none if both are empty, and at most 2^20. A name
-// may be a Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
+// of mpirun or DeepSpeed: n1 slots=4. It returns no hosts if both are empty, and at most 2^20. A
+// name may be a Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
 //
 // In a file, a host on several lines without slots has one slot for each (orte_hosts(7)). Any other
-// host may occur only once, in a list too. Errors are ErrUsage, have one line, and name the flag,
+// host may occur only once, also in a list. Errors are ErrUsage, have one line, and name the flag,
 // or the file with the line.
 func ParseHosts(list, file string) (hosts []Host, err error) {
 	var found []hostfile.Host

@@ -23,8 +23,8 @@ import (
 )
 
 // Plan says where the ranks of a job would run. Without nodes, it plans for this machine if the job
-// wants one node with GPUs and this machine has some, and otherwise for nodes with just what the
-// job wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and
+// wants one node with GPUs and this machine has GPUs. Otherwise it plans for nodes with just what
+// the job wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and
 // ErrUsage for a job that can never run.
 func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, error) {
 	j, err := j.complete()
@@ -118,7 +118,7 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 	return j.inGroup(facts, plan)
 }
 
-// inGroup makes the facts those of a rank of a replica group, which is its whole job.
+// inGroup changes the facts for a rank of a replica group: the group is the rank's whole job.
 func (j Job) inGroup(f rankenv.Facts, plan placement.Plan) rankenv.Facts {
 	n := j.Restarts.ReplicaGroups
 	if n == 0 || plan.WorldSize()%n != 0 {
@@ -177,15 +177,17 @@ func (j Job) bind(f *rankenv.Facts, node []placement.Bundle, localRank int) {
 // that decides about it.
 type Surroundings struct {
 	Node placement.Node
-	// Network is this node's, and Why says how golaunch knows. It has versions without EFA too.
+	// Network is this node's network, and Why says how golaunch knows it. Network has versions even
+	// without EFA.
 	Network nccl.Facts
 	Why     string
 	NICs    []nccl.NIC
 	Env     rankenv.Env
 }
 
-// Survey looks at this machine as a node of the job, as if the other nodes were alike. Without a
-// coordinator, its address is what the job gives it, or its first, and it has rank 0.
+// Survey looks at this machine as a node of the job, as if the other nodes were like it. Without a
+// coordinator, the node has rank 0, and the address that the job gives it, or else its first
+// address.
 func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -237,8 +239,8 @@ func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 	return j.rankEnv(facts, node.Addr)
 }
 
-// DescribeWorkspace says what the job's workspace would be if it were packed now; nil if the job has
-// none.
+// DescribeWorkspace says what the job's workspace would be if golaunch packed it now; nil if the
+// job has none.
 func (j Job) DescribeWorkspace() (*report.Workspace, error) {
 	j, err := j.complete()
 	if err != nil || j.Workspace == "" {

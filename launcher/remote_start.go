@@ -22,9 +22,9 @@ const startLimit = 5 * time.Minute
 // endOfJob is how long a job that has lost all its nodes may take to end.
 const endOfJob = 2 * time.Second
 
-// remotely runs the coordinator in this process, and start starts agents elsewhere, which read an
-// enlistment. start returns when they have all ended, or when the job cannot go on without those
-// that have. Its context ends with the job.
+// remotely runs the coordinator in this process. start starts agents elsewhere, which read an
+// enlistment. It returns when all agents have ended, or when too few are left for the job. Its
+// context ends with the job.
 func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
 	own, err := l.job.machine().Reachable(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 	})
 }
 
-// holdsMore records how many GPUs the job holds if this task of a step may have been given those of
-// one task alone.
+// holdsMore records how many GPUs the job holds, since Slurm may have given this task of a step the
+// GPUs of one task alone.
 func (l *localRun) holdsMore(ctx context.Context) {
 	if l.job.place.RanksHear() && l.job.Resources.GPU {
 		l.slurmGPUs = slurm.GPUsOfStep(ctx, l.job.place.Nodes)

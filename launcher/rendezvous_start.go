@@ -47,7 +47,7 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	if err != nil {
 		return report.Result{}, err
 	}
-	// What meets at one port is one job. The host may have another name on each node.
+	// All nodes that meet at one port are one job. The host may have another name on each node.
 	l.files.ID = "rendezvous at port " + strconv.Itoa(at.Port)
 	m := l.member(node, at.String(), token)
 	join := func() (report.Result, error) {
@@ -86,7 +86,7 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 }
 
 // rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until
-// that pod runs. The code is for an error, and 0 for one like any other.
+// that pod runs. The code is the exit code for an error; 0 stands for the usual code.
 func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code int, err error) {
 	n := l.job.Network
 	resolve := func(ctx context.Context) (address.Endpoint, error) {
@@ -110,7 +110,8 @@ func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code in
 	return at, 0, err
 }
 
-// token is the secret that the nodes share. One that a pod makes for itself is no other pod's.
+// token is the secret that the nodes share. No other pod would have a token that a pod makes for
+// itself.
 func (j Job) token() (mtls.Token, error) {
 	env := os.Getenv("GOLAUNCH_TOKEN")
 	if pod.Inside() && j.Network.TokenFile == "" && env == "" {
@@ -125,11 +126,12 @@ func (j Job) token() (mtls.Token, error) {
 	return mtls.LoadToken(j.Network.TokenFile, env)
 }
 
-// probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
+// probeLimit bounds the wait for the holder of a port to begin TLS. A coordinator does so at once.
 const probeLimit = 5 * time.Second
 
-// foreign reports that the process at the coordinator's port is none. A coordinator with another
-// token is one: joining tells more. A process that does not listen yet may become one.
+// foreign reports that the process at the coordinator's port is no coordinator. It is false for a
+// coordinator with another token, since joining tells more, and for a process that does not listen
+// yet.
 func foreign(ctx context.Context, m role.Member) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

@@ -12,9 +12,9 @@ import (
 )
 
 // Reserve waits until the cluster has placement groups for the request, and holds them until
-// Release or the end of ctx. Jobs whose Within names the reservation run on them, one after another
-// or side by side, without waiting for other jobs. Colocated is how many of them may share a GPU,
-// as groups that take turns do; 0 means 1. PerNode such as [4, 8, 2] makes groups of different
+// Release or the end of ctx. Jobs whose Within names the reservation run on these groups, one after
+// another or side by side, without waiting for other jobs. Colocated is how many jobs may share a
+// GPU, as groups that take turns do; 0 means 1. PerNode such as [4, 8, 2] makes groups of different
 // sizes.
 func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
 	if len(j.Command) == 0 {
@@ -57,8 +57,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 // Reservation holds GPUs of a cluster for jobs.
 type Reservation struct {
 	ID string
-	// Plan has the placement groups that were granted. It does not show the replacement of a lost
-	// node.
+	// Plan has the granted placement groups. It does not show the replacement of a lost node.
 	Plan placement.Plan
 
 	client *Client

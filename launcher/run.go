@@ -18,14 +18,14 @@ import (
 )
 
 // Run runs a job to its end. The result says how the job ended, also when it was stopped: with code
-// 130 if ctx was cancelled, 124 if its deadline came. The error is about golaunch itself, and the
+// 130 if ctx was cancelled, 124 if its deadline passed. The error is about golaunch itself, and the
 // result's code is the exit code that fits: 2 for a job that can never run (errors.Is ErrUsage),
-// 125 if golaunch failed, this node was refused or the coordinator was lost. With any other code
-// the job ended as the result says, and the error is about what followed: output that could not be
-// shown, logs that could not be removed.
+// 125 if golaunch failed, this node was refused or the coordinator was lost. With any other code,
+// the job ended as the result says, and the error is about the time after the job: output that
+// could not be shown, logs that could not be removed.
 //
-// When Run returns, no process that it started is alive. It starts this program again for small
-// helpers on this machine, which never reach the program's main (docs/adr/0011).
+// When Run returns, no process that it started is alive. It starts this program again as small
+// helpers on this machine. These never reach the program's main (docs/adr/0011).
 func Run(ctx context.Context, j Job) (report.Result, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -113,8 +113,8 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 	return result, errors.Join(err, l.leave(result, err))
 }
 
-// leave prints the report and clears up. The files of a job that ended well, or before it began,
-// are needless, unless the user chose their directory or has not seen all output.
+// leave prints the report and clears up. The files of a job that succeeded, or ended before it
+// began, are needless, unless the user chose their directory or has not seen all output.
 func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
 	l.archive.Close()
@@ -145,7 +145,7 @@ func (l *localRun) leave(result report.Result, err error) error {
 	return errors.Join(unshown, l.files.Close(needless))
 }
 
-// writeTermination writes the termination message. A detached job goes on without this process.
+// writeTermination writes the termination message. A detached job runs on without this process.
 func (j Job) writeTermination(r report.Result, err error, joined bool) error {
 	if j.Cluster.Detached && err == nil {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// scheduled runs a job whose every node a scheduler started with this same command and its
-// position: node 0 leads, at the scheduler's port for it, or behind the job's door.
+// scheduled runs a job whose every node a scheduler started with this same command and the node's
+// position. Node 0 leads, at the port that the scheduler gave it, or behind the job's door.
 func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 	node, err := l.examinedNode(ctx, false)
 	if err != nil {
@@ -111,8 +111,8 @@ func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, 
 	return m, nil
 }
 
-// headHost is where node 0 is: at its name, or at Slurm's address for it if this node does not know
-// the name.
+// headHost is the name of node 0, or Slurm's address for node 0 if this node does not know the
+// name.
 func (l *localRun) headHost(ctx context.Context) string {
 	p := l.job.place
 	if !l.job.place.Slurm() || address.Resolves(ctx, p.Head) {
@@ -128,7 +128,8 @@ func (l *localRun) headHost(ctx context.Context) string {
 
 func (j Job) door() door.Door { return door.Door{Job: j.place.Job, Ports: j.Network.ports()} }
 
-// sealable reports whether munge can carry a new token, because the user gave none.
+// sealable reports whether munge can carry a new token: munge is installed, and the user gave no
+// token.
 func (j Job) sealable() bool {
 	return j.Network.TokenFile == "" && os.Getenv("GOLAUNCH_TOKEN") == "" && munge.Installed()
 }

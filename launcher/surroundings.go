@@ -61,8 +61,8 @@ func (j *Job) takePlace() (err error) {
 	return j.nodes(j.place)
 }
 
-// oneNode reports whether torchrun's command line asks for one node: each process that runs it then
-// has a job of its own.
+// oneNode reports whether torchrun's command line asks for one node. Each process that runs such a
+// command line has a job of its own.
 func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
@@ -75,7 +75,7 @@ func (j Job) isLone() bool {
 	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
 }
 
-// name takes the scheduler's name for this node, with the process's number if several processes
+// name takes the scheduler's name for this node, and adds the process's number if several processes
 // share the node.
 func (j *Job) name(p *schedenv.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
@@ -201,16 +201,16 @@ func (j *Job) takeSlots() error {
 	return nil
 }
 
-// eachAlone reports whether each process that runs this command has a job of its own: it wants one
-// node, and nothing says that there are more.
+// eachAlone reports whether each process that runs this command has a job of its own: the job wants
+// one node, and nothing says that there are more.
 func (j Job) eachAlone() bool {
 	p, r := j.place, j.Resources
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
-// scheduledID begins with the scheduler's ID of the job; it is empty if that cannot be used. An
-// allocation may run many jobs, a scheduler may run one job several times, and a lone job may be
-// one of many.
+// scheduledID begins with the scheduler's ID of the job; it is empty if golaunch cannot use that
+// ID. A suffix keeps jobs apart: an allocation may run many jobs, a scheduler may run one job
+// several times, and a lone job may be one of many.
 func scheduledID(p *schedenv.Place, lone bool) string {
 	id := p.Job
 	switch {

@@ -32,8 +32,9 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// complete fills in defaults and refuses what makes no sense. It changes nothing in a completed
-// job, such as one from another machine: negative values stay, and mean 0 where they are used.
+// complete fills in defaults and refuses values that make no sense. It changes nothing in a
+// completed job, such as a job from another machine: negative values stay, and mean 0 where they
+// are used.
 func (j Job) complete() (Job, error) {
 	if err := j.takePlace(); err != nil {
 		return j, err
@@ -109,7 +110,8 @@ func (o *Output) defaults() {
 	}
 }
 
-// check refuses what makes no sense, in each group of options and then in several together.
+// check refuses values that make no sense, first in each group of options and then in several
+// groups together.
 func (j Job) check() error {
 	switch {
 	case len(j.Command) == 0 || j.Command[0] == "":
@@ -202,7 +204,8 @@ func (r Ranks) check() error {
 // modules are names that Python can import.
 var modules = lazyregexp.New(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
-// preload are the modules of Preload: nil if it is empty, and no modules if it is "none".
+// preload returns the modules of Preload: nil if Preload is empty, and an empty list if it is
+// "none".
 func (r Ranks) preload() []string {
 	switch r.Preload {
 	case "":
@@ -223,8 +226,8 @@ func (r Ranks) checkPreload() error {
 	return nil
 }
 
-// local is how many ranks each node runs, if that is known before placement and equal for all, or
-// 0.
+// local is how many ranks each node runs. It is 0 if that number is unknown before placement or
+// differs between nodes.
 func (j Job) local() int {
 	if per := j.Resources.PerNode; len(per) == 1 && per[0] != placement.AllGPUs {
 		return per[0]
@@ -387,7 +390,8 @@ func (n Network) ports() ports.Range {
 // coordinatorPort is where a coordinator listens if its address names no port.
 func coordinatorPort(r ports.Range) int { return cmp.Or(r.First, DefaultPort) }
 
-// listeners are what the node with the most of them has on ports of the range at the same time.
+// listeners names everything that listens on ports of the range at the same time, on the node with
+// the most listeners.
 func (j Job) listeners() (on []string) {
 	_, _, portless := net.SplitHostPort(j.Network.Rendezvous)
 	switch p := j.place; {

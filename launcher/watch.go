@@ -27,8 +27,8 @@ func watchOf(w *session.Watch, err error) (*Watch, error) {
 }
 
 // Next waits for the next decision. The last one has the Result; after it, Next returns io.EOF. It
-// fails when the ctx of Submit or Watch ends, the coordinator is gone for good, or it no longer has
-// the job.
+// fails when the ctx of Submit or Watch ends, or when the coordinator is gone for good or no longer
+// has the job.
 func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 	for {
 		u, err := w.head.Next(ctx)
@@ -43,7 +43,8 @@ func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 	}
 }
 
-// Close ends the watch. That of Submit stops the job too, unless it is detached.
+// Close ends the watch. If Submit made the watch, Close stops the job too, unless the job is
+// detached.
 func (w *Watch) Close() { w.head.Close() }
 
 // Logs reads the output of a job's ranks from their nodes, over connections that may break. The
